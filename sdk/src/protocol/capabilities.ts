@@ -1,0 +1,44 @@
+import { z } from 'zod';
+
+/**
+ * What a backend can do, as data. Each is true only when it is wired and was seen to work on this
+ * machine; `notes` tells in words why one is false. Using what is false is an `unsupported` error.
+ */
+export const ABILITIES = [
+  /** Commands run in isolation from the host's kernel, files and processes. */
+  'isolation',
+  /** Commands are real processes: any program of the image runs, not a simulation. */
+  'processes',
+  'pty',
+  'signals',
+  /** A timeout kills daemons too. */
+  'treeKill',
+  /** Running as another user than the default. */
+  'users',
+  'xattrs',
+  'watch',
+  'tar',
+  'ports',
+  'cpuLimit',
+  'memoryLimit',
+  'diskLimit',
+  'pidsLimit',
+  'openFilesLimit',
+  /** Memory and CPU of a running sandbox can be changed. */
+  'resize',
+  'readOnlyRoot',
+  /** A sandbox goes on when the server ends, and is found again. */
+  'survivesRestart',
+  'freeze',
+] as const;
+export type Ability = (typeof ABILITIES)[number];
+
+export const CapabilitiesSchema = z.object({
+  backend: z.string(),
+  runtimes: z.array(z.string()),
+  templates: z.array(z.string()),
+  abilities: z.record(z.enum(ABILITIES), z.boolean()),
+  /** Why an ability is missing, or what it does not cover. */
+  notes: z.partialRecord(z.enum(ABILITIES), z.string()),
+});
+export type Capabilities = z.infer<typeof CapabilitiesSchema>;

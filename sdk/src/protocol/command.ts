@@ -1,0 +1,98 @@
+import { z } from 'zod';
+import { CommandIdSchema } from './id.ts';
+import { AbsolutePathSchema, EnvSchema, UserSchema, execText } from './sandbox.ts';
+
+/**
+ * A command is one process tree in a sandbox, with an id, an output log and exactly one end.
+ *
+ * It belongs to the sandbox, not to whoever started it: clients attach and detach as they like,
+ * and read the log from any offset that is still kept. Offsets count the bytes of all output,
+ * stdout and stderr together, in the order in which they were read.
+ */
+export const PtySizeSchema = z.object({ cols: z.int().min(1).max(4096), rows: z.int().min(1).max(4096) }).strict();
+export type PtySize = z.infer<typeof PtySizeSchema>;
+
+export const ExecRequestSchema = z
+  .object({
+    /** Chosen by the caller to make the start idempotent; made up if absent. */
+    id: CommandIdSchema.optional(),
+    /** The program and its arguments. Either this or `shell`. */
+    argv: z.array(execText(128 * 1024)).min(1).max(4096).optional(),
+    /** A line for the sandbox's shell (bash, or sh where there is none). Either this or `argv`. */
+    shell: execText(128 * 1024).min(1).optional(),
+    /** Added to the sandbox's own environment. */
+    env: EnvSchema.optional(),
+    /** Defaults to the sandbox's workdir. */
+    workdir: AbsolutePathSchema.optional(),
+    /** Defaults to the sandbox's user. */
+    user: UserSchema.optional(),
+    /** Opens a pipe for standard input; without it standard input is empty. */
+    stdin: z.boolean().optional(),
+    /** Runs the command on a terminal of this size. Output is then one channel, `pty`. */
+    pty: PtySizeSchema.optional(),
+    /** After this the whole process tree is killed, daemons included. */
+    timeoutMs: z.int().min(1).max(2_147_483_647).optional(),
+    /** How much output is kept for those who attach later. */
+    keepBytes: z.int().min(4096).max(64 * 1024 * 1024).optional(),
+    /** What happens when nobody has read that much: the command waits, or the oldest output is dropped. */
+    overflow: z.enum(['wait', 'drop']).optional(),
+  })
+  .strict()
+  .refine((request) => (request.argv === undefined) !== (request.shell === undefined), 'must have either "argv" or "shell"');
+export type ExecRequest = z.infer<typeof ExecRequestSchema>;
+
+/** The five ends. */
+export const CommandEndSchema = z.discriminatedUnion('kind', [
+  /** It returned `exitCode`. */
+  z.object({ kind: z.literal('exited'), exitCode: z.int().min(0).max(255) }),
+  /** A signal ended it, for example `SIGSEGV`, or the `SIGTERM` that somebody sent. */
+  z.object({ kind: z.literal('signalled'), signal: z.string() }),
+  /** It ran into its `timeoutMs` and was killed with all its descendants. */
+  z.object({ kind: z.literal('timed_out') }),
+  /** The sandbox was out of memory and this was the process to go. */
+  z.object({ kind: z.literal('oom_killed') }),
+  /** The sandbox went away under it; nobody can know how it ended. */
+  z.object({ kind: z.literal('lost'), reason: z.string() }),
+]);
+export type CommandEnd = z.infer<typeof CommandEndSchema>;
+
+export type OutputChannel = 'stdout' | 'stderr' | 'pty';
+
+export interface CommandInfo {
+  id: string;
+  pid: number;
+  argv: string[];
+  pty: boolean;
+  startedAtMs: number;
+  /** Absent while the command runs. */
+  end?: CommandEnd;
+  /** Output so far, and the first offset that can still be read. */
+  outputBytes: number;
+  keptFrom: number;
+}
+
+/** The exit code that a shell would show for this end. */
+export function shellExitCode(end: CommandEnd): number {
+  switch (end.kind) {
+    case 'exited':
+      return end.exitCode;
+    case 'signalled':
+      return 128 + (SIGNALS[end.signal as keyof typeof SIGNALS] ?? 0);
+    case 'timed_out':
+      return 124;
+    case 'oom_killed':
+      return 137;
+    case 'lost':
+      return 125;
+  }
+}
+
+/** Linux' numbers, the same on every architecture that we build for. */
+export const SIGNALS = {
+  SIGHUP: 1, SIGINT: 2, SIGQUIT: 3, SIGILL: 4, SIGTRAP: 5, SIGABRT: 6, SIGBUS: 7, SIGFPE: 8, SIGKILL: 9, SIGUSR1: 10,
+  SIGSEGV: 11, SIGUSR2: 12, SIGPIPE: 13, SIGALRM: 14, SIGTERM: 15, SIGSTKFLT: 16, SIGCHLD: 17, SIGCONT: 18, SIGSTOP: 19,
+  SIGTSTP: 20, SIGTTIN: 21, SIGTTOU: 22, SIGURG: 23, SIGXCPU: 24, SIGXFSZ: 25, SIGVTALRM: 26, SIGPROF: 27, SIGWINCH: 28,
+  SIGIO: 29, SIGPWR: 30, SIGSYS: 31,
+} as const;
+export type Signal = keyof typeof SIGNALS;
+export const SignalSchema = z.enum(Object.keys(SIGNALS) as [Signal, ...Signal[]]);

@@ -1,0 +1,8 @@
+/** @module The contract of Cay: one file a noun, shared by server, SDK and command line. */
+export * from './capabilities.ts';
+export * from './command.ts';
+export * from './error.ts';
+export * from './file.ts';
+export * from './id.ts';
+export * from './sandbox.ts';
+export * from './stats.ts';
