@@ -1,5 +1,23 @@
 //! The parts of the guest. See `docs/reference/guest-protocol.md` for what it speaks.
 
+pub mod bridge;
+pub mod commands;
+pub mod connection;
+pub mod event_loop;
 pub mod failure;
+pub mod files;
+pub mod forward;
+pub mod frame;
+pub mod guest;
+pub mod link;
+pub mod memory;
+pub mod poller;
+pub mod ports;
+pub mod process_table;
+pub mod sys;
 pub mod task;
+pub mod tasks;
+pub mod timers;
+pub mod users;
 pub mod value;
+pub mod write_queue;

@@ -1,1 +1,6 @@
+/** @module The client of Cay: sandboxes, their commands, files and ports. */
 export * from './protocol/index.ts';
+export { Files, type Content } from './files.ts';
+export { Process, type Output } from './process.ts';
+export { Sandbox, type Command, type ListOptions } from './sandbox.ts';
+export { connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';

@@ -4,5 +4,7 @@ export * from './command.ts';
 export * from './error.ts';
 export * from './file.ts';
 export * from './id.ts';
+export * from './request.ts';
+export * from './resource.ts';
 export * from './sandbox.ts';
 export * from './stats.ts';

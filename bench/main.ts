@@ -1,0 +1,44 @@
+/**
+ * Measures Cay beside the tools it stands on, in one run on one machine, and prints ratios as well
+ * as figures: absolute times swing with the machine, ratios much less.
+ *
+ *     npm run bench                     everything
+ *     npm run bench -- exec create      only these sections
+ *
+ * Sections: exec, create, files, idle, burst.
+ */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { openLocal } from '../server/src/backends/local/open-local.ts';
+import { startBaselines } from './baselines.ts';
+import { benchBurst } from './burst.ts';
+import { benchCreate } from './create.ts';
+import { benchExec } from './exec.ts';
+import { benchFiles } from './files.ts';
+import { benchIdle } from './idle.ts';
+import { environment, Report } from './report.ts';
+
+const SECTIONS = { exec: benchExec, create: benchCreate, files: benchFiles, idle: benchIdle, burst: benchBurst } as const;
+
+const asked = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));
+const unknown = asked.find((name) => !(name in SECTIONS));
+if (unknown !== undefined) {
+  console.error(`Section "${unknown}" is unknown\nhint: the sections are ${Object.keys(SECTIONS).join(', ')}`);
+  process.exit(64);
+}
+
+const report = new Report();
+console.log(Object.entries(environment()).map(([key, value]) => `${key}: ${value}`).join('\n'), '\n');
+
+const dir = await mkdtemp('/tmp/cay-bench-');
+const baselines = await startBaselines();
+try {
+  for (const [name, section] of Object.entries(SECTIONS)) {
+    if (asked.length > 0 && !asked.includes(name)) continue;
+    console.log(`\n${name}`);
+    await section({ report, baselines, open: (options = {}) => openLocal({ dir: `${dir}/${name}`, ...options }) });
+  }
+} finally {
+  await baselines.stop();
+  await rm(dir, { recursive: true, force: true }).catch((error: unknown) => console.error('left behind:', dir, error));
+}
+console.log(`\nsaved as ${report.save('bench/results')}`);

@@ -1,0 +1,497 @@
+//! All commands: those that run, and the last ones that have ended.
+
+pub mod command;
+pub mod output_log;
+pub mod pty;
+pub mod raw;
+pub mod reader;
+pub mod request;
+pub mod spawn;
+pub mod supervisor;
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::memory::Memory;
+use crate::poller::{Poller, Token};
+use crate::process_table;
+use crate::sys;
+use crate::timers::{Timer, Timers};
+use crate::value::Value;
+
+use command::{Command, End, Output, Progress, Stdin, discard};
+use output_log::OutputLog;
+use request::ExecRequest;
+use spawn::{Phase, Spawner, Supervisor};
+
+/// Ended commands that are remembered.
+const REMEMBERED: usize = 256;
+/// Output of ended commands that is kept.
+const KEPT_OUTPUT: u64 = 8 << 20;
+/// What is read from one pipe before others have their turn.
+const READS_PER_TURN: usize = 4;
+/// A terminal may get its last output a moment after its command's end.
+const PTY_GRACE: Duration = Duration::from_millis(50);
+/// What a pipe can hold when its command ends: beyond that somebody else writes.
+const MOST_LEFT: usize = (1 << 20) + 65_536;
+
+/// The table of commands.
+pub struct Commands {
+    spawner: Spawner,
+    table: HashMap<u64, Command>,
+    ids: HashMap<String, u64>,
+    /// By their process. One may outlive its command, as long as there are children.
+    supervisors: HashMap<i32, (Supervisor, u64)>,
+    /// Main processes whose supervisor was killed: they are our own children now.
+    orphans: HashMap<i32, u64>,
+    /// Ended commands, oldest first.
+    ended: VecDeque<u64>,
+    /// Descriptors that children of ended commands may still write to.
+    leftovers: HashMap<RawFd, OwnedFd>,
+    next_key: u64,
+    /// Streams whose commands have news.
+    pub wake: Vec<u32>,
+    /// Bytes of streams that were written into a command.
+    pub taken: Vec<(u32, usize)>,
+    /// Streams whose command could not be started.
+    pub failed: Vec<(u32, Failure)>,
+    /// The main process of some command is over: others have room.
+    pub running: usize,
+}
+
+impl Commands {
+    /// No commands yet.
+    pub fn new(spawner: Spawner) -> Commands {
+        Commands {
+            spawner,
+            table: HashMap::new(),
+            ids: HashMap::new(),
+            supervisors: HashMap::new(),
+            orphans: HashMap::new(),
+            ended: VecDeque::new(),
+            leftovers: HashMap::new(),
+            next_key: 1,
+            wake: Vec::new(),
+            taken: Vec::new(),
+            failed: Vec::new(),
+            running: 0,
+        }
+    }
+
+    /// The key of a command.
+    pub fn find(&self, id: &str) -> Option<u64> {
+        self.ids.get(id).copied()
+    }
+
+    /// A command.
+    pub fn get(&self, key: u64) -> Option<&Command> {
+        self.table.get(&key)
+    }
+
+    fn known(&mut self, request: &Value) -> Result<(u64, &mut Command), Failure> {
+        let id = request::id(request)?;
+        let key = self.find(id).ok_or_else(|| Failure::new("not_found", format!("There is no command \"{id}\"")))?;
+        self.table.get_mut(&key).map(|command| (key, command)).ok_or_else(|| Failure::new("internal", "A command got lost"))
+    }
+
+    /// Starts a command and gives its key.
+    pub fn start(&mut self, request: ExecRequest, poller: &Poller, timers: &mut Timers, memory: &mut Memory) -> Result<u64, Failure> {
+        let oom_kills_before = memory.oom_kills();
+        let (supervisor, streams) = self.spawner.start(&request)?;
+        let key = self.next_key;
+        self.next_key += 1;
+        let mut outputs = Vec::with_capacity(2);
+        let mut stdin = streams.stdin.map(Stdin::new);
+        if let Some(pty) = &streams.pty {
+            stdin = pty.try_clone().ok().map(Stdin::new);
+        }
+        for (fd, channel) in [(streams.stdout, 1), (streams.stderr, 2), (streams.pty, 3)] {
+            if let Some(fd) = fd {
+                // Only a lack of memory or watches can be in the way; the command then runs without that output.
+                outputs.extend(Output::new(fd, channel, key, poller));
+            }
+        }
+        if let Some(ms) = request.timeout_ms {
+            timers.after(Duration::from_millis(ms), Timer::CommandTimeout(key));
+        }
+        let command = Command {
+            id: request.id.clone(),
+            log: OutputLog::new(request.keep, request.overflow),
+            request,
+            pid: 0,
+            supervisor: supervisor.pid,
+            started_at_ms: sys::now_ms(),
+            readers: Vec::new(),
+            outputs,
+            stdin,
+            status: None,
+            end: None,
+            timed_out: false,
+            killed: false,
+            guarded: false,
+            oom_kills_before,
+            early_signals: Vec::new(),
+        };
+        self.ids.insert(command.id.clone(), key);
+        self.supervisors.insert(supervisor.pid, (supervisor, key));
+        self.table.insert(key, command);
+        self.running += 1;
+        Ok(key)
+    }
+
+    /// A stream reads the command from now on.
+    pub fn attach(&mut self, key: u64, stream: u32) {
+        if let Some(command) = self.table.get_mut(&key) {
+            command.readers.push(stream);
+        }
+    }
+
+    /// A stream reads it no more.
+    pub fn detach(&mut self, key: u64, stream: u32) {
+        if let Some(command) = self.table.get_mut(&key) {
+            command.readers.retain(|reader| *reader != stream);
+        }
+        self.trim();
+    }
+
+    /// A reader has taken everything before `offset`.
+    pub fn acknowledge(&mut self, key: u64, offset: u64, poller: &Poller) {
+        if let Some(command) = self.table.get_mut(&key) {
+            command.log.acknowledge(offset);
+            if command.log.has_room() {
+                command.outputs.iter_mut().for_each(|output| output.resume(key, poller));
+            }
+        }
+    }
+
+    /// Looks at what the supervisors have to say.
+    pub fn progress(&mut self, poller: &Poller, buffer: &mut [u8], timers: &mut Timers, memory: &mut Memory) {
+        let news: Vec<(u64, Phase)> = self
+            .supervisors
+            .values_mut()
+            .filter_map(|(supervisor, key)| {
+                let command = self.table.get(key)?;
+                let phase = supervisor.phase();
+                let known = match phase {
+                    Phase::Starting => true,
+                    Phase::Running(_) => command.pid != 0,
+                    Phase::Failed(..) => false,
+                    Phase::Ended(..) => command.status.is_some(),
+                };
+                (!known).then_some((*key, phase))
+            })
+            .collect();
+        for (key, phase) in news {
+            self.apply(key, phase, poller, buffer, timers, memory);
+        }
+    }
+
+    fn apply(&mut self, key: u64, phase: Phase, poller: &Poller, buffer: &mut [u8], timers: &mut Timers, memory: &mut Memory) {
+        match phase {
+            Phase::Starting => {}
+            Phase::Running(pid) => self.started(key, pid),
+            Phase::Failed(step, errno) => {
+                if let Some(command) = self.table.remove(&key) {
+                    self.ids.remove(&command.id);
+                    self.running -= 1;
+                    for stream in command.readers {
+                        self.failed.push((stream, spawn::failure(step, errno, &command.request)));
+                    }
+                }
+            }
+            Phase::Ended(pid, status) => {
+                self.started(key, pid);
+                self.over(key, status, poller, buffer, timers, memory);
+            }
+        }
+    }
+
+    fn started(&mut self, key: u64, pid: i32) {
+        let Some(command) = self.table.get_mut(&key) else { return };
+        if command.pid == 0 {
+            command.pid = pid;
+            self.wake.extend_from_slice(&command.readers);
+            for signal in command.early_signals.drain(..) {
+                // SAFETY: no pointers; the process was not waited for by us.
+                unsafe { libc::kill(-pid, signal) };
+            }
+        }
+    }
+
+    /// The command's own process is over.
+    fn over(&mut self, key: u64, status: i32, poller: &Poller, buffer: &mut [u8], timers: &mut Timers, memory: &mut Memory) {
+        let Some(command) = self.table.get_mut(&key) else { return };
+        if command.status.is_some() {
+            return;
+        }
+        command.status = Some(status);
+        command.stdin = None;
+        let mut waiting = false;
+        for output in &mut command.outputs {
+            let mut left = MOST_LEFT;
+            loop {
+                match output.read(&mut command.log, buffer, true) {
+                    Progress::More if left > 0 => left = left.saturating_sub(buffer.len()),
+                    Progress::Empty if output.channel == 3 => {
+                        waiting = true;
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        if waiting {
+            timers.after(PTY_GRACE, Timer::Drained(key));
+        } else {
+            self.finish(key, poller, memory);
+        }
+    }
+
+    /// All is read: the command has ended.
+    pub fn finish(&mut self, key: u64, poller: &Poller, memory: &mut Memory) {
+        let Some(command) = self.table.get_mut(&key) else { return };
+        let (Some(status), None) = (command.status, command.end) else { return };
+        let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
+        command.end = Some(match signal {
+            _ if command.timed_out => End::TimedOut,
+            Some(_) if command.guarded => End::OomKilled,
+            Some(libc::SIGKILL) if !command.killed && memory.oom_kills() > command.oom_kills_before => End::OomKilled,
+            Some(signal) => End::Signalled(signal),
+            None => End::Exited(libc::WEXITSTATUS(status)),
+        });
+        command.log.shrink();
+        self.wake.extend_from_slice(&command.readers);
+        for fd in command.take_outputs() {
+            let raw = fd.as_raw_fd();
+            poller.remove(raw);
+            if self.supervisors.contains_key(&command.supervisor) && poller.add(raw, Token::Leftover(raw), true, false).is_ok() {
+                self.leftovers.insert(raw, fd);
+            }
+        }
+        self.ended.push_back(key);
+        self.running -= 1;
+        self.trim();
+    }
+
+    /// A child of ours has ended.
+    pub fn reaped(&mut self, pid: i32, status: i32, poller: &Poller, buffer: &mut [u8], timers: &mut Timers, memory: &mut Memory) {
+        if let Some((mut supervisor, key)) = self.supervisors.remove(&pid) {
+            // One that was killed from inside leaves its command to us, perhaps before it could say that it runs.
+            let phase = match (supervisor.phase(), supervisor.early_pid()) {
+                (Phase::Starting, Some(pid)) => Phase::Running(pid),
+                (Phase::Starting, None) => Phase::Failed(supervisor::step::CLONE, libc::EIO),
+                (phase, _) => phase,
+            };
+            self.apply(key, phase, poller, buffer, timers, memory);
+            if let Phase::Running(main) = phase {
+                self.orphans.insert(main, key);
+            }
+            self.spawner.reclaim(supervisor);
+        } else if let Some(key) = self.orphans.remove(&pid) {
+            self.over(key, status, poller, buffer, timers, memory);
+        }
+    }
+
+    /// A command has written something, or takes something.
+    pub fn ready(&mut self, key: u64, part: u8, poller: &Poller, buffer: &mut [u8], memory: &mut Memory) {
+        let Some(command) = self.table.get_mut(&key) else { return };
+        if part == 0 {
+            self.write_stdin(key, poller);
+            return;
+        }
+        let mut closed = false;
+        let before = command.log.total();
+        if let Some(output) = command.outputs.iter_mut().find(|output| output.channel == part) {
+            for _ in 0..READS_PER_TURN {
+                match output.read(&mut command.log, buffer, false) {
+                    Progress::More => continue,
+                    Progress::Empty => {}
+                    Progress::Full => output.pause(poller),
+                    Progress::Closed => closed = true,
+                }
+                break;
+            }
+        }
+        // Until the start is known the command's ends are open here too, so nothing can look closed by mistake.
+        if closed {
+            command.close_output(part);
+        }
+        if command.log.total() != before {
+            self.wake.extend_from_slice(&command.readers);
+        }
+        if closed && command.status.is_some() && command.outputs.is_empty() {
+            self.finish(key, poller, memory);
+        }
+    }
+
+    /// Throws away what was written after the end.
+    pub fn leftover(&mut self, fd: RawFd, buffer: &mut [u8]) {
+        if self.leftovers.contains_key(&fd) && !discard(fd, buffer) {
+            self.leftovers.remove(&fd);
+        }
+    }
+
+    /// Input from a stream.
+    pub fn input(&mut self, key: u64, stream: u32, bytes: Vec<u8>, poller: &Poller) {
+        match self.table.get_mut(&key).and_then(|command| command.stdin.as_mut()) {
+            Some(stdin) => stdin.push(stream, bytes),
+            None => self.taken.push((stream, bytes.len())),
+        }
+        self.write_stdin(key, poller);
+    }
+
+    /// No more input.
+    pub fn close_input(&mut self, key: u64, poller: &Poller) {
+        if let Some(command) = self.table.get_mut(&key) {
+            let pty = command.request.pty.is_some();
+            if let Some(stdin) = &mut command.stdin {
+                stdin.close(pty);
+            }
+        }
+        self.write_stdin(key, poller);
+    }
+
+    fn write_stdin(&mut self, key: u64, poller: &Poller) {
+        if let Some(command) = self.table.get_mut(&key) {
+            let taken = &mut self.taken;
+            if let Some(stdin) = &mut command.stdin {
+                if !stdin.write(key, poller, |stream, n| taken.push((stream, n))) {
+                    command.stdin = None;
+                }
+            }
+        }
+    }
+
+    /// The command's time is up.
+    pub fn timeout(&mut self, key: u64, timers: &mut Timers) {
+        if let Some(command) = self.table.get_mut(&key) {
+            if command.status.is_none() {
+                command.timed_out = true;
+                let supervisor = command.supervisor;
+                self.kill_tree(supervisor, timers);
+            }
+        }
+    }
+
+    /// Kills all that is below a supervisor, and looks again until nothing is.
+    pub fn kill_tree(&mut self, supervisor: i32, timers: &mut Timers) {
+        if let Some((_, key)) = self.supervisors.get(&supervisor) {
+            if process_table::kill_below(supervisor) > 0 || self.table.get(key).is_some_and(|command| command.pid == 0) {
+                timers.after(Duration::from_millis(3), Timer::KillTree(supervisor as u64));
+            }
+            return;
+        }
+        // Somebody inside has killed the supervisor: what is left is the command's own session and what is below it.
+        for (&main, key) in &self.orphans {
+            if self.table.get(key).is_some_and(|command| command.supervisor == supervisor) {
+                process_table::kill_below(main);
+                // SAFETY: no pointers; the process is our child and not reaped yet.
+                unsafe {
+                    libc::kill(-main, libc::SIGKILL);
+                    libc::kill(main, libc::SIGKILL);
+                }
+            }
+        }
+    }
+
+    /// `signal`.
+    pub fn signal(&mut self, request: &Value, timers: &mut Timers) -> Result<(), Failure> {
+        let signal = request.int("signal").filter(|signal| (1..=64).contains(signal));
+        let signal = signal.ok_or_else(|| Failure::new("invalid_argument", "A signal is a number from 1 to 64"))? as i32;
+        let (_, command) = self.known(request)?;
+        if command.status.is_some() {
+            return Err(Failure::new("failed_precondition", format!("The command \"{}\" has ended", command.id)));
+        }
+        if signal == libc::SIGKILL {
+            command.killed = true;
+            let supervisor = command.supervisor;
+            self.kill_tree(supervisor, timers);
+        } else if command.pid == 0 {
+            if command.early_signals.len() < 16 {
+                command.early_signals.push(signal);
+            }
+        } else {
+            // SAFETY: no pointers; the process has not been waited for, or its supervisor would have told.
+            unsafe { libc::kill(-command.pid, signal) };
+        }
+        Ok(())
+    }
+
+    /// `resize`.
+    pub fn resize(&mut self, request: &Value) -> Result<(), Failure> {
+        let size = request::size(request)?;
+        let (_, command) = self.known(request)?;
+        let Some(pty) = command.pty() else {
+            let reason = if command.end.is_some() { "has ended" } else { "has no terminal" };
+            return Err(Failure::new("failed_precondition", format!("The command \"{}\" {reason}", command.id)));
+        };
+        pty::resize(pty, size).map_err(|errno| Failure::from_errno(errno, "resize a terminal"))?;
+        let mut group: libc::pid_t = 0;
+        // SAFETY: the number lives for the call.
+        if unsafe { libc::ioctl(pty.as_raw_fd(), libc::TIOCGPGRP, &mut group) } < 0 && command.pid != 0 {
+            // gVisor sends no SIGWINCH and does not say who is in the foreground: the whole session is told.
+            for process in process_table::read().iter().filter(|process| process.session == command.pid) {
+                // SAFETY: no pointers; SIGWINCH is ignored by who does not ask for it.
+                unsafe { libc::kill(process.pid, libc::SIGWINCH) };
+            }
+        }
+        Ok(())
+    }
+
+    /// `forget`.
+    pub fn forget(&mut self, request: &Value) -> Result<(), Failure> {
+        let id = request::id(request)?;
+        let Some(key) = self.find(id) else { return Ok(()) };
+        if self.table.get(&key).is_some_and(|command| command.end.is_none()) {
+            return Err(Failure::new("failed_precondition", format!("The command \"{id}\" is running")));
+        }
+        self.drop_ended(key);
+        Ok(())
+    }
+
+    /// `commands`, oldest first.
+    pub fn list(&self) -> Value {
+        let mut all: Vec<(&u64, &Command)> = self.table.iter().filter(|(_, command)| command.pid != 0).collect();
+        all.sort_by_key(|(key, _)| **key);
+        Value::map([("commands", Value::Array(all.into_iter().map(|(_, command)| command.describe()).collect()))])
+    }
+
+    /// The memory guard has killed this process.
+    pub fn guarded(&mut self, pid: i32) {
+        if let Some(command) = self.table.values_mut().find(|command| command.pid == pid) {
+            command.guarded = true;
+        }
+    }
+
+    /// Processes that are ours and no one's command.
+    pub fn supervisor_pids(&self) -> impl Iterator<Item = &i32> {
+        self.supervisors.keys()
+    }
+
+    fn drop_ended(&mut self, key: u64) {
+        self.ended.retain(|other| *other != key);
+        if let Some(command) = self.table.remove(&key) {
+            self.ids.remove(&command.id);
+        }
+    }
+
+    /// Keeps the ended commands within their bounds. What somebody is reading stays until it is read.
+    fn trim(&mut self) {
+        while self.ended.len() > REMEMBERED {
+            let Some(key) = self.ended.iter().copied().find(|key| self.table.get(key).is_none_or(|command| command.readers.is_empty())) else { break };
+            self.drop_ended(key);
+        }
+        let mut kept: u64 = self.ended.iter().filter_map(|key| self.table.get(key)).map(|command| command.log.kept()).sum();
+        for key in &self.ended {
+            if kept <= KEPT_OUTPUT {
+                break;
+            }
+            if let Some(command) = self.table.get_mut(key).filter(|command| command.readers.is_empty()) {
+                kept -= command.log.kept();
+                command.log.forget();
+            }
+        }
+    }
+}

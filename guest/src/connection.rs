@@ -1,0 +1,425 @@
+//! The rules of one connection, without its socket: which streams are open, who may send how much.
+//!
+//! Bytes go in, events come out, and frames wait in `out`. Nothing here does input or output, so all of it can
+//! be tried with random bytes.
+
+use std::collections::HashMap;
+
+use crate::failure::Failure;
+use crate::frame::{Broken, Header, INITIAL_CREDIT, Kind, Parsed, Parser};
+use crate::value::Value;
+use crate::write_queue::WriteQueue;
+
+/// Streams that may be open at once.
+const MAX_STREAMS: usize = 4096;
+/// Room is granted in pieces of at least this size; small ones would cost a frame each.
+const GRANT: u32 = 65_536;
+/// More credit than this makes no difference.
+const MAX_CREDIT: i64 = 1 << 40;
+
+/// What the server said.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Its HELLO: from now on there may be streams.
+    Hello(Value),
+    /// A new stream.
+    Open(u32, Value),
+    /// A MESSAGE on an open stream.
+    Message(u32, Value),
+    /// Some DATA on an open stream.
+    Data(u32, u8, Vec<u8>),
+    /// We may send that many more bytes.
+    Credit(u32, u32),
+    /// The server sends no more on this stream.
+    Ended(u32),
+    /// The stream is over.
+    Reset(u32),
+    /// Hang up and dial again after so many milliseconds.
+    Hangup(u64),
+}
+
+struct Stream {
+    credit: i64,
+    window: i64,
+    owed: u32,
+    they_ended: bool,
+    we_ended: bool,
+}
+
+/// One connection.
+#[derive(Default)]
+pub struct Connection {
+    parser: Parser,
+    streams: HashMap<u32, Stream>,
+    last_opened: u32,
+    greeted: bool,
+    /// Frames to be written.
+    pub out: WriteQueue,
+}
+
+impl Connection {
+    /// A connection whose first frame is our HELLO.
+    pub fn new(hello: &Value) -> Connection {
+        let mut connection = Connection::default();
+        connection.send_map(Kind::Hello, 0, hello);
+        connection
+    }
+
+    /// The server's HELLO has come.
+    pub fn greeted(&self) -> bool {
+        self.greeted
+    }
+
+    /// Takes bytes from the server and adds what they mean to `events`.
+    pub fn receive(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Broken> {
+        let mut parser = std::mem::take(&mut self.parser);
+        let result = parser.feed(bytes, |parsed| self.handle(parsed, events));
+        self.parser = parser;
+        result
+    }
+
+    fn handle(&mut self, parsed: Parsed<'_>, events: &mut Vec<Event>) -> Result<(), Broken> {
+        match parsed {
+            Parsed::Frame(header, payload) => self.frame(header, payload, events),
+            Parsed::DataBegins(header) => {
+                self.require_greeting()?;
+                self.charge(header)
+            }
+            Parsed::DataPiece(header, piece) => {
+                if self.streams.get(&header.stream).is_some_and(|stream| !stream.they_ended) {
+                    events.push(Event::Data(header.stream, header.channel, piece.to_vec()));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn frame(&mut self, header: Header, payload: &[u8], events: &mut Vec<Event>) -> Result<(), Broken> {
+        let id = header.stream;
+        if header.kind == Kind::Hello {
+            if self.greeted {
+                return Err(Broken("a second HELLO"));
+            }
+            let hello = decode(payload)?;
+            if hello.int("protocol") != Some(1) {
+                return Err(Broken("another version of the protocol"));
+            }
+            self.greeted = true;
+            events.push(Event::Hello(hello));
+            return Ok(());
+        }
+        self.require_greeting()?;
+        match header.kind {
+            Kind::Hello | Kind::Data | Kind::Pong => {}
+            Kind::Ping => self.out.frame(Kind::Pong, 0, 0, payload),
+            Kind::Hangup => {
+                let delay = decode(payload)?.int("dialAfterMs").unwrap_or(0);
+                events.push(Event::Hangup(delay.clamp(0, 3_600_000) as u64));
+            }
+            Kind::Open => {
+                if id % 2 == 0 || id <= self.last_opened {
+                    return Err(Broken("an OPEN with a used or wrong number"));
+                }
+                let request = decode(payload)?;
+                self.last_opened = id;
+                if self.streams.len() >= MAX_STREAMS {
+                    let failure = Failure::new("resource_exhausted", format!("More than {MAX_STREAMS} streams are open"));
+                    self.send_map(Kind::Reset, id, &failure.to_value());
+                    return Ok(());
+                }
+                self.streams.insert(id, Stream { credit: INITIAL_CREDIT, window: INITIAL_CREDIT, owed: 0, they_ended: false, we_ended: false });
+                events.push(Event::Open(id, request));
+            }
+            Kind::Message => {
+                let message = decode(payload)?;
+                self.charge(header)?;
+                if self.streams.get(&id).is_some_and(|stream| !stream.they_ended) {
+                    self.taken(id, payload.len());
+                    events.push(Event::Message(id, message));
+                }
+            }
+            Kind::Credit => {
+                let amount = u32::from_be_bytes(payload.try_into().map_err(|_| Broken("credit that is not four bytes"))?);
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.credit = (stream.credit + i64::from(amount)).min(MAX_CREDIT);
+                    events.push(Event::Credit(id, amount));
+                }
+            }
+            Kind::End => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    if !stream.they_ended {
+                        stream.they_ended = true;
+                        events.push(Event::Ended(id));
+                        self.sweep(id);
+                    }
+                }
+            }
+            Kind::Reset => {
+                decode(payload)?;
+                if self.streams.remove(&id).is_some() {
+                    events.push(Event::Reset(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn require_greeting(&self) -> Result<(), Broken> {
+        if self.greeted { Ok(()) } else { Err(Broken("a frame before HELLO")) }
+    }
+
+    /// Takes a frame's bytes out of what we had granted.
+    fn charge(&mut self, header: Header) -> Result<(), Broken> {
+        if let Some(stream) = self.streams.get_mut(&header.stream) {
+            if stream.window <= 0 {
+                return Err(Broken("credit that was overdrawn"));
+            }
+            stream.window -= header.length as i64;
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self, id: u32) {
+        if self.streams.get(&id).is_some_and(|stream| stream.they_ended && stream.we_ended) {
+            self.streams.remove(&id);
+        }
+    }
+
+    /// The bytes of a stream were taken: grants room again when enough has come together.
+    pub fn taken(&mut self, id: u32, bytes: usize) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.owed = stream.owed.saturating_add(bytes as u32);
+        if stream.owed >= GRANT && !stream.they_ended {
+            let amount = std::mem::take(&mut stream.owed);
+            stream.window += i64::from(amount);
+            self.out.frame(Kind::Credit, 0, id, &amount.to_be_bytes());
+        }
+    }
+
+    /// We may send a MESSAGE or DATA on this stream now.
+    pub fn may_send(&self, id: u32) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.credit > 0 && !stream.we_ended)
+    }
+
+    /// What is left of our credit.
+    pub fn credit(&self, id: u32) -> i64 {
+        self.streams.get(&id).map_or(0, |stream| stream.credit)
+    }
+
+    /// Sends a MESSAGE; the payload's size. The caller has asked `may_send`.
+    pub fn message(&mut self, id: u32, message: &Value) -> usize {
+        if !self.is_sending(id) {
+            return 0;
+        }
+        let size = self.send_map(Kind::Message, id, message);
+        self.spend(id, size);
+        size
+    }
+
+    /// Sends DATA of at most one frame.
+    pub fn data(&mut self, id: u32, channel: u8, bytes: &[u8]) {
+        if self.is_sending(id) {
+            self.out.frame(Kind::Data, channel, id, bytes);
+            self.spend(id, bytes.len());
+        }
+    }
+
+    /// Sends frames of a stream that are encoded already, with `payload` bytes of MESSAGE and DATA in them.
+    pub fn encoded(&mut self, id: u32, frames: Vec<u8>, payload: usize) {
+        if self.is_sending(id) {
+            self.out.whole(frames);
+            self.spend(id, payload);
+        }
+    }
+
+    /// We send no more on this stream.
+    pub fn end(&mut self, id: u32) {
+        if self.is_sending(id) {
+            self.out.frame(Kind::End, 0, id, &[]);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.we_ended = true;
+            }
+            self.sweep(id);
+        }
+    }
+
+    /// The stream is over, with an error.
+    pub fn reset(&mut self, id: u32, failure: &Failure) {
+        if self.streams.remove(&id).is_some() {
+            self.send_map(Kind::Reset, id, &failure.to_value());
+        }
+    }
+
+    fn is_sending(&self, id: u32) -> bool {
+        self.streams.get(&id).is_some_and(|stream| !stream.we_ended)
+    }
+
+    fn spend(&mut self, id: u32, bytes: usize) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.credit -= bytes as i64;
+        }
+    }
+
+    fn send_map(&mut self, kind: Kind, id: u32, map: &Value) -> usize {
+        let mut payload = Vec::new();
+        map.encode(&mut payload);
+        self.out.frame(kind, 0, id, &payload);
+        payload.len()
+    }
+}
+
+fn decode(payload: &[u8]) -> Result<Value, Broken> {
+    match Value::decode(payload) {
+        Ok(value @ Value::Map(_)) => Ok(value),
+        _ => Err(Broken("a payload that is not a map")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Random;
+
+    fn frame(kind: Kind, channel: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        [&Header { length: payload.len(), kind, channel, stream }.encode()[..], payload].concat()
+    }
+
+    fn map(value: &Value) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        value.encode(&mut bytes);
+        bytes
+    }
+
+    fn hello() -> Vec<u8> {
+        frame(Kind::Hello, 0, 0, &map(&Value::map([("protocol", 1.into()), ("sandbox", "s".into())])))
+    }
+
+    fn open(stream: u32) -> Vec<u8> {
+        frame(Kind::Open, 0, stream, &map(&Value::map([("op", "x".into())])))
+    }
+
+    fn greeted() -> Connection {
+        let mut connection = Connection::new(&Value::map([]));
+        connection.receive(&hello(), &mut Vec::new()).unwrap();
+        connection.out.clear();
+        connection
+    }
+
+    #[test]
+    fn nothing_is_heard_before_hello() {
+        let mut connection = Connection::new(&Value::map([]));
+        assert!(connection.receive(&open(1), &mut Vec::new()).is_err());
+        assert!(Connection::new(&Value::map([])).receive(&frame(Kind::Hello, 0, 0, &map(&Value::map([("protocol", 2.into())]))), &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn numbers_are_odd_and_ascend() {
+        for bad in [2, 1, 3] {
+            let mut connection = greeted();
+            connection.receive(&open(3), &mut Vec::new()).unwrap();
+            assert!(connection.receive(&open(bad), &mut Vec::new()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn credit_may_be_overdrawn_by_one_frame_and_no_more() {
+        let mut connection = greeted();
+        let mut events = Vec::new();
+        connection.receive(&open(1), &mut events).unwrap();
+        let big = frame(Kind::Data, 0, 1, &vec![7; 131_072]);
+        connection.receive(&big, &mut events).unwrap();
+        connection.receive(&frame(Kind::Data, 0, 1, &[1; 131_071]), &mut events).unwrap();
+        connection.receive(&big, &mut events).unwrap();
+        assert!(connection.receive(&frame(Kind::Data, 0, 1, &[1]), &mut events).is_err());
+    }
+
+    #[test]
+    fn room_is_granted_as_bytes_are_taken() {
+        let mut connection = greeted();
+        connection.receive(&open(1), &mut Vec::new()).unwrap();
+        for _ in 0..100 {
+            connection.receive(&frame(Kind::Data, 0, 1, &vec![7; 100_000]), &mut Vec::new()).unwrap();
+            connection.taken(1, 100_000);
+        }
+        assert!(!connection.out.is_empty());
+    }
+
+    #[test]
+    fn a_stream_is_over_when_both_have_ended() {
+        let mut connection = greeted();
+        let mut events = Vec::new();
+        connection.receive(&open(1), &mut events).unwrap();
+        connection.end(1);
+        assert!(!connection.may_send(1));
+        connection.receive(&frame(Kind::End, 0, 1, &[]), &mut events).unwrap();
+        assert!(connection.streams.is_empty());
+        events.clear();
+        connection.receive(&frame(Kind::Data, 0, 1, b"late"), &mut events).unwrap();
+        connection.receive(&frame(Kind::End, 0, 1, &[]), &mut events).unwrap();
+        assert!(events.is_empty());
+    }
+
+    #[test]
+    fn pings_are_answered() {
+        let mut connection = greeted();
+        connection.receive(&frame(Kind::Ping, 0, 0, b"abc"), &mut Vec::new()).unwrap();
+        assert_eq!(connection.out.take(), frame(Kind::Pong, 0, 0, b"abc"));
+    }
+
+    /// Valid frames with random mistakes, in random pieces, with random answers from our side.
+    #[test]
+    fn random_frames_never_panic_and_streams_stay_bounded() {
+        let mut random = Random::new(2026);
+        let mut survived = 0;
+        for round in 0..120_000 {
+            let mut connection = greeted();
+            let mut bytes = Vec::new();
+            let mut next = 1;
+            for _ in 0..random.below(8) {
+                let stream = if random.below(8) == 0 { random.below(9) as u32 } else { 1 + 2 * random.below(4) as u32 };
+                bytes.extend(match random.below(9) {
+                    0..=2 => {
+                        next += 2;
+                        open(next - 2)
+                    }
+                    3 => frame(Kind::Message, 0, stream, &map(&Value::map([("closeStdin", true.into())]))),
+                    4 => frame(Kind::Data, random.below(5) as u8, stream, &vec![0; random.below(600) as usize]),
+                    5 => frame(Kind::Credit, 0, stream, &(random.below(u64::from(u32::MAX)) as u32).to_be_bytes()),
+                    6 => frame(Kind::End, 0, stream, &[]),
+                    7 => frame(Kind::Reset, 0, stream, &map(&Value::map([("code", "cancelled".into())]))),
+                    _ => frame(Kind::Ping, 0, 0, &[1; 8]),
+                });
+            }
+            if random.below(3) == 0 && !bytes.is_empty() {
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] = random.below(256) as u8;
+            }
+            let mut events = Vec::new();
+            let mut rest = &bytes[..];
+            let mut whole = true;
+            while !rest.is_empty() {
+                let n = 1 + random.below(rest.len() as u64) as usize;
+                if connection.receive(&rest[..n], &mut events).is_err() {
+                    whole = false;
+                    break;
+                }
+                rest = &rest[n..];
+                for event in events.drain(..) {
+                    match (event, random.below(4)) {
+                        (Event::Open(id, _), 0) => connection.reset(id, &Failure::new("internal", "x")),
+                        (Event::Open(id, _), 1) => connection.end(id),
+                        (Event::Data(id, _, bytes), _) => connection.taken(id, bytes.len()),
+                        (Event::Message(id, _), _) => {
+                            connection.message(id, &Value::Null);
+                        }
+                        (Event::Credit(id, _), _) => connection.data(id, 1, b"out"),
+                        _ => {}
+                    }
+                }
+                assert!(connection.streams.len() <= 8, "round {round}");
+            }
+            survived += usize::from(whole);
+        }
+        assert!(survived > 20_000, "{survived} rounds without a mistake");
+    }
+}

@@ -1,0 +1,92 @@
+//! Setting the guest up and running its loop: one thread, which never blocks but in `epoll_wait`.
+
+use std::os::fd::AsRawFd;
+
+use crate::commands::Commands;
+use crate::commands::spawn::Spawner;
+use crate::guest::Guest;
+use crate::link::Way;
+use crate::poller::Poller;
+use crate::sys;
+use crate::tasks::{Bell, Tasks};
+
+/// Runs until the guest is shut down.
+pub fn run(way: Way) -> Result<(), String> {
+    let said = |what: &'static str| move |errno: i32| format!("Cannot {what}: {}", std::io::Error::from_raw_os_error(errno));
+    prepare_process();
+    let nofile = raise_open_files();
+    let signals = block_signals().map_err(said("watch for signals"))?;
+    let poke = sys::eventfd().map_err(said("make an event descriptor"))?;
+    let spawner = Spawner::new(poke.as_raw_fd(), nofile).map_err(said("open /dev/null"))?;
+    let tasks = Tasks::new(Bell::new(poke.as_raw_fd()));
+    let poller = Poller::new().map_err(said("make an epoll set"))?;
+    let mut guest = Guest::new(way, poller, Commands::new(spawner), tasks, poke, signals).map_err(said("listen"))?;
+    let mut ready = Vec::with_capacity(64);
+    while !guest.over {
+        guest.turn(&mut ready);
+    }
+    Ok(())
+}
+
+fn prepare_process() {
+    // SAFETY: constant strings; no threads yet.
+    unsafe {
+        // One heap for all threads, and freed memory goes back: the guest is in every sandbox, idle most of the time.
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 19);
+        // The standard streams of a command are duplicated onto 0 to 2, so nothing of ours may be there.
+        loop {
+            let fd = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            if fd > 2 {
+                libc::close(fd);
+            }
+            if !(0..=2).contains(&fd) {
+                break;
+            }
+        }
+        libc::umask(0o022);
+        libc::chdir(c"/".as_ptr());
+        if libc::getpid() != 1 {
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        }
+    }
+}
+
+/// The guest may have as many descriptors as it is allowed; commands get the limit that it was started with.
+fn raise_open_files() -> [u64; 2] {
+    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 4096 };
+    // SAFETY: the limit lives for the calls.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        let raised = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raised);
+    }
+    [limit.rlim_cur, limit.rlim_max]
+}
+
+/// All signals are blocked, also in threads and supervisors; those that matter are read from a descriptor.
+/// Dispositions are made the default once, so that commands need only undo SIGPIPE.
+fn block_signals() -> Result<std::os::fd::OwnedFd, i32> {
+    // SAFETY: sets live for the calls.
+    unsafe {
+        for number in 1..=64 {
+            if ![libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, 32, 33].contains(&number) {
+                libc::signal(number, libc::SIG_DFL);
+            }
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        // The C library keeps two numbers for itself; whoever started us may have had them ignored.
+        let default = [0u64; 4];
+        libc::syscall(libc::SYS_rt_sigaction, 32, default.as_ptr(), 0, 8);
+        libc::syscall(libc::SYS_rt_sigaction, 33, default.as_ptr(), 0, 8);
+        let all = !0u64;
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, 0, 8);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for number in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT] {
+            libc::sigaddset(&mut set, number);
+        }
+        sys::owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))
+    }
+}

@@ -1,0 +1,114 @@
+//! Copies a file or a tree as it is: content, modes, times, symlinks, and owners where the user may give them.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+
+use crate::task::{Stopped, TaskStream};
+
+use super::chain::Chain;
+use super::path::c_string;
+use super::sys::{self, Doing, invalid, shown};
+use super::walk::{Step, Walk};
+use super::xattrs;
+
+/// A name in an open directory.
+pub type Place<'a> = (RawFd, &'a CStr);
+
+/// Copies `from` to `to`, which must not exist. What was copied before a failure is left for the caller to remove.
+pub fn copy(from: Place, to: Place, path: &[u8], stream: &dyn TaskStream) -> Result<(), Stopped> {
+    let mut copier = Copier { buffer: vec![0; sys::BUFFER], stream };
+    let stat = sys::stat_at(from.0, from.1, false).doing("copy", path)?;
+    if sys::kind(&stat) != libc::S_IFDIR {
+        return copier.one(from, to, &stat, path);
+    }
+    let source = sys::open_at(from.0, from.1, sys::DIRECTORY, 0).doing("copy", path)?;
+    let mut chain = make(to).and_then(Chain::new).doing("copy", path)?;
+    let mut walk = Walk::new(source, path).doing("copy", path)?;
+    while let Some(step) = walk.step().doing("copy", path)? {
+        let found = sys::stat_at(walk.directory(), walk.name(), false);
+        if step == Step::Left {
+            let source = sys::open_at(walk.directory(), walk.name(), sys::DIRECTORY, 0).doing("copy", walk.path())?;
+            xattrs::copy(source.as_raw_fd(), chain.top(), &mut copier.buffer);
+            finish(&chain.top(), &found.doing("copy", walk.path())?).doing("copy", walk.path())?;
+            chain.pop().doing("copy", walk.path())?;
+            continue;
+        }
+        sys::alive(stream)?;
+        let found = match found {
+            Err(error) if sys::is(&error, libc::ENOENT) => continue,
+            found => found.doing("copy", walk.path())?,
+        };
+        if sys::kind(&found) == libc::S_IFDIR {
+            let made = make((chain.top(), walk.name())).and_then(|made| chain.push(made));
+            made.and_then(|()| walk.enter()).doing("copy", walk.path())?;
+        } else {
+            copier.one((walk.directory(), walk.name()), (chain.top(), walk.name()), &found, walk.path())?;
+        }
+    }
+    finish(&chain.top(), &stat).doing("copy", path)
+}
+
+fn make((directory, name): Place) -> io::Result<std::os::fd::OwnedFd> {
+    sys::make_directory_at(directory, name, 0o700)?;
+    sys::open_at(directory, name, sys::DIRECTORY, 0)
+}
+
+struct Copier<'a> {
+    buffer: Vec<u8>,
+    stream: &'a dyn TaskStream,
+}
+
+impl Copier<'_> {
+    fn one(&mut self, from: Place, to: Place, stat: &libc::stat, path: &[u8]) -> Result<(), Stopped> {
+        match sys::kind(stat) {
+            libc::S_IFREG => return self.file(from, to, path),
+            libc::S_IFLNK => {
+                let target = sys::read_link_at(from.0, from.1).doing("copy", path)?;
+                sys::symlink_at(&c_string(&target), to.0, to.1).doing("copy", path)?;
+            }
+            libc::S_IFIFO => sys::make_fifo_at(to.0, to.1, sys::permissions(stat)).doing("copy", path)?,
+            _ => return Err(invalid(format!("Cannot copy \"{}\": it is a socket or a device", shown(path)))),
+        }
+        if sys::is_root() {
+            sys::change_owner_at(to.0, to.1, stat.st_uid, stat.st_gid).doing("copy", path)?;
+        }
+        sys::set_modified_at(to.0, to.1, stat.st_mtime, stat.st_mtime_nsec).doing("copy", path)
+    }
+
+    /// Stretches of zeros become holes, so that a sparse file stays one.
+    fn file(&mut self, from: Place, to: Place, path: &[u8]) -> Result<(), Stopped> {
+        let source = sys::open_at(from.0, from.1, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0).doing("copy", path)?;
+        let stat = sys::stat_fd(&source).doing("copy", path)?;
+        if sys::kind(&stat) != libc::S_IFREG {
+            return Err(sys::errno(libc::EBUSY)).doing("copy", path);
+        }
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let copy = File::from(sys::open_at(to.0, to.1, flags, 0o600).doing("copy", path)?);
+        let mut offset = 0i64;
+        loop {
+            sys::alive(self.stream)?;
+            let filled = sys::read_at(&source, &mut self.buffer, offset).doing("copy", path)?;
+            if filled == 0 {
+                break;
+            }
+            if self.buffer[..filled].iter().any(|byte| *byte != 0) {
+                copy.write_all_at(&self.buffer[..filled], offset as u64).doing("copy", path)?;
+            }
+            offset += filled as i64;
+        }
+        copy.set_len(offset as u64).doing("copy", path)?;
+        xattrs::copy(source.as_raw_fd(), copy.as_raw_fd(), &mut self.buffer);
+        finish(&copy, &stat).doing("copy", path)
+    }
+}
+
+fn finish(copy: &impl AsRawFd, stat: &libc::stat) -> io::Result<()> {
+    if sys::is_root() {
+        sys::change_owner(copy, stat.st_uid, stat.st_gid)?;
+    }
+    sys::change_mode(copy, sys::permissions(stat))?;
+    sys::set_modified(copy, stat.st_mtime, stat.st_mtime_nsec)
+}

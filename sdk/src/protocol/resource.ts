@@ -1,0 +1,185 @@
+import { z } from 'zod';
+import { CommandEndSchema, ExecRequestSchema } from './command.ts';
+import { LabelsSchema, LimitsSchema, SandboxSpecSchema } from './sandbox.ts';
+import { SandboxIdSchema } from './id.ts';
+
+/**
+ * What the API shows and takes. A Sandbox is the control plane's view: what was asked for, what
+ * became of it, and until when it may live.
+ *
+ *     creating ──▶ active ◀──▶ stopped
+ *        │           │            │
+ *        ▼           ▼            │
+ *     (gone)      failed ─────────┤
+ *                    │            │
+ *                    └─▶ destroying ──▶ (gone)
+ */
+export const SANDBOX_STATES = ['creating', 'active', 'stopped', 'failed', 'destroying'] as const;
+export type SandboxState = (typeof SANDBOX_STATES)[number];
+
+/** A name is the caller's own handle on a sandbox, unique in its project. */
+export const SandboxNameSchema = z
+  .string()
+  .regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z 0-9 and -, and begin and end with a letter or digit');
+
+export const PortVisibilitySchema = z.enum(['private', 'public']);
+export const PortSchema = z.int().min(1).max(65_535);
+
+/** A port that may be reached from outside through the server. `private` needs the preview token. */
+export const ExposedPortSchema = z.object({
+  port: PortSchema,
+  visibility: PortVisibilitySchema,
+  url: z.string(),
+  /** Given to those who may see the sandbox; never to the preview's visitors. */
+  token: z.string().optional(),
+});
+export type ExposedPort = z.infer<typeof ExposedPortSchema>;
+
+export const OnTimeoutSchema = z.enum(['stop', 'destroy']);
+const TimeoutSchema = z.int().min(1000).max(365 * 24 * 3600 * 1000);
+
+export const SandboxSchema = z.object({
+  id: SandboxIdSchema,
+  name: z.string().nullable(),
+  project: z.string(),
+  state: z.enum(SANDBOX_STATES),
+  /** Why it failed. */
+  reason: z.string().optional(),
+  message: z.string().optional(),
+  backend: z.string(),
+  /** The isolation that it has; null until it runs. */
+  runtime: z.string().nullable(),
+  template: z.string(),
+  labels: LabelsSchema,
+  limits: LimitsSchema,
+  workdir: z.string(),
+  user: z.string(),
+  readOnlyRoot: z.boolean(),
+  ports: z.array(ExposedPortSchema),
+  incarnation: z.int(),
+  createdAtMs: z.int(),
+  /** When it became active the last time. */
+  startedAtMs: z.int().nullable(),
+  /** How long after that `onTimeout` happens; null is never. */
+  timeoutMs: z.int().nullable(),
+  onTimeout: OnTimeoutSchema,
+  expiresAtMs: z.int().nullable(),
+});
+export type Sandbox = z.infer<typeof SandboxSchema>;
+
+export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
+  .extend({
+    name: SandboxNameSchema.optional(),
+    /** With a name: an existing sandbox of that name is the answer, started again if it was stopped. */
+    getOrCreate: z.boolean().default(false),
+    labels: LabelsSchema.default({}),
+    limits: LimitsSchema.partial().default({}),
+    timeoutMs: TimeoutSchema.nullable().default(null),
+    onTimeout: OnTimeoutSchema.default('stop'),
+    ports: z.array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()])).max(64).default([]),
+  })
+  .strict();
+export type CreateSandbox = z.infer<typeof CreateSandboxSchema>;
+export type CreateSandboxInput = z.input<typeof CreateSandboxSchema>;
+
+export const UpdateSandboxSchema = z
+  .object({
+    labels: LabelsSchema.optional(),
+    limits: LimitsSchema.pick({ cpus: true, memoryBytes: true, pids: true, diskBytes: true }).partial().strict().optional(),
+    /** Counted from now. */
+    timeoutMs: TimeoutSchema.nullable().optional(),
+    onTimeout: OnTimeoutSchema.optional(),
+  })
+  .strict();
+export type UpdateSandbox = z.infer<typeof UpdateSandboxSchema>;
+
+export const ListSandboxesSchema = z
+  .object({
+    /** `key=value`, all of which must hold. */
+    label: z.union([z.string(), z.array(z.string())]).optional(),
+    state: z.enum(SANDBOX_STATES).optional(),
+    limit: z.coerce.number().int().min(1).max(1000).default(100),
+    cursor: z.string().max(256).optional(),
+  })
+  .strict();
+export type ListSandboxes = z.infer<typeof ListSandboxesSchema>;
+
+export const SandboxPageSchema = z.object({ sandboxes: z.array(SandboxSchema), nextCursor: z.string().nullable() });
+export type SandboxPage = z.infer<typeof SandboxPageSchema>;
+
+/** What waiting for a command gives. Output beyond the bound is thrown away, and said so. */
+export const ExecResultSchema = z.object({
+  id: z.string(),
+  end: CommandEndSchema,
+  /** As a shell would show it: see `shellExitCode`. */
+  exitCode: z.int(),
+  stdout: z.string(),
+  stderr: z.string(),
+  truncated: z.boolean(),
+  durationMs: z.number(),
+});
+export type ExecResult = z.infer<typeof ExecResultSchema>;
+
+/** One line or event of a streamed command. `offset` counts bytes, also where `data` is text. */
+export const ExecEventSchema = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('started'), id: z.string(), pid: z.int(), existing: z.boolean() }),
+  z.object({ type: z.enum(['stdout', 'stderr', 'pty']), offset: z.int(), data: z.string() }),
+  z.object({ type: z.literal('gap'), offset: z.int(), bytes: z.int() }),
+  z.object({ type: z.literal('end'), end: CommandEndSchema, exitCode: z.int() }),
+  z.object({ type: z.literal('error'), error: z.object({ code: z.string(), message: z.string() }) }),
+]);
+export type ExecEvent = z.infer<typeof ExecEventSchema>;
+
+/** `base64` where output is not text. */
+export const OutputEncodingSchema = z.enum(['utf8', 'base64']);
+export type OutputEncoding = z.infer<typeof OutputEncodingSchema>;
+
+/** Starting a command by HTTP: what the guest takes, and input that is known beforehand. */
+export const ExecBodySchema = ExecRequestSchema.safeExtend({
+  /** Text for standard input, which is then closed. */
+  input: z.string().max(8 * 1024 * 1024).optional(),
+  encoding: OutputEncodingSchema.optional(),
+  /** How much output an answer that waits may hold, both streams together. Default 1 MiB. */
+  maxOutputBytes: z.int().min(1024).max(64 * 1024 * 1024).optional(),
+  /** Makes this port reachable when the command is launched. */
+  expose: PortSchema.optional(),
+});
+export type ExecBody = z.infer<typeof ExecBodySchema>;
+
+export const CayEventSchema = z.object({
+  id: z.int(),
+  atMs: z.int(),
+  type: z.string(),
+  project: z.string().nullable(),
+  sandbox: z.string().nullable(),
+  /** The key that asked for it; null when the server acted by itself. */
+  key: z.string().nullable(),
+  data: z.record(z.string(), z.unknown()),
+});
+export type CayEvent = z.infer<typeof CayEventSchema>;
+
+export const QuotaSchema = z
+  .object({
+    sandboxes: z.int().min(0).nullable().default(null),
+    cpus: z.number().min(0).nullable().default(null),
+    memoryBytes: z.int().min(0).nullable().default(null),
+    diskBytes: z.int().min(0).nullable().default(null),
+  })
+  .strict();
+export type Quota = z.infer<typeof QuotaSchema>;
+
+export const ProjectSchema = z.object({ id: z.string(), name: z.string(), quota: QuotaSchema, createdAtMs: z.int() });
+export type Project = z.infer<typeof ProjectSchema>;
+
+export const KeySchema = z.object({
+  id: z.string(),
+  name: z.string(),
+  project: z.string(),
+  /** An admin may make projects and keys. */
+  role: z.enum(['admin', 'member']),
+  /** The key's first characters, to recognise it by. */
+  hint: z.string(),
+  createdAtMs: z.int(),
+  lastUsedAtMs: z.int().nullable(),
+});
+export type Key = z.infer<typeof KeySchema>;

@@ -1,0 +1,175 @@
+/**
+ * A sandbox, from outside.
+ *
+ *     await using sandbox = await Sandbox.create();
+ *     const { stdout } = await sandbox.exec('python3 -c "print(6*7)"');
+ *     await sandbox.files.write('/home/user/a.txt', 'hello');
+ *
+ * At the end of an `await using` block the sandbox is removed.
+ */
+import { Files } from './files.ts';
+import { openProcess, type Process } from './process.ts';
+import type {
+  CommandInfo, CreateSandboxInput, ExecBody, ExecEvent, ExecRequest, ExecResult, ExposedPort, PtySize, Sandbox as SandboxInfo, SandboxPage, Signal, Stats, UpdateSandbox,
+} from './protocol/index.ts';
+import { connect, type ConnectOptions, type Transport } from './transport.ts';
+
+interface CallOptions {
+  signal?: AbortSignal;
+}
+
+/** A shell line, a program with its arguments, or everything that a command may be given. */
+export type Command = string | string[] | ExecBody;
+
+export interface ListOptions extends ConnectOptions, CallOptions {
+  labels?: Record<string, string>;
+  state?: SandboxInfo['state'];
+}
+
+export class Sandbox implements AsyncDisposable {
+  readonly id: string;
+  readonly files: Files;
+  readonly #transport: Transport;
+  /** What the server said last; `refresh` asks anew. */
+  info: SandboxInfo;
+
+  private constructor(transport: Transport, info: SandboxInfo) {
+    this.#transport = transport;
+    this.id = info.id;
+    this.info = info;
+    this.files = new Files(transport, info.id);
+  }
+
+  /** Makes a sandbox and resolves when it answers. The idempotency key makes repeating this safe. */
+  static async create(request: CreateSandboxInput = {}, options: ConnectOptions & CallOptions & { idempotencyKey?: string } = {}): Promise<Sandbox> {
+    const transport = connect(options);
+    const headers = options.idempotencyKey === undefined ? undefined : { 'idempotency-key': options.idempotencyKey };
+    return new Sandbox(transport, await transport.json('POST', '/v1/sandboxes', { json: request, headers, signal: options.signal }));
+  }
+
+  /** A sandbox that exists, by its id or its name. */
+  static async connect(ref: string, options: ConnectOptions & CallOptions = {}): Promise<Sandbox> {
+    const transport = connect(options);
+    return new Sandbox(transport, await transport.json('GET', `/v1/sandboxes/${encodeURIComponent(ref)}`, { signal: options.signal }));
+  }
+
+  /** All sandboxes of the key's project, newest first. */
+  static async *list({ labels = {}, state, signal, ...options }: ListOptions = {}): AsyncGenerator<Sandbox, void, undefined> {
+    const transport = connect(options);
+    const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+    let cursor: string | undefined;
+    do {
+      const page = await transport.json<SandboxPage>('GET', '/v1/sandboxes', { query: { label, state, cursor }, signal });
+      for (const info of page.sandboxes) yield new Sandbox(transport, info);
+      cursor = page.nextCursor ?? undefined;
+    } while (cursor !== undefined);
+  }
+
+  /** Runs a command to its end. Its exit code is part of the answer, whatever it is. */
+  exec(command: Command, options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {}): Promise<ExecResult> {
+    const { signal, ...rest } = options;
+    return this.#json('POST', '/exec', { json: { ...bodyOf(command), ...rest }, signal });
+  }
+
+  /** The same, event by event. */
+  async *execStream(command: Command, options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {}): AsyncGenerator<ExecEvent, void, undefined> {
+    const { signal, ...rest } = options;
+    yield* this.#transport.lines<ExecEvent>('POST', `${this.#base}/exec`, { json: { ...bodyOf(command), ...rest }, signal });
+  }
+
+  /** Starts a command and stays connected to it: output, input, signals. */
+  async spawn(command: Command, options: CallOptions & Partial<Omit<ExecRequest, 'argv' | 'shell'>> = {}): Promise<Process> {
+    const { signal, ...rest } = options;
+    return openProcess(await this.#transport.socket(`${this.#base}/exec`, { signal }), { exec: { ...bodyOf(command), ...rest } });
+  }
+
+  /** A terminal: a login shell unless another command is given. */
+  shell(size: PtySize, options: CallOptions & Partial<ExecRequest> = {}): Promise<Process> {
+    const { signal, ...rest } = options;
+    return this.spawn({ argv: ['/bin/bash', '-l'], ...rest, pty: size } as ExecBody, { signal });
+  }
+
+  /** Connects to a command that was started before. */
+  async attach(id: string, { offset = 0, signal }: CallOptions & { offset?: number } = {}): Promise<Process> {
+    return openProcess(await this.#transport.socket(`${this.#base}/exec`, { signal }), { attach: { id, offset } }, offset);
+  }
+
+  /** Starts a command that nobody waits for. */
+  launch(command: Command, options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {}): Promise<CommandInfo> {
+    const { signal, ...rest } = options;
+    return this.#json('POST', '/commands', { json: { ...bodyOf(command), ...rest }, signal });
+  }
+
+  async commands(options: CallOptions = {}): Promise<CommandInfo[]> {
+    return (await this.#json<{ commands: CommandInfo[] }>('GET', '/commands', options)).commands;
+  }
+
+  command(id: string, options: CallOptions = {}): Promise<CommandInfo> {
+    return this.#json('GET', `/commands/${encodeURIComponent(id)}`, options);
+  }
+
+  async signal(commandId: string, signal: Signal, options: CallOptions = {}): Promise<void> {
+    await this.#json('POST', `/commands/${encodeURIComponent(commandId)}/signal`, { ...options, json: { signal } });
+  }
+
+  /** Makes a port reachable from outside; `url` and, if it is private, `token` say how. */
+  async expose(port: number, { visibility = 'private', ...options }: CallOptions & { visibility?: ExposedPort['visibility'] } = {}): Promise<ExposedPort> {
+    return this.#json('PUT', `/ports/${port}`, { ...options, json: { visibility } });
+  }
+
+  async unexpose(port: number, options: CallOptions = {}): Promise<void> {
+    await this.#json('DELETE', `/ports/${port}`, options);
+  }
+
+  /** A raw TCP connection to a port inside, as binary WebSocket messages. */
+  tcp(port: number, options: CallOptions = {}): Promise<WebSocket> {
+    return this.#transport.socket(`${this.#base}/ports/${port}/tcp`, options);
+  }
+
+  stats(options: CallOptions = {}): Promise<Stats> {
+    return this.#json('GET', '/stats', options);
+  }
+
+  async *watchStats({ intervalMs, signal }: CallOptions & { intervalMs?: number } = {}): AsyncGenerator<Stats, void, undefined> {
+    yield* this.#transport.lines<Stats>('GET', `${this.#base}/stats/stream`, { query: { intervalMs }, signal });
+  }
+
+  async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#json<SandboxInfo>('GET', '', options));
+  }
+
+  async update(changes: UpdateSandbox, options: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#json<SandboxInfo>('PATCH', '', { ...options, json: changes }));
+  }
+
+  async start(options: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#json<SandboxInfo>('POST', '/start', options));
+  }
+
+  /** Ends its processes, gracefully and then by force; keeps its files. */
+  async stop({ graceMs, ...options }: CallOptions & { graceMs?: number } = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#json<SandboxInfo>('POST', '/stop', { ...options, json: { graceMs } }));
+  }
+
+  /** Removes it with all that it has. Gone already is done. */
+  async kill(options: CallOptions = {}): Promise<void> {
+    await this.#json('DELETE', '', options);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+  }
+
+  get #base(): string {
+    return `/v1/sandboxes/${this.id}`;
+  }
+
+  #json<T>(method: string, path: string, options: CallOptions & { json?: unknown } = {}): Promise<T> {
+    return this.#transport.json<T>(method, `${this.#base}${path}`, options);
+  }
+}
+
+function bodyOf(command: Command): Partial<ExecBody> {
+  if (typeof command === 'string') return { shell: command };
+  return Array.isArray(command) ? { argv: command } : command;
+}

@@ -1,0 +1,47 @@
+import type { IncomingMessage } from 'node:http';
+import { CayError } from '@cay/sdk/protocol';
+import type { Principal } from '../control/principal.ts';
+import type { KeyRecords } from '../control/records/keys.ts';
+import type { RateLimit } from './rate-limit.ts';
+
+const SUBPROTOCOL = 'cay.key.';
+
+/** The key that a request carries. A browser cannot set headers on a WebSocket, so there it is a subprotocol. */
+export function secretOf(request: Pick<IncomingMessage, 'headers'>): string | undefined {
+  const { authorization, 'x-api-key': apiKey, 'sec-websocket-protocol': protocols } = request.headers;
+  if (authorization !== undefined) return /^Bearer +(\S+)$/i.exec(authorization)?.[1];
+  if (typeof apiKey === 'string') return apiKey;
+  const offered = protocols?.split(',').map((protocol) => protocol.trim());
+  return offered?.find((protocol) => protocol.startsWith(SUBPROTOCOL))?.slice(SUBPROTOCOL.length);
+}
+
+export interface Authenticator {
+  /** Rejects `unauthenticated`, and `resource_exhausted` when the key is used too often. */
+  authenticate(request: Pick<IncomingMessage, 'headers'>): Principal;
+}
+
+export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator {
+  return {
+    authenticate(request) {
+      const secret = secretOf(request);
+      const key = secret === undefined ? undefined : keys.find(secret);
+      if (!key) {
+        throw new CayError('unauthenticated', secret === undefined ? 'The request has no API key' : 'The API key is not known', {
+          hint: 'send "Authorization: Bearer <key>" or "X-API-Key: <key>"',
+        });
+      }
+      const waitMs = limit.take(key.id);
+      if (waitMs > 0) {
+        throw new CayError('resource_exhausted', 'Too many requests with this API key', {
+          details: { retryAfterMs: Math.ceil(waitMs) },
+          hint: 'wait as long as Retry-After says',
+        });
+      }
+      return { project: key.project, key: key.id, role: key.role };
+    },
+  };
+}
+
+export function requireAdmin(principal: Principal): void {
+  if (principal.role !== 'admin') throw new CayError('permission_denied', 'This needs an admin key');
+}

@@ -1,0 +1,25 @@
+/** What several routes take in their path or query. */
+import { AbsolutePathSchema, CommandIdSchema, OutputEncodingSchema, PortSchema, UserSchema } from '@cay/sdk/protocol';
+import { z } from 'zod';
+
+export const SandboxParams = z.object({ id: z.string().min(1).max(80).describe("The sandbox's id or its name") });
+export const CommandParams = SandboxParams.extend({ cmd: CommandIdSchema });
+export const PortParams = SandboxParams.extend({ port: z.string().regex(/^\d{1,5}$/).transform(Number).pipe(PortSchema) });
+
+/** `1` or `true`, `0` or `false`. */
+export const Flag = z.enum(['0', '1', 'true', 'false']).transform((text) => text === '1' || text === 'true');
+
+export const Count = (max: number) =>
+  z
+    .string()
+    .regex(/^\d{1,16}$/, 'must be a whole number')
+    .transform(Number)
+    .pipe(z.int().min(0).max(max));
+
+export const Octal = z
+  .string()
+  .regex(/^[0-7]{1,4}$/, 'must be octal, such as 644')
+  .transform((text) => Number.parseInt(text, 8));
+
+export const PathQuery = z.object({ path: AbsolutePathSchema, user: UserSchema.optional() }).strict();
+export const EncodingQuery = z.object({ encoding: OutputEncodingSchema.optional() }).strict();

@@ -1,0 +1,43 @@
+/** A token bucket for each key: `perSecond` on average, `burst` at once. */
+export interface RateLimitOptions {
+  perSecond: number;
+  burst: number;
+}
+
+export interface RateLimit {
+  /** Takes one token; 0 if there was one, else the milliseconds until there is. */
+  take(key: string): number;
+}
+
+interface Bucket {
+  tokens: number;
+  atMs: number;
+}
+
+/** Beyond this many keys those that are full again are forgotten. */
+const SWEEP_AT = 10_000;
+
+export function rateLimit({ perSecond, burst }: RateLimitOptions, now: () => number = () => performance.now()): RateLimit {
+  const buckets = new Map<string, Bucket>();
+  const refilled = (bucket: Bucket, atMs: number) => Math.min(burst, bucket.tokens + ((atMs - bucket.atMs) * perSecond) / 1000);
+
+  function sweep(atMs: number): void {
+    for (const [key, bucket] of buckets) if (refilled(bucket, atMs) >= burst) buckets.delete(key);
+  }
+
+  return {
+    take(key) {
+      const atMs = now();
+      let bucket = buckets.get(key);
+      if (!bucket) {
+        if (buckets.size >= SWEEP_AT) sweep(atMs);
+        buckets.set(key, (bucket = { tokens: burst, atMs }));
+      }
+      bucket.tokens = refilled(bucket, atMs);
+      bucket.atMs = atMs;
+      if (bucket.tokens < 1) return ((1 - bucket.tokens) / perSecond) * 1000;
+      bucket.tokens -= 1;
+      return 0;
+    },
+  };
+}

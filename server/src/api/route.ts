@@ -1,0 +1,121 @@
+/**
+ * A route: what it takes, what it answers and how, in one place. The same description validates
+ * requests and becomes the OpenAPI document, so neither can say what the other does not.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { HttpBindings } from '@hono/node-server';
+import type { Context, Hono } from 'hono';
+import { z } from 'zod';
+import type { Principal } from '../control/principal.ts';
+import { requireAdmin, type Authenticator } from './authenticate.ts';
+import { invalid } from './error-answer.ts';
+import { readJson } from './read-json.ts';
+import { traceOf } from './trace.ts';
+
+export interface Env {
+  Bindings: HttpBindings;
+}
+
+export interface Answer {
+  description: string;
+  schema?: z.ZodType;
+  /** Bodies that are not JSON, and streams of the schema's values. */
+  media?: readonly string[];
+}
+
+export interface Call<Params, Query, Body> {
+  context: Context<Env>;
+  request: IncomingMessage;
+  response: ServerResponse;
+  params: Params;
+  query: Query;
+  body: Body;
+  principal: Principal;
+  /** Aborts when the caller goes away. */
+  readonly signal: AbortSignal;
+}
+
+type None = z.ZodObject<Record<never, never>>;
+
+export interface RouteSpec<Params extends z.ZodType, Query extends z.ZodType, Body extends z.ZodType> {
+  method: 'get' | 'post' | 'put' | 'patch' | 'delete';
+  /** As OpenAPI writes it: `/v1/sandboxes/{id}`. */
+  path: string;
+  /** The operation's name in the OpenAPI document and in metrics. */
+  name: string;
+  summary: string;
+  description?: string;
+  tag: string;
+  /** `key` unless told otherwise. */
+  access?: 'open' | 'key' | 'admin';
+  params?: Params;
+  query?: Query;
+  /** A JSON body. Absent means that none is read. */
+  body?: Body;
+  /** Default 1 MiB. */
+  maxBodyBytes?: number;
+  /** The media type of a body that the handler reads as a stream. */
+  rawBody?: string;
+  headers?: Record<string, string>;
+  answers: Record<number, Answer>;
+  handle(call: Call<z.infer<Params>, z.infer<Query>, z.infer<Body>>): Response | Promise<Response>;
+}
+
+export type Route = RouteSpec<z.ZodType, z.ZodType, z.ZodType>;
+
+export function route<Params extends z.ZodType = None, Query extends z.ZodType = None, Body extends z.ZodType = None>(
+  spec: RouteSpec<Params, Query, Body>,
+): Route {
+  // A route is only ever called with what its own schemas have parsed.
+  return spec as unknown as Route;
+}
+
+const DEFAULT_BODY_BYTES = 1024 * 1024;
+const NO_QUERY = z.object({}).strict();
+
+export function mount(app: Hono<Env>, route: Route, authenticator: Authenticator): void {
+  const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
+  const query = route.query ?? NO_QUERY;
+  app.on(route.method.toUpperCase(), path, async (context) => {
+    const { incoming: request, outgoing: response } = context.env;
+    const trace = traceOf(response);
+    trace.route = route.name;
+    const access = route.access ?? 'key';
+    if (access !== 'open') trace.principal = authenticator.authenticate(request);
+    if (access === 'admin') requireAdmin(trace.principal!);
+    let signal: AbortSignal | undefined;
+    return route.handle({
+      context,
+      request,
+      response,
+      params: route.params ? parse(route.params, context.req.param(), 'path') : {},
+      query: parse(query, queryOf(context), 'query'),
+      body: route.body && parse(route.body, (await readJson(request, route.maxBodyBytes ?? DEFAULT_BODY_BYTES)) ?? {}, 'body'),
+      // Open routes have no use for a principal.
+      principal: trace.principal!,
+      get signal() {
+        return (signal ??= abortOnClose(response));
+      },
+    });
+  });
+}
+
+function parse(schema: z.ZodType, value: unknown, where: string): unknown {
+  const result = schema.safeParse(value);
+  if (!result.success) throw invalid(result.error, where);
+  return result.data;
+}
+
+/** What is given once is a string, what is given more often an array. */
+function queryOf(context: Context<Env>): Record<string, string | string[]> {
+  const query: Record<string, string | string[]> = {};
+  for (const [name, values] of Object.entries(context.req.queries())) query[name] = values.length === 1 ? values[0]! : values;
+  return query;
+}
+
+function abortOnClose(response: ServerResponse): AbortSignal {
+  const controller = new AbortController();
+  if (response.closed || response.destroyed) controller.abort();
+  else response.once('close', () => controller.abort());
+  return controller.signal;
+}

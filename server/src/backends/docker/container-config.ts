@@ -1,0 +1,98 @@
+import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
+
+/** Where the guest lies in every prepared image, and where it listens. The directory of the socket is a tmpfs. */
+export const GUEST_PATH = '/.cay/guest';
+export const SOCKET_DIRECTORY = '/.cay/run';
+export const SOCKET_PATH = `${SOCKET_DIRECTORY}/guest.sock`;
+
+export const LABELS = {
+  installation: 'cay.installation',
+  sandbox: 'cay.sandbox',
+  specHash: 'cay.spec-hash',
+  /** So that a listing tells it without a look at each container. */
+  runtime: 'cay.runtime',
+  /** The limit as it was asked for; what the storage driver is told may be more. */
+  diskBytes: 'cay.disk-bytes',
+  /** On containers that exist only while an image is prepared. */
+  scratch: 'cay.scratch',
+  /** On prepared images: the guest that is in them. */
+  guest: 'cay.guest',
+} as const;
+
+/** What the guest needs to run commands as other users, to serve files with their rights and to end them. */
+const CAPABILITIES = ['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'KILL', 'NET_BIND_SERVICE', 'SETGID', 'SETPCAP', 'SETUID'];
+
+/** The machine that the engine runs on. A limit beyond it is the machine's own. */
+export interface Machine {
+  cores: number;
+  memoryBytes: number;
+}
+
+export interface ContainerConfigOptions {
+  installation: string;
+  specHash: string;
+  image: string;
+  runtime: string;
+  machine: Machine;
+  /** False where the engine may not raise the limit, which is then lower than the one asked for. */
+  setOpenFiles: boolean;
+  /** What a limit on the disk counts before anything was written. */
+  diskUsedBytes: number;
+}
+
+/** The body of `POST /containers/create`. */
+export function containerConfig(id: SandboxId, spec: SandboxSpec, options: ContainerConfigOptions): object {
+  const { limits, readOnlyRoot } = spec;
+  return {
+    Image: options.image,
+    Entrypoint: [GUEST_PATH],
+    Cmd: ['serve', SOCKET_PATH],
+    User: '0:0',
+    // Docker makes a missing working directory, even where the root is read-only; elsewhere the guest makes it.
+    WorkingDir: readOnlyRoot ? spec.workdir : '/',
+    Hostname: id.replace('_', '-'),
+    Healthcheck: { Test: ['NONE'] },
+    NetworkDisabled: true,
+    Labels: {
+      [LABELS.installation]: options.installation,
+      [LABELS.sandbox]: id,
+      [LABELS.specHash]: options.specHash,
+      [LABELS.runtime]: options.runtime,
+      ...(limits.diskBytes !== null && { [LABELS.diskBytes]: String(limits.diskBytes) }),
+    },
+    HostConfig: {
+      Runtime: options.runtime,
+      NetworkMode: 'none',
+      IpcMode: 'private',
+      CapDrop: ['ALL'],
+      CapAdd: CAPABILITIES,
+      SecurityOpt: ['no-new-privileges:true'],
+      ReadonlyRootfs: readOnlyRoot,
+      Tmpfs: {
+        [SOCKET_DIRECTORY]: 'rw,nosuid,nodev,noexec,size=64k,mode=0700',
+        ...(readOnlyRoot && { '/tmp': 'rw,nosuid,nodev,exec,mode=1777', '/run': 'rw,nosuid,nodev,exec,mode=0755' }),
+      },
+      Init: false,
+      RestartPolicy: { Name: 'no' },
+      LogConfig: { Type: 'none' },
+      ...resources(limits, options.machine),
+      ...(options.setOpenFiles && { Ulimits: [{ Name: 'nofile', Soft: limits.openFiles, Hard: limits.openFiles }] }),
+      ...(limits.diskBytes !== null && { StorageOpt: { size: String(limits.diskBytes + options.diskUsedBytes) } }),
+    },
+  };
+}
+
+/**
+ * Limits in the engine's words. The engine refuses more cores than there are, and `update` cannot
+ * lift a limit again, so none and too many both become the machine's own.
+ */
+export function resources(limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>>, machine: Machine): object {
+  const { cpus, memoryBytes, pids } = limits;
+  const memory = memoryBytes ?? machine.memoryBytes;
+  return {
+    ...(cpus !== undefined && { NanoCpus: Math.round(Math.min(cpus ?? machine.cores, machine.cores) * 1e9) }),
+    // Equal to the memory limit: no swap beyond it.
+    ...(memoryBytes !== undefined && { Memory: memory, MemorySwap: memory }),
+    ...(pids !== undefined && { PidsLimit: pids ?? -1 }),
+  };
+}

@@ -1,0 +1,200 @@
+/**
+ * As much of the Docker Engine API as the backend needs: requests with bounded JSON answers, a
+ * stream of JSON lines, and hijacked connections. Speaks the oldest version that both sides know.
+ */
+import { Agent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { CayError } from '@cay/sdk/protocol';
+import { fromDocker, fromDockerAnswer } from './from-docker.ts';
+
+/** Of Docker 20.10, the first with one-shot stats. Engines that have dropped it name a newer one. */
+const OLDEST_VERSION = '1.41';
+const MAX_BODY_BYTES = 32 * 1024 * 1024;
+const MAX_LINE_BYTES = 1024 * 1024;
+const TIMEOUT_MS = 120_000;
+
+export interface DockerCall {
+  /** Completes "Cannot …" in errors. */
+  action: string;
+  query?: Record<string, string | number | boolean | undefined>;
+  /** Sent as JSON, or as a tar archive if it is bytes. */
+  body?: object | Uint8Array;
+  signal?: AbortSignal;
+  /** How long the answer may take. Default two minutes. */
+  timeoutMs?: number;
+}
+
+export interface DockerClient {
+  /** Where the engine is, for messages. */
+  readonly where: string;
+  /** The decoded answer; `undefined` if it is empty. Statuses in `allow` resolve as `undefined` too. */
+  json(method: string, path: string, call: DockerCall & { allow?: number[] }): Promise<unknown>;
+  /** The answer's bytes, at most `maxBytes`, or `undefined` for a 404. */
+  bytes(path: string, call: DockerCall & { maxBytes: number }): Promise<Buffer | undefined>;
+  /** The answer's lines, each a JSON value, until it ends or the signal aborts. */
+  lines(method: string, path: string, call: DockerCall): AsyncIterable<unknown>;
+  /** Turns the connection into a byte stream in both directions. */
+  hijack(path: string, call: DockerCall): Promise<Duplex>;
+  close(): void;
+}
+
+/** `host` is `unix:///path`, `tcp://name:port` or `http://name:port`. */
+export function dockerClient(host: string): DockerClient {
+  const target = parseHost(host);
+  const agent = new Agent({ keepAlive: true, maxSockets: 16 });
+  let version: Promise<string> | undefined;
+
+  /** Sends one request. Resolves with the head of the answer, whatever its status. */
+  function send(method: string, path: string, call: DockerCall, extra: RequestOptions = {}): Promise<{ answer: IncomingMessage; socket?: Duplex }> {
+    const { promise, resolve, reject } = Promise.withResolvers<{ answer: IncomingMessage; socket?: Duplex }>();
+    const raw = call.body instanceof Uint8Array;
+    const content = call.body === undefined ? undefined : raw ? (call.body as Uint8Array) : Buffer.from(JSON.stringify(call.body));
+    const request = httpRequest({
+      ...target,
+      agent,
+      method,
+      path: path + queryOf(call.query),
+      signal: call.signal,
+      ...extra,
+      headers: {
+        Host: 'docker',
+        ...(content && { 'Content-Type': raw ? 'application/x-tar' : 'application/json', 'Content-Length': content.length }),
+        ...extra.headers,
+      },
+    });
+    request.on('response', (answer) => resolve({ answer }));
+    request.on('upgrade', (answer, socket, head) => {
+      if (head.length > 0) socket.unshift(head);
+      resolve({ answer, socket });
+    });
+    request.on('error', (error) => reject(fromDocker(error, call.action, host)));
+    request.end(content);
+    return promise;
+  }
+
+  async function versioned(path: string): Promise<string> {
+    version ??= negotiate();
+    try {
+      return `/v${await version}${path}`;
+    } catch (error) {
+      version = undefined;
+      throw error;
+    }
+  }
+
+  async function negotiate(): Promise<string> {
+    const action = 'ask Docker for its version';
+    const { answer } = await send('GET', '/version', { action, signal: AbortSignal.timeout(10_000) });
+    const { ApiVersion, MinAPIVersion } = JSON.parse((await readAll(answer, MAX_BODY_BYTES, action)).toString()) as Record<string, string>;
+    if (!ApiVersion || newer(OLDEST_VERSION, ApiVersion)) {
+      throw new CayError('unsupported', `Cannot use Docker at "${host}": its API is ${ApiVersion || 'unknown'}, and ${OLDEST_VERSION} is needed`, {
+        hint: 'Docker 20.10 or newer is needed',
+      });
+    }
+    return MinAPIVersion && newer(MinAPIVersion, OLDEST_VERSION) ? MinAPIVersion : OLDEST_VERSION;
+  }
+
+  async function readAll(answer: IncomingMessage, maxBytes: number, action: string): Promise<Buffer> {
+    const parts: Buffer[] = [];
+    let size = 0;
+    try {
+      for await (const part of answer as AsyncIterable<Buffer>) {
+        size += part.length;
+        if (size > maxBytes) throw new CayError('internal', `Cannot ${action}: Docker answers with more than ${maxBytes} bytes`);
+        parts.push(part);
+      }
+    } catch (error) {
+      throw fromDocker(error, action, host);
+    }
+    return Buffer.concat(parts);
+  }
+
+  async function fail(answer: IncomingMessage, action: string): Promise<never> {
+    throw fromDockerAnswer(answer.statusCode ?? 0, (await readAll(answer, 65_536, action)).toString(), action);
+  }
+
+  const limited = (call: DockerCall): DockerCall => {
+    const timeout = AbortSignal.timeout(call.timeoutMs ?? TIMEOUT_MS);
+    return { ...call, signal: call.signal ? AbortSignal.any([call.signal, timeout]) : timeout };
+  };
+  const ok = (answer: IncomingMessage) => (answer.statusCode ?? 0) < 400;
+
+  return {
+    where: host,
+
+    async json(method, path, call) {
+      const bounded = limited(call);
+      const { answer } = await send(method, await versioned(path), bounded);
+      if (!ok(answer)) {
+        if (!call.allow?.includes(answer.statusCode ?? 0)) return fail(answer, call.action);
+        answer.resume();
+        return undefined;
+      }
+      const body = (await readAll(answer, MAX_BODY_BYTES, call.action)).toString();
+      return body === '' ? undefined : JSON.parse(body);
+    },
+
+    async bytes(path, call) {
+      const { answer } = await send('GET', await versioned(path), limited(call));
+      if (ok(answer)) return readAll(answer, call.maxBytes, call.action);
+      if (answer.statusCode !== 404) return fail(answer, call.action);
+      answer.resume();
+      return undefined;
+    },
+
+    async *lines(method, path, call) {
+      const { answer } = await send(method, await versioned(path), call, { agent: false });
+      if (!ok(answer)) await fail(answer, call.action);
+      let rest = '';
+      try {
+        answer.setEncoding('utf8');
+        for await (const part of answer as AsyncIterable<string>) {
+          rest += part;
+          const whole = rest.split('\n');
+          rest = whole.pop() ?? '';
+          if (rest.length > MAX_LINE_BYTES) throw new CayError('internal', `Cannot ${call.action}: Docker sends a line without end`);
+          for (const line of whole) if (line.trim() !== '') yield JSON.parse(line);
+        }
+      } catch (error) {
+        throw fromDocker(error, call.action, host);
+      } finally {
+        answer.destroy();
+      }
+    },
+
+    async hijack(path, call) {
+      const { answer, socket } = await send('POST', await versioned(path), call, {
+        agent: false,
+        headers: { Connection: 'Upgrade', Upgrade: 'tcp' },
+      });
+      if (socket) return socket;
+      if (!ok(answer)) await fail(answer, call.action);
+      answer.destroy();
+      throw new CayError('unsupported', `Cannot ${call.action}: Docker at "${host}" does not hand its connection over`, {
+        hint: 'A proxy before the engine may be in the way',
+      });
+    },
+
+    close() {
+      agent.destroy();
+    },
+  };
+}
+
+function parseHost(host: string): RequestOptions {
+  if (host.startsWith('unix://')) return { socketPath: host.slice('unix://'.length) };
+  const url = URL.canParse(host) ? new URL(host) : undefined;
+  if (url && (url.protocol === 'tcp:' || url.protocol === 'http:') && url.hostname) return { host: url.hostname, port: url.port || 2375 };
+  throw new CayError('invalid_argument', `Cannot use Docker at "${host}": must be "unix:///path" or "tcp://name:port"`);
+}
+
+function queryOf(query: DockerCall['query'] = {}): string {
+  const pairs = Object.entries(query).filter(([, value]) => value !== undefined);
+  return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs.map(([name, value]): [string, string] => [name, String(value)]))}`;
+}
+
+function newer(one: string, other: string): boolean {
+  const [major = 0, minor = 0] = one.split('.').map(Number);
+  const [otherMajor = 0, otherMinor = 0] = other.split('.').map(Number);
+  return major > otherMajor || (major === otherMajor && minor > otherMinor);
+}

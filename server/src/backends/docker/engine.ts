@@ -1,0 +1,85 @@
+import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
+import type { CallOptions } from '../backend.ts';
+import { LABELS, type Machine } from './container-config.ts';
+import type { DockerClient } from './docker-client.ts';
+
+/** What is read of `GET /info`. */
+interface EngineInfo {
+  Driver: string;
+  DriverStatus: [string, string][] | null;
+  Runtimes: Record<string, unknown>;
+  DefaultRuntime: string;
+  NCPU: number;
+  MemTotal: number;
+  MemoryLimit: boolean;
+  CpuCfsQuota: boolean;
+  PidsLimit: boolean;
+  CgroupDriver: string;
+  OSType: string;
+}
+
+/** What the engine is and can do, looked at once. */
+export interface Engine {
+  machine: Machine;
+  runtimes: string[];
+  defaultRuntime: string;
+  /** True if a limit on the disk counts what the image brings, and not only what is written. */
+  diskCountsImage: boolean;
+  abilities: Record<Ability, boolean>;
+  notes: Partial<Record<Ability, string>>;
+}
+
+export async function lookAtEngine(client: DockerClient, options: CallOptions & { installation: string }): Promise<Engine> {
+  const action = 'look at the Docker engine';
+  const info = (await client.json('GET', '/info', { action, signal: options.signal })) as EngineInfo;
+  const abilities = Object.fromEntries(ABILITIES.map((ability) => [ability, true])) as Record<Ability, boolean>;
+  const notes: Capabilities['notes'] = {
+    isolation: 'Namespaces, seccomp and few capabilities on a shared kernel, unless the runtime is gVisor',
+    openFilesLimit: 'Where the engine may not raise the limit of open files, its own lower one holds',
+  };
+  const lacks = (ability: Ability, note: string) => {
+    abilities[ability] = false;
+    notes[ability] = note;
+  };
+  if (!info.MemoryLimit) lacks('memoryLimit', 'The kernel of the Docker engine does not limit memory');
+  if (!info.CpuCfsQuota) lacks('cpuLimit', 'The kernel of the Docker engine does not limit CPU time');
+  if (!info.PidsLimit) lacks('pidsLimit', 'The kernel of the Docker engine does not limit processes');
+  if (info.CgroupDriver === 'none') lacks('freeze', 'The Docker engine runs without cgroups');
+  if (!abilities.memoryLimit || !abilities.cpuLimit) lacks('resize', 'The Docker engine cannot limit what would be changed');
+  const disk = await whyNoDiskLimit(client, info, options);
+  if (disk !== undefined) lacks('diskLimit', disk);
+  return {
+    machine: { cores: info.NCPU, memoryBytes: info.MemTotal },
+    // The others are names for the same thing that containerd gives it.
+    runtimes: Object.keys(info.Runtimes).filter((name) => !name.startsWith('io.containerd.')).sort(),
+    defaultRuntime: info.DefaultRuntime,
+    diskCountsImage: info.Driver === 'btrfs',
+    abilities,
+    notes,
+  };
+}
+
+/** Only a container that was made with a limit shows that the storage driver has them. */
+async function whyNoDiskLimit(client: DockerClient, info: EngineInfo, options: CallOptions & { installation: string }): Promise<string | undefined> {
+  const filesystem = info.DriverStatus?.find(([name]) => name === 'Backing Filesystem')?.[1];
+  const where = `storage driver ${info.Driver}${filesystem ? ` on ${filesystem}` : ''}`;
+  if (!['btrfs', 'zfs', 'devicemapper'].includes(info.Driver) && !(info.Driver === 'overlay2' && filesystem === 'xfs')) {
+    return `Docker's ${where} has no limits; overlay2 on xfs with "pquota", btrfs and zfs have`;
+  }
+  const action = 'find out whether Docker limits disks';
+  const [image] = (await client.json('GET', '/images/json', { action, signal: options.signal })) as { Id: string }[];
+  if (!image) return `Docker has no image yet to find out whether its ${where} has limits`;
+  try {
+    const body = {
+      Image: image.Id,
+      Entrypoint: ['/none'],
+      Labels: { [LABELS.scratch]: options.installation },
+      HostConfig: { StorageOpt: { size: String(1024 ** 3) } },
+    };
+    const { Id } = (await client.json('POST', '/containers/create', { action, body, signal: options.signal })) as { Id: string };
+    await client.json('DELETE', `/containers/${Id}`, { action, query: { force: true, v: true }, allow: [404, 409] });
+    return undefined;
+  } catch (error) {
+    return `Docker's ${where} refuses limits: ${(error as Error).message}`;
+  }
+}

@@ -1,0 +1,63 @@
+/**
+ * Tells of changes that the backend did not cause, from the engine's stream of events. An event
+ * only says where to look: what is told is what is then seen. While no stream can be had, nothing
+ * is told; when there is one again all is compared with what was known.
+ */
+import { isId, type SandboxId } from '@cay/sdk/protocol';
+import type { Observation } from '../backend.ts';
+import { LABELS } from './container-config.ts';
+import { absent } from './container-state.ts';
+import type { DockerClient } from './docker-client.ts';
+
+export interface EventFeedOptions {
+  installation: string;
+  signal: AbortSignal;
+  /** What is seen now. */
+  observe(id: SandboxId): Promise<Observation>;
+  observeAll(): Promise<Observation[]>;
+  /** What was told before. */
+  known(): Observation[];
+  /** Notes what was there before anybody watched, which is no news. */
+  learn(observation: Observation): void;
+  /** Called with everything seen, changed or not. */
+  tell(observation: Observation): void;
+}
+
+const EVENTS = ['start', 'die', 'destroy', 'rename'];
+const RETRY_MS = 500;
+
+/** Runs until the signal aborts. */
+export async function feedEvents(client: DockerClient, options: EventFeedOptions): Promise<void> {
+  const { installation, signal, observe, observeAll, known, learn, tell } = options;
+  const filters = JSON.stringify({ type: ['container'], event: EVENTS, label: [`${LABELS.installation}=${installation}`, LABELS.sandbox] });
+
+  let first = true;
+
+  async function compare(): Promise<void> {
+    const before = known();
+    const told = new Set(before.map(({ id }) => id));
+    const seen = await observeAll();
+    for (const observation of seen) {
+      if (first && !told.has(observation.id)) learn(observation);
+      else tell(observation);
+    }
+    first = false;
+    const present = new Set(seen.map(({ id }) => id));
+    for (const { id, phase } of before) if (phase !== 'absent' && !present.has(id)) tell(absent(id));
+  }
+
+  while (!signal.aborted) {
+    try {
+      // Events since a moment before the comparison, so that nothing falls in between.
+      const since = Math.floor(Date.now() / 1000) - 1;
+      await compare();
+      for await (const event of client.lines('GET', '/events', { action: 'watch sandboxes', query: { since, filters }, signal })) {
+        const id = (event as { Actor?: { Attributes?: Record<string, string> } }).Actor?.Attributes?.[LABELS.sandbox];
+        if (isId('sbx', id)) tell(await observe(id as SandboxId));
+      }
+    } catch {
+      // The engine is away; the comparison after its return tells what has changed.
+    }
+    if (!signal.aborted) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}

@@ -1,0 +1,406 @@
+/**
+ * The local backend: sandboxes on this machine, by OCI runtimes, cgroups and snapshots.
+ *
+ * The verbs are here; what makes an instance is in `host/`, what is remembered in
+ * `sandbox-record.ts`, what is kept ready in `pool.ts`, and what happens when the server starts
+ * on ground that an earlier one left in `reconcile.ts`.
+ */
+import { isDeepStrictEqual } from 'node:util';
+import { CayError, LimitsSchema, SandboxIdSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
+import type { InstanceFacts, Instance } from '../../host/instances/instance.ts';
+import { destroyInstance, destroyRemains, isAlive, limitInstance, startInstance } from '../../host/instances/instance.ts';
+import type { Ground } from '../../host/instances/ground.ts';
+import { chooseRuntime } from '../../host/runtimes/choose.ts';
+import type { Template } from '../../host/templates/template.ts';
+import { Broadcast } from '../../lib/broadcast.ts';
+import { KeyedQueue } from '../../lib/keyed-queue.ts';
+import { randomName } from '../../lib/random-name.ts';
+import { Semaphore } from '../../lib/semaphore.ts';
+import type { Backend, Freezing, Observation, Resizing } from '../backend.ts';
+import { startMain } from '../start-main.ts';
+import { localCapabilities } from './capabilities.ts';
+import { Pool, type PoolKey } from './pool.ts';
+import { reconcile } from './reconcile.ts';
+import type { SandboxRecord, SandboxRecords } from './sandbox-record.ts';
+
+export interface LocalOptions {
+  ground: Ground;
+  records: SandboxRecords;
+  templates: Map<string, Template>;
+  /** Sandboxes kept ready; 0 keeps none. */
+  poolSize?: number;
+  /** Which template and runtime the pool has; the strongest runtime if absent. */
+  poolTemplate?: string;
+  poolRuntime?: string;
+  /** Instances started at the same time; more only makes each slower. */
+  startsAtOnce?: number;
+  onError?(error: unknown): void;
+}
+
+export interface LocalBackend extends Backend, Resizing, Freezing {
+  /** Resolves when the warm pool has as many as it should. */
+  warm(): Promise<void>;
+  /** Removes every sandbox and all that the engine keeps on this machine. */
+  destroy(): Promise<void>;
+}
+
+/** A guest that does not come back within this is taken for dead if its processes are gone. */
+const LOSS_POLL_MS = 200;
+const DEFAULT_GRACE_MS = 10_000;
+
+export async function localBackend(options: LocalOptions): Promise<LocalBackend> {
+  const { ground, records, templates } = options;
+  const onError = options.onError ?? (() => {});
+  const queue = new KeyedQueue<SandboxId>();
+  const starts = new Semaphore(options.startsAtOnce ?? 4);
+  const changes = new Broadcast<Observation>();
+  const live = new Map<SandboxId, Instance>();
+  const watched = new WeakSet<Instance>();
+  let foreground = 0;
+  let closed = false;
+
+  const pool = new Pool({
+    size: options.poolSize ?? 0,
+    busy: () => foreground > 0,
+    onError,
+    destroy: discard,
+    async make() {
+      const spec = { template: options.poolTemplate ?? 'base', runtime: options.poolRuntime };
+      const { facts } = await plan(spec, { pooled: true });
+      await ground.trees.prepare(facts.tree, { parent: facts.templateTree, quotaBytes: quotaOf(DEFAULT_LIMITS) });
+      try {
+        return { instance: await startInstance(ground, facts, DEFAULT_LIMITS), key: keyOf(facts) };
+      } catch (error) {
+        await ground.trees.remove(facts.tree);
+        throw error;
+      }
+    },
+  });
+
+  /** Decides on what a new instance stands. */
+  async function plan(
+    spec: { template: string; runtime?: string; readOnlyRoot?: boolean; limits?: Limits },
+    how: { pooled: boolean; tree?: string },
+  ): Promise<{ facts: InstanceFacts }> {
+    const runtime = await chooseRuntime([...ground.runtimes.values()], spec.runtime);
+    const prepared = await templateOf(spec.template).prepare(ground.trees, ground.ids);
+    const name = `i-${randomName(20)}`;
+    const facts: InstanceFacts = {
+      name,
+      runtime: runtime.name,
+      template: spec.template,
+      templateTree: prepared.tree,
+      tree: how.tree ?? name,
+      binds: prepared.binds,
+      readOnlyRoot: spec.readOnlyRoot ?? false,
+      openFiles: spec.limits?.openFiles ?? DEFAULT_LIMITS.openFiles,
+      bootId: ground.bootId,
+      pooled: how.pooled,
+    };
+    return { facts };
+  }
+
+  function templateOf(name: string): Template {
+    const template = templates.get(name);
+    if (template) return template;
+    throw new CayError('not_found', `Template "${name}" is unknown`, { hint: `known templates: ${[...templates.keys()].join(', ')}` });
+  }
+
+  function quotaOf(limits: Pick<Limits, 'diskBytes'>): number | null | undefined {
+    return ground.trees.capabilities.quota ? limits.diskBytes : undefined;
+  }
+
+  async function discard(instance: Instance): Promise<void> {
+    await destroyInstance(ground, instance);
+    await ground.trees.remove(instance.facts.tree);
+  }
+
+  async function save(record: SandboxRecord): Promise<Observation> {
+    const before = records.get(record.id);
+    await records.save(record);
+    const observation = observationOf(record);
+    if (before?.phase !== record.phase || before.incarnation !== record.incarnation) changes.send(observation);
+    return observation;
+  }
+
+  /** Notices when an instance ends by itself. */
+  function keepWatch(id: SandboxId, instance: Instance): void {
+    if (watched.has(instance)) return;
+    watched.add(instance);
+    instance.onLost = () => void look();
+    // It may have gone between its first word and now.
+    if (!instance.link.current) void look();
+    async function look(): Promise<void> {
+      try {
+        while (!closed && live.get(id) === instance && !instance.link.current) {
+          if (!(await isAlive(ground, instance.facts))) return await queue.run(id, () => fail(id, instance));
+          await new Promise((resolve) => setTimeout(resolve, LOSS_POLL_MS));
+        }
+      } catch (error) {
+        onError(error);
+      }
+    }
+  }
+
+  async function fail(id: SandboxId, instance: Instance): Promise<void> {
+    const record = records.get(id);
+    if (live.get(id) !== instance || !record || record.phase === 'removing') return;
+    live.delete(id);
+    const oomKills = await instance.cgroup.read().then((reading) => reading.oomKills, () => 0);
+    await destroyInstance(ground, instance);
+    const oom = oomKills > 0;
+    await save({
+      ...record,
+      phase: 'failed',
+      instance: undefined,
+      reason: oom ? 'oom_killed' : 'crashed',
+      message: oom ? 'The sandbox used more memory than its limit and was ended as a whole' : 'The first process of the sandbox ended unexpectedly',
+    });
+  }
+
+  function ready(id: SandboxId): { record: SandboxRecord; instance: Instance } {
+    const record = records.get(id);
+    if (!record || record.phase === 'removing') throw new CayError('not_found', `Sandbox "${id}" does not exist`);
+    const instance = live.get(id);
+    if (record.phase !== 'ready' || !instance) {
+      throw new CayError('failed_precondition', `Sandbox "${id}" is ${record.phase}, not ready`, {
+        details: { phase: record.phase, ...(record.reason && { reason: record.reason }) },
+      });
+    }
+    return { record, instance };
+  }
+
+  async function validate(spec: SandboxSpec): Promise<void> {
+    templateOf(spec.template);
+    await chooseRuntime([...ground.runtimes.values()], spec.runtime);
+    const { limits } = spec;
+    const { controllers } = ground.cgroups;
+    const refuse = (limit: string, why: string) => new CayError('unsupported', `Cannot enforce the limit "${limit}": ${why}`);
+    if (limits.cpus !== null && !controllers.cpu) throw refuse('cpus', 'this machine has no cpu controller');
+    if (limits.memoryBytes !== null && !controllers.memory) throw refuse('memoryBytes', 'this machine has no memory controller');
+    if (limits.pids !== null && !controllers.pids) throw refuse('pids', 'this machine has no pids controller');
+    if (limits.diskBytes !== null && !ground.trees.capabilities.quota) {
+      throw refuse('diskBytes', `the ${ground.trees.name} storage has no quota`);
+    }
+  }
+
+  /** Starts a sandbox from nothing or on the files that it has. */
+  async function start(id: SandboxId, spec: SandboxSpec, before: SandboxRecord | undefined): Promise<Observation> {
+    await validate(spec);
+    const { facts } = await plan(spec, { pooled: false, ...(before && { tree: before.tree }) });
+    const poolable = !before && !facts.readOnlyRoot && facts.openFiles === DEFAULT_LIMITS.openFiles;
+    const warm = poolable ? pool.take(keyOf(facts)) : undefined;
+    const record: SandboxRecord = {
+      id,
+      spec,
+      phase: 'starting',
+      incarnation: (before?.incarnation ?? 0) + 1,
+      runtime: facts.runtime,
+      instance: (warm?.facts ?? facts).name,
+      tree: (warm?.facts ?? facts).tree,
+    };
+    await save(record);
+    let instance = warm;
+    try {
+      if (instance) {
+        await dress(instance, spec.limits);
+      } else {
+        if (!before) await ground.trees.prepare(facts.tree, { parent: facts.templateTree, quotaBytes: quotaOf(spec.limits) });
+        foreground++;
+        instance = await starts.run(() => startInstance(ground, facts, spec.limits)).finally(() => foreground--);
+      }
+      await startMain(instance.link.guest, spec);
+    } catch (error) {
+      if (instance) await destroyInstance(ground, instance);
+      if (before) {
+        await save({ ...record, phase: 'failed', instance: undefined, reason: 'start_failed', message: (error as Error).message });
+      } else {
+        await ground.trees.remove(record.tree);
+        await records.delete(id);
+        changes.send({ id, phase: 'absent', incarnation: 0 });
+      }
+      throw error;
+    }
+    live.set(id, instance);
+    keepWatch(id, instance);
+    return save({ ...record, phase: 'ready' });
+  }
+
+  /** Fits an instance from the pool to what was asked for. */
+  async function dress(instance: Instance, limits: Limits): Promise<void> {
+    const same = (key: keyof Limits) => limits[key] === DEFAULT_LIMITS[key];
+    const { cpus, memoryBytes, pids } = limits;
+    await Promise.all([
+      same('cpus') && same('memoryBytes') && same('pids') ? undefined : limitInstance(instance, { cpus, memoryBytes, pids }),
+      same('diskBytes') || !ground.trees.capabilities.quota ? undefined : ground.trees.setQuota(instance.facts.tree, limits.diskBytes),
+    ]);
+  }
+
+  async function gone(instance: Instance, withinMs: number): Promise<void> {
+    const deadline = Date.now() + withinMs;
+    while (Date.now() < deadline && (await isAlive(ground, instance.facts))) await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+
+  const backend: LocalBackend = {
+    name: 'local',
+
+    capabilities: () => localCapabilities(ground, templates),
+
+    validate,
+
+    async ensure(id, spec) {
+      requireId(id);
+      return queue.run(id, async () => {
+        const record = records.get(id);
+        if (record && !sameSpec(record.spec, spec)) {
+          throw new CayError('already_exists', `Sandbox "${id}" exists already with another spec`);
+        }
+        if (record?.phase === 'ready' && live.has(id)) return observationOf(record);
+        return start(id, record?.spec ?? spec, record);
+      });
+    },
+
+    async observe(id) {
+      requireId(id);
+      const record = records.get(id);
+      return record ? observationOf(record) : { id, phase: 'absent', incarnation: 0 };
+    },
+
+    list: async () => [...records.all.values()].map(observationOf),
+
+    watch: (watchOptions) => changes.subscribe(watchOptions),
+
+    async connect(id) {
+      requireId(id);
+      return ready(id).instance.link.guest;
+    },
+
+    async stats(id): Promise<Stats> {
+      requireId(id);
+      const { record, instance } = ready(id);
+      const [reading, diskBytes] = await Promise.all([instance.cgroup.read(), ground.trees.usage(record.tree)]);
+      return {
+        atMs: Date.now(),
+        ...reading,
+        memoryLimitBytes: record.spec.limits.memoryBytes,
+        diskBytes,
+        diskLimitBytes: record.spec.limits.diskBytes,
+        // A sandbox has a loopback device and no other: nothing leaves it but through the guest.
+        networkRxBytes: 0,
+        networkTxBytes: 0,
+      };
+    },
+
+    async stop(id, stopOptions = {}) {
+      requireId(id);
+      return queue.run(id, async () => {
+        const record = records.get(id);
+        if (!record || record.phase === 'removing') throw new CayError('not_found', `Sandbox "${id}" does not exist`);
+        const instance = live.get(id);
+        if (instance) {
+          const graceMs = stopOptions.graceMs ?? DEFAULT_GRACE_MS;
+          live.delete(id);
+          // A guest that does not answer, or not in time, is ended with everything else below.
+          await instance.link.current?.shutdown(graceMs).catch(() => {});
+          await gone(instance, graceMs + 1000);
+          await destroyInstance(ground, instance);
+        }
+        if (record.phase === 'stopped') return observationOf(record);
+        return save({ ...record, phase: 'stopped', instance: undefined, reason: undefined, message: undefined });
+      });
+    },
+
+    async remove(id) {
+      requireId(id);
+      return queue.run(id, async () => {
+        const record = records.get(id);
+        if (!record) return;
+        await records.save({ ...record, phase: 'removing' });
+        const instance = live.get(id);
+        live.delete(id);
+        if (instance) await destroyInstance(ground, instance);
+        else if (record.instance) await destroyRemains(ground, { name: record.instance, runtime: record.runtime });
+        await ground.trees.remove(record.tree);
+        await records.delete(id);
+        changes.send({ id, phase: 'absent', incarnation: 0 });
+      });
+    },
+
+    async resize(id, limits) {
+      requireId(id);
+      return queue.run(id, async () => {
+        const { record, instance } = ready(id);
+        const merged = LimitsSchema.safeParse({ ...record.spec.limits, ...limits });
+        if (!merged.success) {
+          throw new CayError('invalid_argument', `Cannot resize sandbox "${id}": ${merged.error.issues[0]?.path.join('.')}: ${merged.error.issues[0]?.message}`);
+        }
+        const spec = { ...record.spec, limits: merged.data };
+        await validate(spec);
+        const { cpus, memoryBytes, pids, diskBytes } = limits;
+        await limitInstance(instance, { ...(cpus !== undefined && { cpus }), ...(memoryBytes !== undefined && { memoryBytes }), ...(pids !== undefined && { pids }) });
+        if (diskBytes !== undefined) await ground.trees.setQuota(record.tree, diskBytes);
+        await records.save({ ...record, spec });
+      });
+    },
+
+    freeze: (id) => queue.run(id, async () => ready(id).instance.cgroup.freeze()),
+    thaw: (id) => queue.run(id, async () => ready(id).instance.cgroup.thaw()),
+
+    warm: () => pool.full(),
+
+    async close() {
+      closed = true;
+      changes.close();
+      // The instances of the pool stay too: the next server takes them up again.
+      const waiting = await pool.close();
+      await Promise.all([...waiting, ...live.values()].map((instance) => instance.link.close()));
+      await ground.trees.close();
+    },
+
+    async destroy() {
+      closed = true;
+      for (const instance of await pool.close()) await discard(instance);
+      for (const id of records.all.keys()) await backend.remove(id);
+      changes.close();
+      await ground.trees.destroy();
+    },
+  };
+
+  await reconcile({
+    ground,
+    records,
+    pool,
+    keyOf,
+    defaultLimits: DEFAULT_LIMITS,
+    poolSize: options.poolSize ?? 0,
+    take(id, instance) {
+      live.set(id, instance);
+      keepWatch(id, instance);
+    },
+  });
+  pool.fill();
+  return backend;
+}
+
+const DEFAULT_LIMITS: Limits = LimitsSchema.parse({});
+
+function keyOf(facts: InstanceFacts): PoolKey {
+  return { template: facts.template, templateTree: facts.templateTree, runtime: facts.runtime };
+}
+
+function observationOf(record: SandboxRecord): Observation {
+  const { id, incarnation, runtime, reason, message } = record;
+  const phase = record.phase === 'removing' ? 'stopped' : record.phase;
+  return { id, phase, incarnation, ...(phase === 'ready' && { runtime }), ...(reason && { reason }), ...(message && { message }) };
+}
+
+/** Limits are left out: they change while a sandbox lives. */
+function sameSpec(a: SandboxSpec, b: SandboxSpec): boolean {
+  return isDeepStrictEqual({ ...a, limits: null }, { ...b, limits: null });
+}
+
+function requireId(id: string): void {
+  if (!SandboxIdSchema.safeParse(id).success) {
+    throw new CayError('invalid_argument', `"${id.slice(0, 64)}" is not a sandbox id: must be "sbx_" and 20 characters of a-z and 0-9`);
+  }
+}

@@ -1,0 +1,65 @@
+/** Lays the ground for the local backend in a directory, and opens it there. */
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { guestBinary } from '../../guest/guest-binary.ts';
+import { detectCgroups } from '../../host/cgroups/detect.ts';
+import type { Ground } from '../../host/instances/ground.ts';
+import { crunRuntime } from '../../host/runtimes/crun.ts';
+import { processRuntime } from '../../host/runtimes/process.ts';
+import { runcRuntime } from '../../host/runtimes/runc.ts';
+import type { Runtime } from '../../host/runtimes/runtime.ts';
+import { runscRuntime } from '../../host/runtimes/runsc.ts';
+import { openSnapshotter } from '../../host/snapshots/open.ts';
+import { baseTemplate } from '../../host/templates/base.ts';
+import type { Template } from '../../host/templates/template.ts';
+import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
+import { randomName } from '../../lib/random-name.ts';
+import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
+import { openSandboxRecords } from './sandbox-record.ts';
+
+export interface OpenLocalOptions extends Pick<LocalOptions, 'poolSize' | 'poolTemplate' | 'poolRuntime' | 'startsAtOnce' | 'onError'> {
+  dir: string;
+  /** The storage driver; chosen by what the disk is if absent. */
+  storage?: string;
+}
+
+/**
+ * Root and every other user of a sandbox are these ids on the host: beyond all that accounts and
+ * other container engines use by default.
+ */
+const IDS = { hostId: 1_879_048_192, size: 65_536 };
+
+export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend> {
+  const { dir } = options;
+  // Sandboxes reach into it with their own ids, so it can be passed through; what is private below is 0700.
+  await mkdir(dir, { recursive: true, mode: 0o711 });
+  const installation = await installationName(dir);
+  const [cgroups, trees, records, bootId] = await Promise.all([
+    detectCgroups({ prefix: `cay-${installation}` }),
+    openSnapshotter({ dir: join(dir, 'storage'), name: options.storage }),
+    openSandboxRecords(join(dir, 'sandboxes')),
+    readFile('/proc/sys/kernel/random/boot_id', 'utf8'),
+  ]);
+  const runtimes = [runscRuntime, crunRuntime, runcRuntime, processRuntime].map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
+  const ground: Ground = {
+    dir,
+    trees,
+    cgroups,
+    runtimes: new Map<string, Runtime>(runtimes.map((runtime) => [runtime.name, runtime])),
+    ids: IDS,
+    guestBinary: guestBinary(),
+    bootId: bootId.trim(),
+  };
+  const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
+  return localBackend({ ...options, ground, records, templates });
+}
+
+/** Tells the cgroups of one data directory from those of another on the same machine. */
+async function installationName(dir: string): Promise<string> {
+  const file = join(dir, 'installation.json');
+  const known = (await readJson(file)) as { name?: string } | undefined;
+  if (known?.name) return known.name;
+  const name = randomName(8);
+  await writeFileAtomic(file, JSON.stringify({ name }));
+  return name;
+}

@@ -1,0 +1,113 @@
+/**
+ * Compares what is recorded with what exists, when the engine opens.
+ *
+ * Each recorded sandbox is adopted if its processes are there, finished if a deed was under way,
+ * or marked as ended. Then everything of this installation that no record and no pool answers for
+ * is swept: instances, containers, cgroups and trees. Names below our own directories and our own
+ * cgroup are the proof that a thing is ours; nothing else is ever looked at.
+ */
+import type { Limits, SandboxId } from '@cay/sdk/protocol';
+import type { Ground } from '../../host/instances/ground.ts';
+import { adoptInstance, destroyRemains, isAlive, listInstances, type Instance, type InstanceFacts } from '../../host/instances/instance.ts';
+import type { Pool, PoolKey } from './pool.ts';
+import type { SandboxRecord, SandboxRecords } from './sandbox-record.ts';
+
+/** An instance's directory; one whose facts were never written has only its name. */
+type Found = InstanceFacts | { name: string };
+
+export interface ReconcileOptions {
+  ground: Ground;
+  records: SandboxRecords;
+  pool: Pool;
+  poolSize: number;
+  keyOf(facts: InstanceFacts): PoolKey;
+  defaultLimits: Limits;
+  /** Called for every sandbox that runs. */
+  take(id: SandboxId, instance: Instance): void;
+}
+
+export async function reconcile(options: ReconcileOptions): Promise<void> {
+  const { ground, records } = options;
+  const instances = new Map<string, Found>();
+  for (const facts of await listInstances(ground)) instances.set(facts.name, facts);
+
+  await Promise.all([...records.all.values()].map((record) => settle(options, record, instances)));
+  await refillFrom(options, instances);
+  await sweep(options, instances);
+}
+
+/** Brings one sandbox to rest. Its instance leaves `instances` if it is still needed. */
+async function settle(options: ReconcileOptions, record: SandboxRecord, instances: Map<string, Found>): Promise<void> {
+  const { ground, records } = options;
+  const facts = record.instance === undefined ? undefined : instances.get(record.instance);
+  if (record.phase === 'removing') {
+    if (record.instance) await destroyRemains(ground, { name: record.instance, runtime: record.runtime });
+    await ground.trees.remove(record.tree);
+    await records.delete(record.id);
+    return;
+  }
+  if (record.phase === 'stopped' || record.phase === 'failed') return;
+  if (record.phase === 'ready' && facts && isWhole(facts) && (await isAlive(ground, facts))) {
+    instances.delete(facts.name);
+    const instance = await adoptInstance(ground, facts, record.spec.limits);
+    options.take(record.id, instance);
+    return;
+  }
+  if (record.instance) await destroyRemains(ground, { name: record.instance, runtime: record.runtime });
+  if (record.phase === 'starting' && record.incarnation === 1) {
+    // Nobody was told that it exists. Whoever asked for it asks again.
+    await ground.trees.remove(record.tree);
+    await records.delete(record.id);
+    return;
+  }
+  const rebooted = facts && isWhole(facts) && facts.bootId !== ground.bootId;
+  await records.save({
+    ...record,
+    phase: 'failed',
+    instance: undefined,
+    reason: rebooted ? 'host_restarted' : 'crashed',
+    message: rebooted ? 'The machine was restarted; the files are kept' : 'The sandbox ended while no server was running; the files are kept',
+  });
+}
+
+/** Takes up the warm instances that an earlier server kept. */
+async function refillFrom(options: ReconcileOptions, instances: Map<string, Found>): Promise<void> {
+  const { ground, pool } = options;
+  for (const facts of instances.values()) {
+    if (pool.size >= options.poolSize) return;
+    if (!isWhole(facts) || !facts.pooled || !(await isAlive(ground, facts))) continue;
+    const instance = await adoptInstance(ground, facts, options.defaultLimits);
+    // One that does not answer is not worth waiting for: it goes the way of the others.
+    const answered = await instance.link.ready({ timeoutMs: 2000 }).then(() => true, () => false);
+    if (!answered) {
+      await instance.link.close();
+      continue;
+    }
+    instances.delete(facts.name);
+    pool.add(instance, options.keyOf(facts));
+  }
+}
+
+async function sweep(options: ReconcileOptions, orphans: Map<string, Found>): Promise<void> {
+  const { ground, records, pool } = options;
+  const inUse = new Set(pool.names());
+  for (const record of records.all.values()) if (record.instance) inUse.add(record.instance);
+
+  await Promise.all([...orphans.values()].map((facts) => destroyRemains(ground, { runtime: 'none', ...facts })));
+  for (const runtime of ground.runtimes.values()) {
+    for (const name of await runtime.list()) {
+      if (!inUse.has(name)) await runtime.remove(name, ground.cgroups.group(name));
+    }
+  }
+  for (const name of await ground.cgroups.list()) if (!inUse.has(name)) await ground.cgroups.group(name).remove();
+
+  const trees = new Set([...records.all.values()].map((record) => record.tree));
+  for (const name of pool.names()) trees.add(name);
+  for (const tree of await ground.trees.list()) {
+    if (tree.kind === 'active' && tree.name.startsWith('i-') && !trees.has(tree.name)) await ground.trees.remove(tree.name);
+  }
+}
+
+function isWhole(found: Found): found is InstanceFacts {
+  return 'bootId' in found;
+}

@@ -1,0 +1,232 @@
+import { setImmediate } from 'node:timers/promises';
+import { CayError, type FileInfo } from '@cay/sdk/protocol';
+import type { CallOptions, Files } from '../../guest/guest.ts';
+import { fileError } from './errno.ts';
+import { contentOf, newFile, newSymlink, type FileNode } from './file-node.ts';
+import { byBytes, infoOf, type FileTree } from './file-tree.ts';
+import { watchTree } from './file-watch.ts';
+import { packTree } from './tar-pack.ts';
+import { unpackTree } from './tar-unpack.ts';
+import { lookUpUser, type User } from './users.ts';
+
+const CHUNK = 64 * 1024;
+
+export interface FilesOptions {
+  tree: FileTree;
+  /** Looked up anew at each call, since `/etc/passwd` may change. */
+  user: string | User;
+  /** Aborted when the sandbox goes away, with the error that pending calls reject with. */
+  gone: AbortSignal;
+}
+
+/** The Files contract over a tree in memory. Every step between two awaits is atomic, which is what makes this short. */
+export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
+  function begin(options: CallOptions = {}): User {
+    check(options);
+    return typeof asked === 'string' ? lookUpUser(tree, asked) : asked;
+  }
+
+  function check({ signal }: CallOptions): void {
+    if (gone.aborted) throw gone.reason;
+    if (signal?.aborted) throw new CayError('cancelled', 'The caller gave up', { cause: signal.reason });
+  }
+
+  async function* listed(user: User, path: string, depth: number, options: CallOptions): AsyncIterable<FileInfo> {
+    const { node } = tree.get(user, path);
+    if (node.type !== 'directory') throw fileError('ENOTDIR', path);
+    tree.demand(user, node, 4, path);
+    for (const name of [...node.entries.keys()].sort(byBytes)) {
+      check(options);
+      const child = node.entries.get(name);
+      if (!child) continue;
+      const childPath = `${path === '/' ? '' : path}/${name}`;
+      yield infoOf(child, childPath);
+      if (depth > 1 && child.type === 'directory') yield* listed(user, childPath, depth - 1, options);
+    }
+  }
+
+  /** Calls back for the node and, if asked to, for all below it; symlinks below are left alone. */
+  function each(node: FileNode, path: string, recursive: boolean, change: (node: FileNode, path: string) => void): void {
+    change(node, path);
+    if (!recursive || node.type !== 'directory') return;
+    for (const [name, child] of node.entries) if (child.type !== 'symlink') each(child, `${path}/${name}`, true, change);
+  }
+
+  return {
+    async stat(path, options = {}) {
+      const { node } = tree.get(begin(options), path, { follow: options.follow ?? false });
+      return infoOf(node, path);
+    },
+
+    async *list(path, options = {}) {
+      yield* listed(begin(options), path.length > 1 ? path.replace(/\/+$/, '') : path, options.depth ?? 1, options);
+    },
+
+    async read(path, options = {}) {
+      const user = begin(options);
+      const { offset = 0, length = Number.MAX_SAFE_INTEGER } = options;
+      if (!Number.isSafeInteger(offset) || offset < 0 || !Number.isSafeInteger(length) || length < 0) throw fileError('EINVAL', path);
+      const { node } = tree.get(user, path);
+      tree.demand(user, node, 4, path);
+      if (node.type === 'directory') throw fileError('EISDIR', path);
+      const bytes = node.type === 'file' ? contentOf(node).subarray(offset, offset + length) : new Uint8Array(0);
+      async function* data() {
+        if (node.type === 'char' && node.device === 'zero') yield* zeros(length, () => check(options));
+        for (let at = 0; at < bytes.length; at += CHUNK) {
+          check(options);
+          yield bytes.slice(at, at + CHUNK);
+        }
+      }
+      return { info: infoOf(node, path), data: data() };
+    },
+
+    async write(path, data, options = {}) {
+      const user = begin(options);
+      const target = () => {
+        const place = tree.find(user, path);
+        if (place.node?.type === 'directory') throw fileError('EISDIR', path);
+        if (place.node && options.exclusive) throw fileError('EEXIST', path);
+        tree.demand(user, place.parent, 2, path);
+        return place;
+      };
+      const parent = path.slice(0, path.lastIndexOf('/'));
+      if (parent) tree.makeDirectory(user, parent);
+      const { node: old } = target();
+      if (old?.type === 'char') {
+        for await (const _ of pieces(data)) check(options);
+        return infoOf(old, path);
+      }
+      if (options.append && old?.type === 'file') {
+        tree.demandMutable(path);
+        tree.demand(user, old, 2, path);
+        for await (const part of pieces(data)) {
+          check(options);
+          tree.append(old, part, path);
+          tree.emit('modified', path);
+        }
+        return infoOf(old, path);
+      }
+      const file = newFile(user, options.mode ?? old?.mode ?? 0o644);
+      try {
+        for await (const part of pieces(data)) {
+          check(options);
+          tree.append(file, part, path);
+        }
+        check(options);
+        tree.put(user, target(), file);
+      } catch (error) {
+        tree.reserve(-file.size, path);
+        throw error;
+      }
+      return infoOf(file, path);
+    },
+
+    async mkdir(path, options = {}) {
+      return tree.makeDirectory(begin(options), path, options.mode);
+    },
+
+    async move(from, to, options = {}) {
+      const user = begin(options);
+      const source = tree.get(user, from, { follow: false });
+      const target = tree.find(user, to, { follow: false });
+      if (target.node && !options.overwrite) throw fileError('EEXIST', to);
+      if (target.node === source.node) return;
+      if (`${target.path}/`.startsWith(`${source.path}/`)) throw fileError('EINVAL', to);
+      if (target.node?.type === 'directory') {
+        if (source.node.type !== 'directory') throw fileError('EISDIR', to);
+        if (target.node.entries.size > 0) throw fileError('ENOTEMPTY', to);
+      }
+      tree.rename(user, source, target);
+    },
+
+    async remove(path, options = {}) {
+      const user = begin(options);
+      const place = tree.get(user, path, { follow: false });
+      if (place.node.type === 'directory' && place.node.entries.size > 0 && !options.recursive) throw fileError('ENOTEMPTY', path);
+      tree.unlink(user, place);
+    },
+
+    async chmod(path, mode, options = {}) {
+      const user = begin(options);
+      const place = tree.get(user, path);
+      each(place.node, place.path, options.recursive ?? false, (node, at) => {
+        tree.demandMutable(at);
+        if (user.uid !== 0 && node.uid !== user.uid) throw fileError('EPERM', at);
+        node.mode = mode & 0o7777;
+        tree.emit('attributes', at);
+      });
+    },
+
+    async chown(path, owner, options = {}) {
+      const user = begin(options);
+      const place = tree.get(user, path);
+      const next = lookUpUser(tree, owner);
+      const group = owner.includes(':') ? next.gid : undefined;
+      each(place.node, place.path, options.recursive ?? false, (node, at) => {
+        tree.demandMutable(at);
+        if (user.uid !== 0) throw fileError('EPERM', at);
+        node.uid = next.uid;
+        node.gid = group ?? node.gid;
+        tree.emit('attributes', at);
+      });
+    },
+
+    async symlink(path, target, options = {}) {
+      const user = begin(options);
+      const place = tree.find(user, path, { follow: false });
+      if (place.node) throw fileError('EEXIST', path);
+      if (target === '' || target.includes('\u0000')) throw fileError('EINVAL', path);
+      tree.put(user, place, newSymlink(user, target));
+    },
+
+    async xattrs(path, set = {}, options = {}) {
+      const user = begin(options);
+      const { node, path: realPath } = tree.get(user, path);
+      tree.demand(user, node, 4, path);
+      for (const [name, value] of Object.entries(set)) {
+        tree.demand(user, node, 2, path);
+        if (value === null) node.xattrs.delete(name);
+        else node.xattrs.set(name, value.slice());
+        tree.emit('attributes', realPath);
+      }
+      return Object.fromEntries(node.xattrs);
+    },
+
+    async watch(path, options = {}) {
+      const user = begin(options);
+      const { node, path: realPath } = tree.get(user, path);
+      tree.demand(user, node, 4, path);
+      return watchTree(tree, { path, realPath, recursive: options.recursive ?? false, signals: [gone, options.signal] });
+    },
+
+    async tar(path, options = {}) {
+      return packTree(tree, begin(options), path, options.paths);
+    },
+
+    async untar(path, data, options = {}) {
+      const user = begin(options);
+      return unpackTree(tree, user, path, guarded(data, options));
+    },
+  };
+
+  async function* guarded(data: AsyncIterable<Uint8Array>, options: CallOptions): AsyncIterable<Uint8Array> {
+    for await (const part of data) {
+      check(options);
+      yield part;
+    }
+  }
+}
+
+/** What `/dev/zero` gives. It pauses after each chunk, or a reader that never stops would stop everyone else. */
+async function* zeros(length: number, check: () => void): AsyncIterable<Uint8Array> {
+  for (let left = length; left > 0; left -= CHUNK) {
+    await setImmediate();
+    check();
+    yield new Uint8Array(Math.min(left, CHUNK));
+  }
+}
+
+async function* pieces(data: AsyncIterable<Uint8Array> | Uint8Array): AsyncIterable<Uint8Array> {
+  if (data instanceof Uint8Array) yield data;
+  else yield* data;
+}

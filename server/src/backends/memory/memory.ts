@@ -1,0 +1,229 @@
+/**
+ * The memory backend: sandboxes in this process, for tests and for the tests of those who use the SDK.
+ *
+ * Lifecycle, files, ports and the ends of commands are as with every other backend, and the same suite checks it. What runs
+ * is not: programs are functions (`program.ts`), a few are built in, and nothing is isolated from anything.
+ */
+import { CayError, LimitsSchema, SandboxSpecSchema, isId, type Limits, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { Broadcast } from '../../lib/broadcast.ts';
+import type { Backend, CallOptions, FailureReason, Observation, Resizing } from '../backend.ts';
+import { startMain } from '../start-main.ts';
+import { baseTree } from './base-tree.ts';
+import { memoryCapabilities } from './capabilities.ts';
+import type { FileTree } from './file-tree.ts';
+import { newUsage, type Machine } from './machine.ts';
+import { memoryGuest, type MemoryGuest } from './memory-guest.ts';
+import { memoryPorts } from './memory-ports.ts';
+import type { Program } from './program.ts';
+import { BUILT_IN } from './programs/built-in.ts';
+
+export interface MemoryOptions {
+  /** Programs by name, in addition to the built-in ones or in their place. */
+  commands?: Record<string, Program>;
+  /** Files that every sandbox starts with, by absolute path, owned by root. */
+  files?: Record<string, string | Uint8Array>;
+}
+
+export interface MemoryBackend extends Backend, Resizing {
+  /** Ends a sandbox as a fault would, for tests of what happens then. */
+  crash(id: SandboxId, reason?: FailureReason): void;
+}
+
+/** What runs, from one start to its end. */
+interface Incarnation {
+  guest: MemoryGuest;
+  machine: Machine;
+  end: AbortController;
+}
+
+interface Sandbox {
+  spec: SandboxSpec;
+  tree: FileTree;
+  limits: Limits;
+  seen: Observation;
+  running: Incarnation | undefined;
+}
+
+export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {}): MemoryBackend {
+  const programs = new Map(Object.entries({ ...BUILT_IN, ...commands }));
+  const sandboxes = new Map<SandboxId, Sandbox>();
+  const changes = new Broadcast<Observation>();
+
+  function get(id: SandboxId, options?: CallOptions): Sandbox {
+    check(id, options);
+    const sandbox = sandboxes.get(id);
+    if (!sandbox) throw new CayError('not_found', `Cannot find sandbox "${id}"`, { details: { what: 'sandbox' } });
+    return sandbox;
+  }
+
+  function ready(id: SandboxId, options?: CallOptions): { sandbox: Sandbox; running: Incarnation } {
+    const sandbox = get(id, options);
+    const { running, seen } = sandbox;
+    if (!running) throw new CayError('failed_precondition', `Cannot use sandbox "${id}": it is ${seen.phase}`);
+    return { sandbox, running };
+  }
+
+  function see(sandbox: Sandbox, change: Pick<Observation, 'phase'> & Partial<Observation>): Observation {
+    const { id, incarnation } = sandbox.seen;
+    sandbox.seen = { id, incarnation, ...change };
+    changes.send(sandbox.seen);
+    return sandbox.seen;
+  }
+
+  async function start(sandbox: Sandbox): Promise<Observation> {
+    const { tree, limits, seen, spec } = sandbox;
+    const end = new AbortController();
+    const machine: Machine = { tree, programs, limits, usage: newUsage(), gone: end.signal, ports: memoryPorts(end.signal) };
+    const running: Incarnation = { machine, end, guest: memoryGuest(machine) };
+    sandbox.running = running;
+    try {
+      await startMain(running.guest, spec);
+    } catch (error) {
+      halt(sandbox, 'it could not be started');
+      throw error;
+    }
+    return see(sandbox, { phase: 'ready', incarnation: seen.incarnation + 1, runtime: 'memory' });
+  }
+
+  /** Ends all that runs: commands first, so that they are told as lost, and then every pending call. */
+  function halt(sandbox: Sandbox, why: string): void {
+    const { running, seen } = sandbox;
+    if (!running) return;
+    sandbox.running = undefined;
+    running.guest.shutDown({ kind: 'lost', reason: `The sandbox went away: ${why}` });
+    running.end.abort(new CayError('unavailable', `Cannot reach sandbox "${seen.id}": ${why}`));
+  }
+
+  const backend: MemoryBackend = {
+    name: 'memory',
+
+    async capabilities() {
+      return memoryCapabilities();
+    },
+
+    async validate(spec) {
+      const issue = SandboxSpecSchema.safeParse(spec).error?.issues[0];
+      if (issue) throw new CayError('invalid_argument', `Cannot make the sandbox: "${issue.path.join('.')}" ${issue.message}`);
+      const { template, runtime = 'memory' } = spec;
+      if (template !== 'base') throw new CayError('not_found', `Cannot make the sandbox: template ${JSON.stringify(template)} is unknown`, { details: { what: 'template' } });
+      if (runtime !== 'memory') throw new CayError('not_found', `Cannot make the sandbox: runtime ${JSON.stringify(runtime)} is unknown`, { details: { what: 'runtime' } });
+    },
+
+    async ensure(id, spec, options) {
+      check(id, options);
+      await backend.validate(spec);
+      const known = sandboxes.get(id);
+      if (known && identity(known.spec) !== identity(spec)) {
+        throw new CayError('already_exists', `Cannot make sandbox "${id}": it exists already, made from a different spec`);
+      }
+      if (known?.running) return known.seen;
+      if (known) return start(known);
+      const tree = baseTree(programs.keys(), files);
+      tree.limitBytes = spec.limits.diskBytes;
+      tree.readOnly = spec.readOnlyRoot;
+      const sandbox: Sandbox = { spec, tree, limits: { ...spec.limits }, seen: absent(id), running: undefined };
+      sandboxes.set(id, sandbox);
+      try {
+        return await start(sandbox);
+      } catch (error) {
+        sandboxes.delete(id);
+        throw error;
+      }
+    },
+
+    async observe(id, options) {
+      check(id, options);
+      return sandboxes.get(id)?.seen ?? absent(id);
+    },
+
+    async list() {
+      return [...sandboxes.values()].map(({ seen }) => seen);
+    },
+
+    watch(options) {
+      return changes.subscribe(options);
+    },
+
+    async connect(id, options) {
+      return ready(id, options).running.guest;
+    },
+
+    async stats(id, options) {
+      const { sandbox, running } = ready(id, options);
+      const { usage } = running.machine;
+      return {
+        atMs: Date.now(),
+        cpuUsageMs: usage.cpuMs,
+        memoryBytes: usage.memoryBytes,
+        memoryLimitBytes: sandbox.limits.memoryBytes,
+        pids: usage.programs,
+        diskBytes: sandbox.tree.usedBytes,
+        diskLimitBytes: sandbox.limits.diskBytes,
+        networkRxBytes: 0,
+        networkTxBytes: 0,
+        oomKills: usage.oomKills,
+      };
+    },
+
+    async stop(id, options) {
+      const sandbox = get(id, options);
+      if (sandbox.seen.phase === 'stopped') return sandbox.seen;
+      halt(sandbox, 'it was stopped');
+      return see(sandbox, { phase: 'stopped' });
+    },
+
+    async remove(id, options) {
+      check(id, options);
+      const sandbox = sandboxes.get(id);
+      if (!sandbox) return;
+      halt(sandbox, 'it was removed');
+      sandboxes.delete(id);
+      changes.send(absent(id));
+    },
+
+    async resize(id, limits, options) {
+      const { sandbox, running } = ready(id, options);
+      const issue = LimitsSchema.partial().safeParse(limits).error?.issues[0];
+      if (issue) throw new CayError('invalid_argument', `Cannot resize sandbox "${id}": "${issue.path.join('.')}" ${issue.message}`);
+      const { usage } = running.machine;
+      const inUse = { memoryBytes: usage.memoryBytes, diskBytes: sandbox.tree.usedBytes, pids: usage.programs };
+      for (const [name, used] of Object.entries(inUse)) {
+        const limit = limits[name as keyof typeof inUse];
+        if (limit !== undefined && limit !== null && used > limit) {
+          throw new CayError('failed_precondition', `Cannot resize sandbox "${id}": ${used} of "${name}" are in use, more than ${limit}`);
+        }
+      }
+      // The machine holds the same object, so running programs see it too.
+      Object.assign(sandbox.limits, limits);
+      sandbox.tree.limitBytes = sandbox.limits.diskBytes;
+    },
+
+    crash(id, reason = 'crashed') {
+      const { sandbox } = ready(id);
+      halt(sandbox, 'it crashed');
+      see(sandbox, { phase: 'failed', reason, message: `The sandbox ended by itself: ${reason}` });
+    },
+
+    async close() {
+      for (const sandbox of sandboxes.values()) halt(sandbox, 'the backend was closed');
+      sandboxes.clear();
+      changes.close();
+    },
+  };
+  return backend;
+}
+
+const absent = (id: SandboxId): Observation => ({ id, phase: 'absent', incarnation: 0 });
+
+function check(id: SandboxId, { signal }: CallOptions = {}): void {
+  if (signal?.aborted) throw new CayError('cancelled', 'The caller gave up', { cause: signal.reason });
+  if (isId('sbx', id)) return;
+  throw new CayError('invalid_argument', `Cannot use ${JSON.stringify(String(id).slice(0, 64))} as the id of a sandbox`);
+}
+
+/** All of a spec that must stay as it is, in one text that does not depend on the order of keys. */
+function identity(spec: SandboxSpec): string {
+  return JSON.stringify({ ...spec, limits: undefined }, (_key, value: unknown) =>
+    typeof value === 'object' && value !== null && !Array.isArray(value) ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))) : value,
+  );
+}

@@ -1,0 +1,70 @@
+/**
+ * The control plane's records: SQLite in WAL mode.
+ *
+ * A record is written before the deed it announces, so a commit has to be on the disk when it
+ * returns: `synchronous = FULL`. Calls are synchronous; one costs a fraction of a millisecond, and
+ * nothing can come between the check of a quota and the insert that uses it up.
+ */
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
+import { CayError } from '@cay/sdk/protocol';
+import { MIGRATIONS } from './migrations.ts';
+
+export interface Database {
+  get<T>(sql: string, ...values: SQLInputValue[]): T | undefined;
+  all<T>(sql: string, ...values: SQLInputValue[]): T[];
+  /** Resolves how many rows changed. */
+  run(sql: string, ...values: SQLInputValue[]): number;
+  /** All or nothing. */
+  transaction<T>(work: () => T): T;
+  close(): void;
+}
+
+export function openDatabase(path: string): Database {
+  const sqlite = new DatabaseSync(path);
+  sqlite.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000');
+  const statements = new Map<string, ReturnType<DatabaseSync['prepare']>>();
+  const prepare = (sql: string) => {
+    let statement = statements.get(sql);
+    if (!statement) statements.set(sql, (statement = sqlite.prepare(sql)));
+    return statement;
+  };
+  let depth = 0;
+  const database: Database = {
+    get: <T>(sql: string, ...values: SQLInputValue[]) => prepare(sql).get(...values) as T | undefined,
+    all: <T>(sql: string, ...values: SQLInputValue[]) => prepare(sql).all(...values) as T[],
+    run: (sql, ...values) => Number(prepare(sql).run(...values).changes),
+    transaction(work) {
+      if (depth > 0) return work();
+      sqlite.exec('BEGIN IMMEDIATE');
+      depth++;
+      try {
+        const result = work();
+        sqlite.exec('COMMIT');
+        return result;
+      } catch (error) {
+        sqlite.exec('ROLLBACK');
+        throw error;
+      } finally {
+        depth--;
+      }
+    },
+    close: () => sqlite.close(),
+  };
+  migrate(database, sqlite, path);
+  return database;
+}
+
+function migrate(database: Database, sqlite: DatabaseSync, path: string): void {
+  const { user_version: version } = database.get<{ user_version: number }>('PRAGMA user_version') ?? { user_version: 0 };
+  if (version > MIGRATIONS.length) {
+    throw new CayError('failed_precondition', `Cannot open "${path}": it was written by a newer version of Cay`, {
+      hint: 'run the newer version, or restore a backup made before the upgrade',
+    });
+  }
+  MIGRATIONS.slice(version).forEach((sql, index) => {
+    database.transaction(() => {
+      sqlite.exec(sql);
+      sqlite.exec(`PRAGMA user_version = ${version + index + 1}`);
+    });
+  });
+}

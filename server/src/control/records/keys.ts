@@ -1,0 +1,89 @@
+/**
+ * API keys: `e2b_` and 40 hex digits, which E2B's clients accept too. Only a hash is kept: a key has
+ * 160 random bits, so nothing slower than SHA-256 is needed to make it unguessable.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { CayError, newId, type Key } from '@cay/sdk/protocol';
+import type { Database } from './database.ts';
+
+interface StoredKey {
+  id: string;
+  name: string;
+  project: string;
+  role: 'admin' | 'member';
+  hint: string;
+  created_at: number;
+  last_used_at: number | null;
+}
+
+export interface NewKey {
+  key: Key;
+  /** Shown once, to whoever asked for it. */
+  secret: string;
+}
+
+export interface KeyRecords {
+  create(options: { name: string; project: string; role: 'admin' | 'member'; secret?: string }): NewKey;
+  list(project?: string): Key[];
+  /** The key that this secret is, if it is one. */
+  find(secret: string): Key | undefined;
+  /** Absent is done; resolves whether there was one. */
+  revoke(id: string, project?: string): boolean;
+}
+
+const SHAPE = /^e2b_[0-9a-f]{40}$/;
+/** Being used is noted at most this often: it must not cost a write for every request. */
+const USED_EVERY_MS = 60_000;
+
+export function keyRecords(database: Database, now: () => number = Date.now): KeyRecords {
+  const cache = new Map<string, { key: Key; notedAtMs: number }>();
+  return {
+    create({ name, project, role, secret = `e2b_${randomBytes(20).toString('hex')}` }) {
+      const key: Key = { id: newId('key'), name, project, role, hint: `${secret.slice(0, 8)}…`, createdAtMs: now(), lastUsedAtMs: null };
+      database.run(
+        'INSERT INTO keys (id, name, project, role, hash, hint, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)',
+        key.id, name, project, role, hashOf(secret), key.hint, key.createdAtMs,
+      );
+      return { key, secret };
+    },
+    list(project) {
+      const rows = project === undefined
+        ? database.all<StoredKey>('SELECT * FROM keys ORDER BY created_at')
+        : database.all<StoredKey>('SELECT * FROM keys WHERE project = ? ORDER BY created_at', project);
+      return rows.map(parse);
+    },
+    find(secret) {
+      if (!SHAPE.test(secret)) return undefined;
+      const hash = hashOf(secret);
+      const at = now();
+      const cached = cache.get(hash);
+      if (cached && at - cached.notedAtMs < USED_EVERY_MS) return cached.key;
+      const row = database.get<StoredKey>('SELECT * FROM keys WHERE hash = ?', hash);
+      if (!row) return undefined;
+      database.run('UPDATE keys SET last_used_at = ? WHERE id = ?', at, row.id);
+      const key = { ...parse(row), lastUsedAtMs: at };
+      cache.set(hash, { key, notedAtMs: at });
+      return key;
+    },
+    revoke(id, project) {
+      cache.clear();
+      const removed = project === undefined
+        ? database.run('DELETE FROM keys WHERE id = ?', id)
+        : database.run('DELETE FROM keys WHERE id = ? AND project = ?', id, project);
+      return removed > 0;
+    },
+  };
+}
+
+/** Rejects what is not a key's secret at all, for those who are given one to use. */
+export function requireKeyShape(secret: string): void {
+  if (!SHAPE.test(secret)) throw new CayError('invalid_argument', 'An API key is "e2b_" and 40 hex digits');
+}
+
+function hashOf(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex');
+}
+
+function parse(row: StoredKey): Key {
+  return { id: row.id, name: row.name, project: row.project, role: row.role, hint: row.hint, createdAtMs: row.created_at, lastUsedAtMs: row.last_used_at };
+}

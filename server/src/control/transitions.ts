@@ -1,0 +1,15 @@
+import { CayError, type SandboxState } from '@cay/sdk/protocol';
+
+/** The legal changes of a sandbox's state. All others are a fault of ours or a race that was lost. */
+export const TRANSITIONS: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
+  creating: ['active', 'failed', 'destroying'],
+  active: ['stopped', 'failed', 'destroying'],
+  stopped: ['active', 'failed', 'destroying'],
+  failed: ['active', 'stopped', 'destroying'],
+  destroying: [],
+};
+
+export function requireTransition(id: string, from: SandboxState, to: SandboxState): void {
+  if (TRANSITIONS[from].includes(to)) return;
+  throw new CayError('failed_precondition', `Sandbox "${id}" is ${from} and cannot become ${to}`, { details: { state: from } });
+}

@@ -1,0 +1,135 @@
+/** The shapes that most calls to a guest have. */
+import { CayError } from '@cay/sdk/protocol';
+import type { CborMap } from './cbor.ts';
+import type { GuestConnection } from './connection.ts';
+import type { CallOptions } from './guest.ts';
+import type { GuestStream, StreamItem } from './stream.ts';
+import { violation } from './violation.ts';
+
+/** The connection to use for a call that begins now. May wait for one, until the signal is aborted. */
+export type Reach = (options?: CallOptions) => GuestConnection | Promise<GuestConnection>;
+
+export interface Request {
+  op: string;
+  request?: CborMap;
+  options?: CallOptions | undefined;
+}
+
+/** One request, one message in answer. What `parse` throws ends the connection. */
+export async function call<T>(reach: Reach, { op, request = {}, options }: Request, parse: (answer: CborMap) => T): Promise<T> {
+  const connection = await reach(options);
+  const stream = connection.open(op, request, { signal: options?.signal, half: true });
+  return stream.check(parse, await firstMessage(stream));
+}
+
+export async function firstMessage(stream: GuestStream): Promise<CborMap> {
+  const item = await stream.read();
+  return stream.check(requireMessage, item);
+}
+
+function requireMessage(item: StreamItem | undefined): CborMap {
+  if (!item?.message) throw violation('an answer does not begin with a message');
+  return item.message;
+}
+
+export const nothing = (): void => {};
+
+const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
+
+/**
+ * What arrives on a stream, as an iterable that may be iterated once. Closing the iterator early
+ * resets the stream, also while a `next` is waiting.
+ */
+export function iterate<T>(open: () => GuestStream | Promise<GuestStream>, take: (item: StreamItem) => T[]): AsyncIterable<T> {
+  let used = false;
+  return {
+    [Symbol.asyncIterator]() {
+      if (used) throw new CayError('failed_precondition', 'Cannot read twice from the guest what it sends once');
+      used = true;
+      return iterator(open, take);
+    },
+  };
+}
+
+function iterator<T>(open: () => GuestStream | Promise<GuestStream>, take: (item: StreamItem) => T[]): AsyncIterator<T> {
+  let stream: GuestStream | undefined;
+  let ready: T[] = [];
+  let at = 0;
+  let closed = false;
+  return {
+    async next() {
+      while (!closed) {
+        if (at < ready.length) return { done: false, value: ready[at++] as T };
+        try {
+          stream ??= await open();
+          const item = closed ? undefined : await stream.read();
+          if (!item) break;
+          ready = stream.check(take, item);
+          at = 0;
+        } catch (error) {
+          if (closed) break;
+          closed = true;
+          throw error;
+        }
+      }
+      close(stream);
+      return DONE;
+    },
+    return() {
+      close(stream);
+      return Promise.resolve(DONE);
+    },
+  };
+
+  function close(opened: GuestStream | undefined): void {
+    closed = true;
+    ready = [];
+    if (opened && !opened.over) opened.reset(new CayError('cancelled', 'The reader has closed the stream'));
+  }
+}
+
+/** The bytes of a stream, on whatever channel. */
+export function bytesOf(stream: GuestStream): AsyncIterable<Uint8Array> {
+  return iterate<Uint8Array>(
+    () => stream,
+    (item) => (item.message ? [] : [item.data]),
+  );
+}
+
+/**
+ * Sends all of `data` and END, and resolves with the guest's answer. A failure on the guest's side
+ * is noticed at once, even while `data` has nothing to give.
+ */
+export async function upload<T>(stream: GuestStream, data: AsyncIterable<Uint8Array> | Uint8Array, parse: (answer: CborMap) => T): Promise<T> {
+  if (data instanceof Uint8Array) {
+    const sending = stream.write(data);
+    stream.end();
+    await sending;
+    return stream.check(parse, await firstMessage(stream));
+  }
+  const source = data[Symbol.asyncIterator]();
+  const answer = firstMessage(stream);
+  const sent = sendAll(stream, source);
+  // Whichever fails first is what the caller sees; the other must not be left unhandled.
+  sent.catch(nothing);
+  answer.catch(nothing);
+  try {
+    const failed = answer.then(nothing, (error: unknown) => Promise.reject(error));
+    await Promise.race([sent, failed]);
+    await sent;
+    return stream.check(parse, await answer);
+  } catch (error) {
+    if (!stream.over) stream.reset(new CayError('cancelled', 'The data to be written could not be read'));
+    void Promise.resolve(source.return?.()).catch(nothing);
+    throw error;
+  }
+}
+
+async function sendAll(stream: GuestStream, source: AsyncIterator<Uint8Array>): Promise<void> {
+  for (;;) {
+    const next = await source.next();
+    if (next.done) break;
+    await stream.write(next.value);
+  }
+  stream.end();
+}

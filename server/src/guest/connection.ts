@@ -1,0 +1,237 @@
+/**
+ * A connection to a guest: many streams over one byte stream, whatever carries it.
+ *
+ * Exists only after both sides have said hello. Whatever breaks the protocol's rules ends it, and
+ * with it every stream, with `unavailable`.
+ */
+import { CayError } from '@cay/sdk/protocol';
+import { Buffer } from 'node:buffer';
+import type { Duplex } from 'node:stream';
+import { decodeCborMap, encodeCbor, type CborMap } from './cbor.ts';
+import { FRAME, MAX_PAYLOAD_BYTES, MAX_STREAM, PROTOCOL, type FrameType } from './frame.ts';
+import { FrameParser, type FrameSink } from './frame-parser.ts';
+import { frameWriter, type FrameWriter } from './frame-writer.ts';
+import { parseHello, parseReset, type GuestHello } from './parse.ts';
+import { MESSAGE } from './receive-queue.ts';
+import { GuestStream, cancelled, tooLarge, type StreamHost, type StreamOptions } from './stream.ts';
+import { violation } from './violation.ts';
+
+/** What the server tells the guest about itself. */
+export interface ServerHello {
+  sandbox: string;
+  incarnation: number;
+  /** Bytes that the guest guards itself, where the kernel cannot. */
+  memoryLimit?: number;
+  hostname?: string;
+}
+
+export interface ConnectOptions extends ServerHello {
+  /** How long the guest has to say hello. Default 10,000. */
+  helloTimeoutMs?: number;
+  signal?: AbortSignal;
+}
+
+/** How long the guest has to close the connection after HANGUP. */
+const HANGUP_MS = 5_000;
+
+export class GuestConnection implements StreamHost, FrameSink {
+  /** Resolves when the connection has ended, for whatever reason. */
+  readonly closed: Promise<void>;
+
+  readonly #transport: Duplex;
+  readonly #writer: FrameWriter;
+  readonly #parser = new FrameParser(this);
+  readonly #streams = new Map<number, GuestStream>();
+  readonly #pings = new Map<number, { resolve(): void; reject(error: unknown): void }>();
+  #nextStream = 1;
+  #nextPing = 1;
+  #lastOfGuest = 0;
+  #hello: GuestHello | undefined;
+  #error: CayError | undefined;
+  #resolveClosed!: () => void;
+  #greeted: ((hello: GuestHello) => void) | undefined;
+
+  private constructor(transport: Duplex) {
+    this.#transport = transport;
+    this.closed = new Promise((resolve) => {
+      this.#resolveClosed = resolve;
+    });
+    this.#writer = frameWriter(transport, () => this.fail(violation('the guest does not read what it is sent')));
+    transport.on('error', (cause) => this.fail(lost('the connection failed', cause)));
+    transport.on('end', () => this.fail(lost('the guest hung up')));
+    transport.on('close', () => this.fail(lost('the guest hung up')));
+    transport.on('data', this.#received);
+  }
+
+  /** Resolves when both sides have said hello. When it rejects the transport is destroyed. */
+  static async connect(transport: Duplex, options: ConnectOptions): Promise<GuestConnection> {
+    const { helloTimeoutMs = 10_000, signal, sandbox, incarnation, memoryLimit, hostname } = options;
+    const connection = new GuestConnection(transport);
+    const expired = () =>
+      connection.fail(new CayError('unavailable', `The guest of sandbox "${sandbox}" did not say hello within ${helloTimeoutMs} ms`));
+    const aborted = () => connection.fail(cancelled(signal));
+    const timer = setTimeout(expired, helloTimeoutMs);
+    signal?.addEventListener('abort', aborted, { once: true });
+    try {
+      if (signal?.aborted) aborted();
+      const greeted = new Promise<GuestHello>((resolve) => {
+        connection.#greeted = resolve;
+      });
+      await Promise.race([greeted, connection.closed]);
+      if (connection.#error) throw connection.#error;
+      connection.send(FRAME.hello, 0, encodeCbor({ protocol: PROTOCOL, sandbox, incarnation, memoryLimit, hostname }));
+      return connection;
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', aborted);
+    }
+  }
+
+  get hello(): GuestHello {
+    return this.#hello as GuestHello; // there before `connect` resolves
+  }
+
+  /** Why the connection ended; absent while it lives. */
+  get error(): CayError | undefined {
+    return this.#error;
+  }
+
+  /** How many streams are open. */
+  get streams(): number {
+    return this.#streams.size;
+  }
+
+  /** Begins a stream. `half` says at once that we will send nothing more on it. */
+  open(op: string, request: CborMap, options: StreamOptions & { half?: boolean } = {}): GuestStream {
+    if (options.signal?.aborted) throw cancelled(options.signal);
+    if (this.#error) throw this.#error;
+    const payload = encodeCbor({ op, ...request });
+    if (payload.length > MAX_PAYLOAD_BYTES) throw tooLarge(payload.length);
+    if (this.#nextStream > MAX_STREAM) {
+      this.fail(lost('all stream numbers are used up'));
+      throw this.#error;
+    }
+    const stream = new GuestStream(this, this.#nextStream, options);
+    this.#nextStream += 2;
+    this.#streams.set(stream.id, stream);
+    this.send(FRAME.open, stream.id, payload);
+    if (options.half) stream.end();
+    return stream;
+  }
+
+  /** Resolves when the guest has answered. */
+  ping(): Promise<void> {
+    if (this.#error) return Promise.reject(this.#error);
+    const number = this.#nextPing++;
+    const payload = Buffer.alloc(4);
+    payload.writeUInt32BE(number >>> 0);
+    return new Promise((resolve, reject) => {
+      this.#pings.set(number >>> 0, { resolve, reject });
+      this.send(FRAME.ping, 0, payload);
+    });
+  }
+
+  /** Asks the guest to close the connection and to dial again after that time; resolves when it has closed. */
+  async hangup(dialAfterMs: number): Promise<void> {
+    if (this.#error) return;
+    this.send(FRAME.hangup, 0, encodeCbor({ dialAfterMs }));
+    const timer = setTimeout(() => this.fail(lost('the guest was told to hang up and did not')), HANGUP_MS);
+    await this.closed;
+    clearTimeout(timer);
+  }
+
+  close(reason = 'the server closed the connection'): void {
+    this.#writer.flush();
+    this.fail(lost(reason));
+  }
+
+  fail(error: CayError): void {
+    if (this.#error) return;
+    this.#error = error;
+    this.#transport.destroy();
+    for (const stream of [...this.#streams.values()]) stream.fail(error);
+    this.#streams.clear();
+    for (const ping of this.#pings.values()) ping.reject(error);
+    this.#pings.clear();
+    this.#resolveClosed();
+  }
+
+  get congested(): boolean {
+    return this.#writer.congested;
+  }
+
+  send(type: number, stream: number, payload?: Uint8Array, channel?: number): void {
+    if (!this.#error) this.#writer.send(type, stream, payload, channel);
+  }
+
+  onceDrained(wake: () => void): void {
+    this.#writer.onceDrained(wake);
+  }
+
+  forget(stream: number): void {
+    this.#streams.delete(stream);
+  }
+
+  readonly #received = (chunk: Buffer): void => {
+    if (this.#error) return;
+    try {
+      this.#parser.push(chunk);
+    } catch (error) {
+      this.fail(error instanceof CayError ? error : lost('what it sent could not be handled', error));
+    }
+  };
+
+  data(id: number, channel: number, piece: Buffer, first: boolean): void {
+    if (!this.#hello) throw violation('the guest did not say hello first');
+    this.#streams.get(id)?.arrived(channel, piece, first);
+  }
+
+  control(type: FrameType, id: number, payload: Buffer): void {
+    if (type === FRAME.hello) return this.#greet(payload);
+    if (!this.#hello) throw violation('the guest did not say hello first');
+    const stream = this.#streams.get(id);
+    switch (type) {
+      case FRAME.message:
+        return stream?.arrived(MESSAGE, payload, true);
+      case FRAME.credit:
+        if (payload.length !== 4) throw violation('a CREDIT has not 4 bytes');
+        return stream?.credited(payload.readUInt32BE(0));
+      case FRAME.end:
+        return stream?.peerEnded();
+      case FRAME.reset:
+        return stream?.fail(parseReset(decodeCborMap(payload)));
+      case FRAME.open:
+        return this.#refuse(id);
+      case FRAME.ping:
+        return this.send(FRAME.pong, 0, Buffer.from(payload));
+      case FRAME.pong:
+        return this.#ponged(payload);
+      default:
+        throw violation(`the guest sent a frame of type ${type}, which only the server sends`);
+    }
+  }
+
+  #greet(payload: Buffer): void {
+    if (this.#hello) throw violation('the guest said hello twice');
+    this.#hello = parseHello(decodeCborMap(payload));
+    this.#greeted?.(this.#hello);
+  }
+
+  /** Nothing is offered to guests yet. Their numbers must grow, which shows a used one without keeping them all. */
+  #refuse(id: number): void {
+    if (id % 2 !== 0 || id <= this.#lastOfGuest) throw violation(`the guest opened stream ${id}`);
+    this.#lastOfGuest = id;
+    this.send(FRAME.reset, id, encodeCbor({ code: 'unsupported', message: 'The server takes no streams from the guest' }));
+  }
+
+  #ponged(payload: Buffer): void {
+    if (payload.length !== 4) return;
+    const number = payload.readUInt32BE(0);
+    this.#pings.get(number)?.resolve();
+    this.#pings.delete(number);
+  }
+}
+
+function lost(why: string, cause?: unknown): CayError {
+  return new CayError('unavailable', `The connection to the guest is lost: ${why}`, { cause });
+}

@@ -1,0 +1,61 @@
+import type { FileEvent, FileInfo } from '@cay/sdk/protocol';
+import { bytesOf, call, firstMessage, iterate, nothing, upload, type Reach } from './call.ts';
+import type { CborMap } from './cbor.ts';
+import type { CallOptions, Files } from './guest.ts';
+import { bool, int, parseEntries, parseFileEvents, parseFileInfo, parseXattrs } from './parse.ts';
+
+/** The files of a sandbox as `user` may see and change them. */
+export function guestFiles(reach: Reach, user: string): Files {
+  const ask = <T>(op: string, request: CborMap, options: CallOptions | undefined, parse: (answer: CborMap) => T) =>
+    call(reach, { op, request: { user, ...request }, options }, parse);
+  const open = async (op: string, request: CborMap, options: CallOptions | undefined, half = true) =>
+    (await reach(options)).open(op, { user, ...request }, { signal: options?.signal, half });
+  const info = (answer: CborMap): FileInfo => parseFileInfo(answer['info']);
+
+  return {
+    stat: (path, options) => ask('stat', { path, follow: options?.follow ?? false }, options, info),
+
+    list: (path, options) =>
+      iterate(
+        () => open('list', { path, depth: options?.depth ?? 1 }, options),
+        (item) => (item.message ? parseEntries(item.message) : []),
+      ),
+
+    async read(path, options) {
+      const stream = await open('read', { path, offset: options?.offset, length: options?.length }, options);
+      return { info: stream.check(info, await firstMessage(stream)), data: bytesOf(stream) };
+    },
+
+    async write(path, data, options) {
+      const { mode, append, exclusive } = options ?? {};
+      const stream = await open('write', { path, mode, append, exclusive }, options, false);
+      return upload(stream, data, info);
+    },
+
+    mkdir: (path, options) => ask('mkdir', { path, mode: options?.mode }, options, (answer) => bool(answer, 'created')),
+    move: (from, to, options) => ask('move', { from, to, overwrite: options?.overwrite ?? false }, options, nothing),
+    remove: (path, options) => ask('remove', { path, recursive: options?.recursive ?? false }, options, nothing),
+    chmod: (path, mode, options) => ask('chmod', { path, mode, recursive: options?.recursive ?? false }, options, nothing),
+    chown: (path, owner, options) => ask('chown', { path, owner, recursive: options?.recursive ?? false }, options, nothing),
+    symlink: (path, target, options) => ask('symlink', { path, target }, options, nothing),
+    xattrs: (path, set, options) => ask('xattrs', { path, set }, options, parseXattrs),
+
+    async watch(path, options) {
+      const stream = await open('watch', { path, recursive: options?.recursive ?? false }, options);
+      await firstMessage(stream);
+      return iterate<FileEvent>(
+        () => stream,
+        (item) => (item.message?.['events'] === undefined ? [] : parseFileEvents(item.message)),
+      );
+    },
+
+    async tar(path, options) {
+      return bytesOf(await open('tar', { path, paths: options?.paths }, options));
+    },
+
+    async untar(path, data, options) {
+      const stream = await open('untar', { path }, options, false);
+      return upload(stream, data, (answer) => ({ entries: int(answer, 'entries'), bytes: int(answer, 'bytes') }));
+    },
+  };
+}

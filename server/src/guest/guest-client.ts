@@ -1,0 +1,100 @@
+/** A guest over one connection. When that ends, so does the client; `guest-link.ts` has one that goes on. */
+import { CayError } from '@cay/sdk/protocol';
+import type { Duplex } from 'node:stream';
+import { call } from './call.ts';
+import type { CborMap } from './cbor.ts';
+import { guestCommands, type GuestCommands } from './commands.ts';
+import { GuestConnection, type ConnectOptions } from './connection.ts';
+import { guestFiles } from './files.ts';
+import type { CallOptions, Files, Ports } from './guest.ts';
+import { int, type GuestHello } from './parse.ts';
+import { guestPorts } from './ports.ts';
+
+export interface GuestStats {
+  processes: number;
+  memoryBytes: number;
+  memoryTotalBytes: number;
+  oomKills: number;
+  uptimeMs: number;
+}
+
+export interface GuestClient extends GuestCommands {
+  files(user: string): Files;
+  readonly ports: Ports;
+  readonly hello: GuestHello;
+  readonly connection: GuestConnection;
+  /** Resolves when the connection has ended. */
+  readonly closed: Promise<void>;
+  close(reason?: string): void;
+  /** The guest closes the connection and dials again after that time. Resolves when it has closed. */
+  hangup(dialAfterMs: number): Promise<void>;
+  /** Resolves when the guest has answered. */
+  ping(): Promise<void>;
+  stats(options?: CallOptions): Promise<GuestStats>;
+  disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
+  /** Changes what the hello had said; `null` lifts the limit. */
+  configure(settings: { memoryLimit: number | null }, options?: CallOptions): Promise<void>;
+  /** SIGTERM to everything, SIGKILL after the grace. Resolves when the guest is gone. */
+  shutdown(graceMs: number): Promise<void>;
+}
+
+/** How much longer than its grace a shutdown may take. */
+const SHUTDOWN_SLACK_MS = 5_000;
+
+/** Resolves when both sides have said hello; when it rejects the transport is destroyed. */
+export async function connectGuest(transport: Duplex, options: ConnectOptions): Promise<GuestClient> {
+  const connection = await GuestConnection.connect(transport, options);
+  const reach = () => connection;
+
+  return {
+    ...guestCommands(reach),
+    files: (user) => guestFiles(reach, user),
+    ports: guestPorts(reach),
+    hello: connection.hello,
+    connection,
+    closed: connection.closed,
+    close: (reason) => connection.close(reason),
+    hangup: (dialAfterMs) => connection.hangup(dialAfterMs),
+    ping: () => connection.ping(),
+    stats: (callOptions) => call(reach, { op: 'stats', options: callOptions }, parseStats),
+    disk: (path, callOptions) =>
+      call(reach, { op: 'disk', request: { path, user: 'root' }, options: callOptions }, (answer) => ({
+        totalBytes: int(answer, 'totalBytes'),
+        freeBytes: int(answer, 'freeBytes'),
+      })),
+    configure: (settings, callOptions) => call(reach, { op: 'configure', request: settings, options: callOptions }, () => undefined),
+    async shutdown(graceMs) {
+      const stream = connection.open('shutdown', { graceMs }, { half: true });
+      const late = new CayError('deadline_exceeded', `The guest of sandbox "${options.sandbox}" did not shut down in time`);
+      let timer: NodeJS.Timeout | undefined;
+      const expired = new Promise<never>((_, reject) => {
+        timer = setTimeout(() => reject(late), graceMs + SHUTDOWN_SLACK_MS);
+      });
+      try {
+        await Promise.race([connection.closed, refused(stream.read()), expired]);
+      } finally {
+        clearTimeout(timer);
+      }
+    },
+  };
+
+  /** Rejects if the guest says no; its answers, and the end of the connection, say nothing. */
+  async function refused(answer: Promise<unknown>): Promise<void> {
+    try {
+      await answer;
+    } catch (error) {
+      if (!connection.error) throw error;
+    }
+    await connection.closed;
+  }
+}
+
+function parseStats(answer: CborMap): GuestStats {
+  return {
+    processes: int(answer, 'processes'),
+    memoryBytes: int(answer, 'memoryBytes'),
+    memoryTotalBytes: int(answer, 'memoryTotalBytes'),
+    oomKills: int(answer, 'oomKills'),
+    uptimeMs: int(answer, 'uptimeMs'),
+  };
+}

@@ -1,0 +1,312 @@
+/**
+ * One stream on a connection to a guest: messages and data in both directions, each with credit.
+ *
+ * What has arrived is kept until `read` takes it, and the guest is granted more when the next
+ * read shows that the last was dealt with. So a stream holds at most the credit it started with
+ * and one frame. What arrived before a failure can still be read; then `read` rejects.
+ */
+import { CayError } from '@cay/sdk/protocol';
+import type { Buffer } from 'node:buffer';
+import { decodeCborMap, encodeCbor, type CborMap } from './cbor.ts';
+import { FRAME, INITIAL_CREDIT, MAX_DATA_BYTES, MAX_PAYLOAD_BYTES } from './frame.ts';
+import { MESSAGE, ReceiveQueue, type Received } from './receive-queue.ts';
+import { violation } from './violation.ts';
+
+/** What a stream needs of its connection. */
+export interface StreamHost {
+  /** True while more DATA should wait for the transport to drain. */
+  readonly congested: boolean;
+  send(type: number, stream: number, payload?: Uint8Array, channel?: number): void;
+  /** Calls `wake` once after the transport has drained. */
+  onceDrained(wake: () => void): void;
+  /** The stream is over: frames for it are ignored from here on. */
+  forget(stream: number): void;
+  fail(error: CayError): void;
+}
+
+export type StreamItem = { message: CborMap } | { message?: undefined; channel: number; data: Buffer };
+
+export interface StreamOptions {
+  signal?: AbortSignal;
+  /** Bytes taken before the guest is granted them again. */
+  grantEvery?: number;
+}
+
+interface Waiter<T> {
+  resolve(value: T): void;
+  reject(error: unknown): void;
+}
+
+const GRANT_EVERY = 65_536;
+
+export class GuestStream {
+  readonly id: number;
+  /** Called after something arrived that no read was waiting for, and when the stream has failed. */
+  onArrival: (() => void) | undefined;
+
+  readonly #host: StreamHost;
+  readonly #queue = new ReceiveQueue();
+  readonly #grantEvery: number;
+  readonly #signal: AbortSignal | undefined;
+  #reader: Waiter<StreamItem | undefined> | undefined;
+  /** Bytes that the guest may still send, and those that were taken but not granted anew. */
+  #allowance = INITIAL_CREDIT;
+  #taken = 0;
+  /** Bytes that we may still send. */
+  #credit = INITIAL_CREDIT;
+  #roomWaiters: Waiter<void>[] = [];
+  /** Settles, and never rejects, when what was queued for sending is out; absent when nothing is. */
+  #sending: Promise<void> | undefined;
+  #weEnded = false;
+  #theyEnded = false;
+  /** We have reset it ourselves. */
+  #givenUp = false;
+  #failure: CayError | undefined;
+
+  constructor(host: StreamHost, id: number, options: StreamOptions = {}) {
+    this.#host = host;
+    this.id = id;
+    this.#grantEvery = Math.min(options.grantEvery ?? GRANT_EVERY, GRANT_EVERY);
+    this.#signal = options.signal;
+    this.#signal?.addEventListener('abort', this.#aborted, { once: true });
+  }
+
+  get failure(): CayError | undefined {
+    return this.#failure;
+  }
+
+  /** Neither side will send any more. */
+  get over(): boolean {
+    return this.#failure !== undefined || (this.#weEnded && this.#theyEnded);
+  }
+
+  /** The next item, or undefined after the guest's END. Only one read may wait at a time. */
+  read(): Promise<StreamItem | undefined> {
+    if (this.#taken >= this.#grantEvery && !this.over && !this.#theyEnded) this.#grant();
+    const entry = this.#queue.shift();
+    if (entry) {
+      const item = this.#decode(entry);
+      return item ? Promise.resolve(item) : Promise.reject(this.#failure);
+    }
+    if (this.#theyEnded && !this.#givenUp) return Promise.resolve(undefined);
+    if (this.#failure) return Promise.reject(this.#failure);
+    return new Promise((resolve, reject) => {
+      this.#reader = { resolve, reject };
+    });
+  }
+
+  /** Takes the next item if it is here already. */
+  takeNow(): StreamItem | undefined {
+    const entry = this.#queue.shift();
+    return entry && this.#decode(entry);
+  }
+
+  /** True if a message is next, so that no data comes before it. */
+  get messageIsNext(): boolean {
+    return this.#queue.head?.channel === MESSAGE;
+  }
+
+  /** Nothing that has arrived is left to be read. */
+  get drained(): boolean {
+    return this.#queue.head === undefined;
+  }
+
+  /** Runs a check of something that the guest sent; what it throws ends the connection. */
+  check<In, Out>(parse: (value: In) => Out, value: In): Out {
+    try {
+      return parse(value);
+    } catch (cause) {
+      const error = cause instanceof CayError ? cause : violation(String(cause));
+      this.#host.fail(error);
+      throw error;
+    }
+  }
+
+  /** `undefined` if all of it could go out at once. The bytes must not change after this. */
+  write(data: Uint8Array, channel = 0): Promise<void> | undefined {
+    const problem = this.#cannotSend();
+    if (problem) return Promise.reject(problem);
+    const sent = this.#sending ? 0 : this.#sendData(data, channel, 0);
+    if (sent === data.length) return undefined;
+    return this.#inTurn(async () => {
+      for (let at = sent; at < data.length; at = this.#sendData(data, channel, at)) await this.room();
+    });
+  }
+
+  send(message: CborMap): Promise<void> | undefined {
+    const problem = this.#cannotSend();
+    if (problem) return Promise.reject(problem);
+    const payload = encodeCbor(message);
+    if (payload.length > MAX_PAYLOAD_BYTES) return Promise.reject(tooLarge(payload.length));
+    const work = () => {
+      this.#credit -= payload.length;
+      this.#host.send(FRAME.message, this.id, payload);
+    };
+    if (!this.#sending && this.#credit > 0) return void work();
+    return this.#inTurn(async () => {
+      await this.room();
+      work();
+    });
+  }
+
+  /** Resolves when a frame may be sent; rejects when the stream is over. */
+  async room(): Promise<void> {
+    for (;;) {
+      const problem = this.#failure ?? (this.over ? ended() : undefined);
+      if (problem) throw problem;
+      if (this.#credit > 0 && !this.#host.congested) return;
+      await new Promise<void>((resolve, reject) => {
+        this.#roomWaiters.push({ resolve, reject });
+        if (this.#credit > 0) this.#host.onceDrained(this.#wakeSenders);
+      });
+    }
+  }
+
+  /** Says that we send no more, after what is still waiting to be sent. */
+  end(): void {
+    if (this.#weEnded || this.#failure) return;
+    if (this.#sending) {
+      void this.#sending.then(() => this.end());
+      return;
+    }
+    this.#weEnded = true;
+    this.#host.send(FRAME.end, this.id);
+    this.#closeIfOver();
+  }
+
+  /** Ends both directions. What has arrived and was not read is dropped. */
+  reset(error: CayError): void {
+    this.#queue.clear();
+    if (this.over) return;
+    this.#givenUp = true;
+    this.#host.send(FRAME.reset, this.id, encodeCbor({ code: error.code, message: error.message.slice(0, 1024) }));
+    this.fail(error);
+  }
+
+  // What the connection tells the stream.
+
+  arrived(channel: number, bytes: Buffer, first: boolean): void {
+    if (this.#theyEnded) throw violation(`a frame came after END on stream ${this.id}`);
+    if (first && this.#allowance <= 0) throw violation(`credit was overdrawn on stream ${this.id}`);
+    this.#allowance -= bytes.length;
+    const reader = this.#reader;
+    if (!reader) {
+      this.#queue.push(channel, bytes);
+      this.onArrival?.();
+      return;
+    }
+    const item = this.#decode({ channel, bytes });
+    if (!item) return;
+    this.#reader = undefined;
+    reader.resolve(item);
+  }
+
+  credited(bytes: number): void {
+    this.#credit = Math.min(this.#credit + bytes, Number.MAX_SAFE_INTEGER);
+    this.#wakeSenders();
+  }
+
+  peerEnded(): void {
+    if (this.#theyEnded) throw violation(`END came twice on stream ${this.id}`);
+    this.#theyEnded = true;
+    this.#reader?.resolve(undefined);
+    this.#reader = undefined;
+    this.#closeIfOver();
+    this.onArrival?.();
+  }
+
+  fail(error: CayError): void {
+    if (this.over) return;
+    this.#failure = error;
+    this.#reader?.reject(error);
+    this.#reader = undefined;
+    this.#close();
+    this.onArrival?.();
+  }
+
+  #decode(entry: Received): StreamItem | undefined {
+    this.#taken += entry.bytes.length;
+    if (entry.channel !== MESSAGE) return { channel: entry.channel, data: entry.bytes };
+    try {
+      return { message: decodeCborMap(entry.bytes) };
+    } catch (error) {
+      this.#host.fail(error as CayError);
+      this.#failure ??= error as CayError;
+      return undefined;
+    }
+  }
+
+  #grant(): void {
+    const bytes = this.#taken;
+    this.#taken = 0;
+    this.#allowance += bytes;
+    const payload = new Uint8Array(4);
+    new DataView(payload.buffer).setUint32(0, bytes);
+    this.#host.send(FRAME.credit, this.id, payload);
+  }
+
+  #cannotSend(): CayError | undefined {
+    return this.#failure ?? (this.#weEnded ? ended() : undefined);
+  }
+
+  #sendData(data: Uint8Array, channel: number, from: number): number {
+    let at = from;
+    while (at < data.length && this.#credit > 0 && !this.#host.congested) {
+      const piece = data.subarray(at, at + MAX_DATA_BYTES);
+      this.#credit -= piece.length;
+      this.#host.send(FRAME.data, this.id, piece, channel);
+      at += piece.length;
+    }
+    return at;
+  }
+
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const done = this.#sending ? this.#sending.then(work) : work();
+    const settled = done.then(
+      () => {},
+      () => {},
+    );
+    this.#sending = settled;
+    void settled.then(() => {
+      if (this.#sending === settled) this.#sending = undefined;
+    });
+    return done;
+  }
+
+  readonly #wakeSenders = (): void => {
+    if (this.#roomWaiters.length === 0) return;
+    const waiters = this.#roomWaiters;
+    this.#roomWaiters = [];
+    for (const waiter of waiters) waiter.resolve();
+  };
+
+  readonly #aborted = (): void => this.reset(cancelled(this.#signal));
+
+  #closeIfOver(): void {
+    if (this.over) this.#close();
+  }
+
+  #close(): void {
+    this.#signal?.removeEventListener('abort', this.#aborted);
+    this.#wakeSenders();
+    this.#host.forget(this.id);
+  }
+}
+
+export function tooLarge(bytes: number): CayError {
+  return new CayError('invalid_argument', `The request is too large: ${bytes} bytes, the most is ${MAX_PAYLOAD_BYTES}`);
+}
+
+function ended(): CayError {
+  return new CayError('failed_precondition', 'Cannot write: the stream to the guest has ended');
+}
+
+/** What a call rejects with whose signal was aborted. */
+export function cancelled(signal: AbortSignal | undefined): CayError {
+  const cause: unknown = signal?.reason;
+  if (cause instanceof CayError) return cause;
+  if (cause instanceof DOMException && cause.name === 'TimeoutError') {
+    return new CayError('deadline_exceeded', 'The call to the guest took longer than was allowed', { cause });
+  }
+  return new CayError('cancelled', 'The call to the guest was cancelled', { cause });
+}

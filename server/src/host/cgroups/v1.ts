@@ -1,0 +1,159 @@
+/** cgroups version 1, also as the hybrid: one directory tree for each controller. */
+import { join } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
+import type { Cgroup, CgroupLimits, Cgroups } from './cgroup.ts';
+import * as files from './control-files.ts';
+
+export const V1_CONTROLLERS = ['cpu', 'cpuacct', 'memory', 'pids', 'freezer'] as const;
+export type V1Controller = (typeof V1_CONTROLLERS)[number];
+
+export interface V1Options {
+  /** The directory of each controller below which groups are made. Two may share one. */
+  controllers: Partial<Record<V1Controller, string>>;
+  /** The same for all other hierarchies. We use none of them, but runtimes make the group there too. */
+  others: string[];
+  /** Path of this installation's parent group. */
+  prefix: string;
+  /** Whether the directories are the roots of their hierarchies. */
+  atRoot: boolean;
+}
+
+const PERIOD_US = 100_000;
+const KILL_TIMEOUT_MS = 10_000;
+const FREEZE_TIMEOUT_MS = 5_000;
+
+export function cgroupsV1(options: V1Options): Cgroups {
+  const { controllers, prefix } = options;
+  const everywhere = [...new Set([...Object.values(controllers), ...options.others])];
+  return {
+    version: 'v1',
+    controllers: {
+      cpu: controllers.cpu !== undefined,
+      memory: controllers.memory !== undefined,
+      pids: controllers.pids !== undefined,
+      freezer: controllers.freezer !== undefined,
+    },
+    group: (name) => groupV1(name, options, everywhere),
+    list: async () => [...new Set(everywhere.flatMap((dir) => files.subgroups(join(dir, prefix))))].toSorted(),
+  };
+}
+
+function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, everywhere: string[]): Cgroup {
+  const below = (dir: string | undefined) => (dir === undefined ? undefined : join(dir, prefix, name));
+  const cpu = below(controllers.cpu);
+  const cpuacct = below(controllers.cpuacct);
+  const memory = below(controllers.memory);
+  const pids = below(controllers.pids);
+  const freezer = below(controllers.freezer);
+  const joinPaths = [...new Set([cpu, cpuacct, memory, pids, freezer].filter((dir) => dir !== undefined))];
+
+  function apply(limits: Partial<CgroupLimits>): void {
+    if (limits.cpus !== undefined && files.requireController(name, 'cpus', limits.cpus, cpu)) {
+      files.write(cpu, 'cpu.cfs_quota_us', quotaUs(limits.cpus));
+    }
+    if (limits.memoryBytes !== undefined && files.requireController(name, 'memory', limits.memoryBytes, memory)) {
+      writeMemoryLimit(name, memory, limits.memoryBytes);
+    }
+    if (limits.pids !== undefined && files.requireController(name, 'processes', limits.pids, pids)) {
+      files.write(pids, 'pids.max', limits.pids ?? 'max');
+    }
+  }
+
+  function processes(): number[] {
+    return [...new Set(joinPaths.flatMap((dir) => files.parseProcesses(files.readIfThere(dir, 'cgroup.procs') ?? '')))];
+  }
+
+  async function kill(): Promise<void> {
+    let rounds = 0;
+    const emptied = () => {
+      const left = processes();
+      if (left.length === 0) return true;
+      rounds += 1;
+      // What forks faster than it is found cannot fork once no process may be added.
+      if (rounds === 3 && pids !== undefined) files.writeIfThere(pids, 'pids.max', 0);
+      left.forEach(sigkill);
+      // A frozen process is not killed before it thaws.
+      if (freezer !== undefined) files.writeIfThere(freezer, 'freezer.state', 'THAWED');
+      return false;
+    };
+    const pidsMax = pids === undefined ? undefined : files.readIfThere(pids, 'pids.max');
+    await files.until(emptied, { what: `Killing all of cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
+    if (rounds >= 3 && pids !== undefined && pidsMax !== undefined) files.writeIfThere(pids, 'pids.max', pidsMax.trim());
+  }
+
+  async function setFreezer(state: 'FROZEN' | 'THAWED'): Promise<void> {
+    if (freezer === undefined) throw new CayError('unsupported', `Cannot freeze cgroup "${name}": this machine has no freezer`);
+    files.write(freezer, 'freezer.state', state);
+    await files.until(() => files.read(freezer, 'freezer.state').trim() === state, {
+      what: `Changing cgroup "${name}" to ${state}`,
+      timeoutMs: FREEZE_TIMEOUT_MS,
+    });
+  }
+
+  return {
+    name,
+    // A relative path means: below the runtime's own group, which is ours, in each hierarchy.
+    ociPath: atRoot ? `/${prefix}/${name}` : `${prefix}/${name}`,
+    joinPaths,
+    memoryPath: memory,
+    create: async (limits) => {
+      const made = joinPaths.map(files.makeGroup);
+      const fresh = made.every(Boolean);
+      // A new group has no limits yet, so that "none" need not be written.
+      const given = fresh ? Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null)) : limits;
+      apply(given as Partial<CgroupLimits>);
+    },
+    update: async (limits) => apply(limits),
+    read: async () => {
+      const usage = memory === undefined ? 0 : Number(files.read(memory, 'memory.usage_in_bytes'));
+      const cache = memory === undefined ? 0 : files.valueOf(files.read(memory, 'memory.stat'), 'total_inactive_file');
+      return {
+        cpuUsageMs: cpuacct === undefined ? 0 : Math.floor(Number(files.read(cpuacct, 'cpuacct.usage')) / 1e6),
+        memoryBytes: Math.max(0, usage - cache),
+        pids: pids === undefined ? processes().length : Number(files.read(pids, 'pids.current')),
+        oomKills: memory === undefined ? 0 : files.valueOf(files.read(memory, 'memory.oom_control'), 'oom_kill'),
+      };
+    },
+    processes: async () => processes(),
+    freeze: () => setFreezer('FROZEN'),
+    thaw: () => setFreezer('THAWED'),
+    kill,
+    remove: async () => {
+      await kill();
+      // A process that has just ended may keep its group for another moment.
+      await files.until(() => everywhere.map((dir) => files.removeGroup(join(dir, prefix, name))).every(Boolean), {
+        what: `Removing cgroup "${name}"`,
+        timeoutMs: KILL_TIMEOUT_MS,
+      });
+    },
+  };
+}
+
+/** The kernel takes no quota below one millisecond. */
+function quotaUs(cpus: number | null): number {
+  return cpus === null ? -1 : Math.max(1_000, Math.round(cpus * PERIOD_US));
+}
+
+/** Memory and swap together may not pass the limit either, where the kernel counts swap; that one may never be the lower of the two. */
+function writeMemoryLimit(name: string, dir: string, bytes: number | null): void {
+  const wanted = bytes ?? -1;
+  const swap = files.readIfThere(dir, 'memory.memsw.limit_in_bytes');
+  const raising = bytes === null || (swap !== undefined && bytes > Number(swap));
+  try {
+    if (swap !== undefined && raising) files.write(dir, 'memory.memsw.limit_in_bytes', wanted);
+    files.write(dir, 'memory.limit_in_bytes', wanted);
+    if (swap !== undefined && !raising) files.write(dir, 'memory.memsw.limit_in_bytes', wanted);
+  } catch (error) {
+    if (files.errnoOf(error) !== 'EBUSY') throw error;
+    throw new CayError('failed_precondition', `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`, { cause: error });
+  }
+}
+
+function sigkill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    // It has ended by itself.
+    if (files.errnoOf(error) !== 'ESRCH') throw error;
+  }
+}

@@ -1,0 +1,190 @@
+/**
+ * An Instance is one incarnation of a sandbox on this host: a container with its cgroup, its
+ * directory and the link to its guest. It runs on a tree that it does not own; the tree
+ * outlives it when a sandbox is stopped and started again.
+ *
+ * `instance.json` is written before anything else is made and says all that is needed to find and
+ * to take away the rest, so an instance is destroyed in the same way whether it is whole, half
+ * made, or left behind by a server that was killed.
+ *
+ *     <dir>/instances/<name>/instance.json   the facts
+ *                            bundle/         what the runtime reads and writes
+ *                            run/            shown inside as /run/cay; has guest.sock
+ */
+import { chown, mkdir, readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CayError, type Limits } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import { listenForGuest, type GuestListener } from '../../guest/listen-for-guest.ts';
+import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
+import type { Cgroup, CgroupLimits } from '../cgroups/cgroup.ts';
+import type { Runtime } from '../runtimes/runtime.ts';
+import type { Ground } from './ground.ts';
+
+const InstanceFactsSchema = z.object({
+  name: z.string().regex(/^i-[a-z0-9]{20}$/),
+  runtime: z.string(),
+  template: z.string(),
+  /** The template's committed tree that the instance's own tree comes from. */
+  templateTree: z.string(),
+  /** The instance's active tree. */
+  tree: z.string(),
+  binds: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
+  readOnlyRoot: z.boolean(),
+  openFiles: z.int(),
+  bootId: z.string(),
+  /** Kept for later requests rather than made for one. */
+  pooled: z.boolean(),
+});
+export type InstanceFacts = z.infer<typeof InstanceFactsSchema>;
+
+export interface Instance {
+  readonly facts: InstanceFacts;
+  readonly cgroup: Cgroup;
+  readonly runtime: Runtime;
+  readonly link: GuestListener;
+  /** What the guest has to guard by itself, told at every hello. */
+  memoryLimit: number | undefined;
+  /** Called when the connection to the guest ends, for whatever reason. */
+  onLost: () => void;
+}
+
+type InstanceLimits = Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>;
+
+/** From the runtime's handing over to the guest's first word. A loaded machine may be slow; a broken one never answers. */
+const GUEST_TIMEOUT_MS = 30_000;
+
+function paths(ground: Ground, name: string) {
+  const dir = join(ground.dir, 'instances', name);
+  return { dir, facts: join(dir, 'instance.json'), bundle: join(dir, 'bundle'), run: join(dir, 'run'), socket: join(dir, 'run', 'guest.sock') };
+}
+
+/**
+ * Makes the instance and resolves when its guest has answered. On failure everything but the tree
+ * is taken away again.
+ */
+export async function startInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
+  const runtime = runtimeOf(ground, facts);
+  const cgroup = ground.cgroups.group(facts.name);
+  const { dir, facts: factsFile, bundle, run } = paths(ground, facts.name);
+  let instance: Instance | undefined;
+  try {
+    await mkdir(dir, { recursive: true, mode: 0o711 });
+    await writeFileAtomic(factsFile, JSON.stringify(facts));
+    await Promise.all([mkdir(bundle, { mode: 0o700 }), makeRunDir(ground, run)]);
+    const [root] = await Promise.all([
+      ground.trees.path(facts.tree),
+      // The share of CPU time is set once the guest runs: starting must not be slowed down by it.
+      cgroup.create({ ...hardLimits(runtime, limits), cpus: null }),
+    ]);
+    instance = await adoptInstance(ground, facts, limits);
+    const answered = instance.link.ready({ timeoutMs: GUEST_TIMEOUT_MS });
+    // If the runtime fails nobody waits for the guest any more.
+    answered.catch(() => {});
+    await runtime.start({
+      name: facts.name,
+      bundleDir: bundle,
+      rootDir: root,
+      readOnlyRoot: facts.readOnlyRoot,
+      socketDir: run,
+      guestBinary: ground.guestBinary,
+      binds: facts.binds,
+      cgroup,
+      hostname: facts.name,
+      openFiles: facts.openFiles,
+    });
+    await answered;
+    if (limits.cpus !== null) await cgroup.update({ cpus: limits.cpus });
+    return instance;
+  } catch (error) {
+    await instance?.link.close();
+    await destroyRemains(ground, facts);
+    if (error instanceof CayError) throw error;
+    throw new CayError('unavailable', `Cannot start an instance on ${facts.runtime}: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** Takes up an instance that an earlier server started: its guest dials the socket that is made here. */
+export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
+  const runtime = runtimeOf(ground, facts);
+  const owner = runtime.isolation === 'none' ? 0 : ground.ids.hostId;
+  const guarded = runtime.guestGuardsMemory && limits.memoryBytes !== null ? limits.memoryBytes : undefined;
+  const instance: Omit<Instance, 'link'> = { facts, cgroup: ground.cgroups.group(facts.name), runtime, memoryLimit: guarded, onLost: () => {} };
+  const link = await listenForGuest(paths(ground, facts.name).socket, {
+    hello: () => ({ sandbox: facts.name, incarnation: 1, memoryLimit: instance.memoryLimit }),
+    owner: { uid: owner, gid: owner },
+    onLost: () => instance.onLost(),
+  });
+  return Object.assign(instance, { link });
+}
+
+/** Whether any of its processes is there. */
+export async function isAlive(ground: Ground, facts: InstanceFacts): Promise<boolean> {
+  if (facts.bootId !== ground.bootId) return false;
+  return (await ground.cgroups.group(facts.name).processes()).length > 0;
+}
+
+/** Changes what can be changed while it runs. */
+export async function limitInstance(instance: Instance, limits: Partial<InstanceLimits>): Promise<void> {
+  const { cgroup, runtime, link } = instance;
+  if (runtime.guestGuardsMemory && limits.memoryBytes !== undefined) {
+    const used = (await cgroup.read()).memoryBytes;
+    if (limits.memoryBytes !== null && used > limits.memoryBytes) {
+      throw new CayError('failed_precondition', `Cannot lower the memory limit to ${limits.memoryBytes} bytes: ${used} bytes are in use`);
+    }
+    instance.memoryLimit = limits.memoryBytes ?? undefined;
+    await (await link.ready({ timeoutMs: 5000 })).configure({ memoryLimit: limits.memoryBytes });
+  }
+  await cgroup.update(hardLimits(runtime, limits));
+}
+
+/** Ends the instance and takes away all that it had, the tree excepted. */
+export async function destroyInstance(ground: Ground, instance: Instance): Promise<void> {
+  await instance.link.close();
+  await destroyRemains(ground, instance.facts);
+}
+
+/** Takes away whatever of an instance exists. Absent is done. */
+export async function destroyRemains(ground: Ground, facts: Pick<InstanceFacts, 'name' | 'runtime'>): Promise<void> {
+  const cgroup = ground.cgroups.group(facts.name);
+  const runtime = ground.runtimes.get(facts.runtime);
+  if (runtime) await runtime.remove(facts.name, cgroup);
+  await cgroup.remove();
+  await rm(paths(ground, facts.name).dir, { recursive: true, force: true });
+}
+
+/** The facts of every instance that has a directory; one whose facts were never written has only its name. */
+export async function listInstances(ground: Ground): Promise<(InstanceFacts | { name: string })[]> {
+  const dir = join(ground.dir, 'instances');
+  await mkdir(dir, { recursive: true, mode: 0o711 });
+  const names = await readdir(dir);
+  return Promise.all(
+    names.map(async (name) => {
+      const parsed = InstanceFactsSchema.safeParse(await readJson(paths(ground, name).facts));
+      return parsed.success ? parsed.data : { name };
+    }),
+  );
+}
+
+/**
+ * Where the guest guards memory itself the kernel's limit is the second line: far enough above that
+ * the guest acts first, near enough that the host is safe if it does not. gVisor's own memory is in there too.
+ */
+function hardLimits<L extends Partial<InstanceLimits>>(runtime: Runtime, limits: L): L & Partial<CgroupLimits> {
+  if (!runtime.guestGuardsMemory || limits.memoryBytes === undefined || limits.memoryBytes === null) return limits;
+  const MiB = 1024 * 1024;
+  return { ...limits, memoryBytes: limits.memoryBytes + Math.max(192 * MiB, Math.ceil(limits.memoryBytes / 8)) };
+}
+
+async function makeRunDir(ground: Ground, run: string): Promise<void> {
+  await mkdir(run, { mode: 0o700 });
+  // The mount point for the memory cgroup has to be there already, because /run/cay is read-only inside.
+  await mkdir(join(run, 'cgroup'));
+  await chown(run, ground.ids.hostId, ground.ids.hostId);
+}
+
+function runtimeOf(ground: Ground, facts: Pick<InstanceFacts, 'runtime'>): Runtime {
+  const runtime = ground.runtimes.get(facts.runtime);
+  if (!runtime) throw new CayError('not_found', `Runtime "${facts.runtime}" is unknown`);
+  return runtime;
+}

@@ -1,0 +1,132 @@
+/**
+ * The OCI bundle (`config.json`) of a container: what it sees, what it may do, what it is kept from.
+ *
+ * Pure: the same container gives the same bundle. What only one kind of runtime needs is told by `BundleTraits`.
+ */
+import { join } from 'node:path';
+import type { Container, IdMapping } from './runtime.ts';
+import type { Seccomp } from './seccomp.ts';
+
+/** Where the guest's binary appears inside. */
+export const GUEST_PATH = '/run/cay-guest';
+export const SOCKET_DIR = '/run/cay';
+
+/**
+ * What root of a sandbox may do there: everything about its own files, users and processes; nothing about the machine,
+ * the network or devices.
+ */
+export const CAPABILITIES = [
+  'CAP_CHOWN',
+  'CAP_DAC_OVERRIDE',
+  'CAP_FOWNER',
+  'CAP_FSETID',
+  'CAP_KILL',
+  'CAP_NET_BIND_SERVICE',
+  'CAP_SETGID',
+  'CAP_SETPCAP',
+  'CAP_SETUID',
+  'CAP_SYS_CHROOT',
+] as const;
+
+const MASKED_PATHS = [
+  '/proc/acpi',
+  '/proc/asound',
+  '/proc/interrupts',
+  '/proc/kcore',
+  '/proc/keys',
+  '/proc/latency_stats',
+  '/proc/sched_debug',
+  '/proc/scsi',
+  '/proc/timer_list',
+  '/proc/timer_stats',
+  '/sys/devices/virtual/powercap',
+  '/sys/firmware',
+];
+
+const READONLY_PATHS = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger'];
+
+const NAMESPACES = ['pid', 'mount', 'ipc', 'uts', 'network', 'cgroup', 'user'];
+
+export interface Mount {
+  destination: string;
+  type: string;
+  source: string;
+  options: string[];
+}
+
+/** A probe has no cgroup of its own. */
+export type Bundled = Omit<Container, 'cgroup'> & Partial<Pick<Container, 'cgroup'>>;
+
+export interface BundleTraits {
+  ids: IdMapping;
+  /** No process of the sandbox can have more, and some runtimes fail when asked for more. */
+  maxOpenFiles: number;
+  /** Shares the host's kernel: gets a system call filter, masked paths and sight of its cgroup's memory events. */
+  sharesKernel: boolean;
+  seccomp?: Seccomp | undefined;
+}
+
+export function buildBundle(container: Bundled, traits: BundleTraits) {
+  const { ids } = traits;
+  const openFiles = Math.min(container.openFiles, traits.maxOpenFiles);
+  const mapping = [{ containerID: 0, hostID: ids.hostId, size: ids.size }];
+  return {
+    ociVersion: '1.0.2',
+    hostname: container.hostname,
+    root: { path: container.rootDir, readonly: container.readOnlyRoot },
+    process: {
+      terminal: false,
+      user: { uid: 0, gid: 0 },
+      args: [GUEST_PATH, 'dial', join(SOCKET_DIR, 'guest.sock')],
+      cwd: '/',
+      env: ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root'],
+      noNewPrivileges: true,
+      // Neither inheritable nor ambient: whoever is not root inside has none.
+      capabilities: { bounding: CAPABILITIES, effective: CAPABILITIES, permitted: CAPABILITIES, inheritable: [], ambient: [] },
+      rlimits: [{ type: 'RLIMIT_NOFILE', soft: openFiles, hard: openFiles }],
+    },
+    mounts: mounts(container, traits),
+    linux: {
+      namespaces: NAMESPACES.map((type) => ({ type })),
+      uidMappings: mapping,
+      gidMappings: mapping,
+      ...(container.cgroup && { cgroupsPath: container.cgroup.ociPath }),
+      ...(traits.sharesKernel && { maskedPaths: MASKED_PATHS, readonlyPaths: READONLY_PATHS }),
+      ...(traits.seccomp && { seccomp: traits.seccomp }),
+    },
+  };
+}
+
+/** In the order in which they are made: each mount point lies in one that is there already. */
+function mounts(container: Bundled, traits: BundleTraits): Mount[] {
+  const memoryPath = traits.sharesKernel ? container.cgroup?.memoryPath : undefined;
+  return [
+    { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
+    tmpfs('/dev', ['nosuid', 'strictatime', 'mode=755', 'size=65536k']),
+    {
+      destination: '/dev/pts',
+      type: 'devpts',
+      source: 'devpts',
+      options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+    },
+    // Counts as memory of the sandbox, which is the bound.
+    tmpfs('/dev/shm', ['nosuid', 'noexec', 'nodev', 'mode=1777']),
+    { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
+    { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', 'ro'] },
+    tmpfs('/run', ['nosuid', 'nodev', 'mode=755']),
+    // Otherwise it is part of the root, bounded like the rest of the disk and kept by snapshots.
+    ...(container.readOnlyRoot ? [tmpfs('/tmp', ['nosuid', 'nodev', 'mode=1777'])] : []),
+    ...container.binds.map(({ source, target, readOnly }) => bind(source, target, [readOnly ? 'ro' : 'rw'])),
+    bind(container.socketDir, SOCKET_DIR, ['ro', 'noexec']),
+    ...(memoryPath === undefined ? [] : [bind(memoryPath, join(SOCKET_DIR, 'cgroup'), ['ro', 'noexec'])]),
+    bind(container.guestBinary, GUEST_PATH, ['ro']),
+  ];
+}
+
+function tmpfs(destination: string, options: string[]): Mount {
+  return { destination, type: 'tmpfs', source: 'tmpfs', options };
+}
+
+function bind(source: string, destination: string, options: string[]): Mount {
+  return { destination, type: 'bind', source, options: ['bind', 'nosuid', 'nodev', ...options] };
+}

@@ -1,0 +1,202 @@
+/**
+ * What `runc`, `crun` and `runsc` have in common: a command line that starts a bundle and state below a directory.
+ *
+ * A driver says how they differ (`OciTraits`). The program is spawned once for each start. Ending a container is done without it: the cgroup is killed
+ * and the program's few state files are removed, which takes milliseconds where its own `delete` takes up to
+ * seconds. What is alive is read from the state files and `/proc`.
+ */
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { access, constants, readdir } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
+import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
+import { RunError, run } from '../../lib/run.ts';
+import { buildBundle, type Bundled, type BundleTraits } from './bundle.ts';
+import { probeContainer } from './probe-container.ts';
+import type { Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
+
+export interface OciOptions {
+  /** Containers' state is kept in a directory of the runtime's name below it. */
+  stateDir: string;
+  ids: IdMapping;
+  /** A name to look up in `PATH`, or a path. */
+  binary?: string;
+}
+
+/** What the state on disk says of the container's first process. */
+export interface RecordedProcess {
+  pid: number;
+  /** Clock ticks since boot, where the runtime records it. */
+  startTime?: number;
+  /** Text that its command line has, where the runtime records no time. */
+  argument?: string;
+}
+
+export interface OciTraits {
+  name: string;
+  isolation: Runtime['isolation'];
+  guestGuardsMemory: boolean;
+  bundle: Omit<BundleTraits, 'ids' | 'maxOpenFiles'>;
+  /** Options before the verb. */
+  flags: string[];
+  /** Options before the verb of a container without a cgroup. */
+  flagsWithoutCgroup: string[];
+  /** How to get it. */
+  hint: string;
+  /** What is wrong with this version, if anything. */
+  checkVersion?(version: string): string | undefined;
+  /** Just before the start. */
+  prepare?(container: Bundled): void;
+  /** Files and directories of its state below `root`. */
+  stateFiles(root: string, name: string): string[];
+  recorded(root: string, name: string): RecordedProcess | undefined;
+  /** The container that an entry of `root` belongs to. */
+  nameOf(entry: string): string | undefined;
+}
+
+const START_TIMEOUT_MS = 30_000;
+
+export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.name }: OciOptions): Runtime {
+  const root = join(stateDir, traits.name);
+  let probed: Promise<RuntimeProbe> | undefined;
+  let bundleTraits: BundleTraits | undefined;
+
+  function writeBundle(container: Bundled): void {
+    bundleTraits ??= { ...traits.bundle, ids, maxOpenFiles: openFilesHardLimit() };
+    const bundle = buildBundle(container, bundleTraits);
+    // The socket's directory is shown read-only, so that the runtime cannot make this mount point there.
+    if (traits.bundle.sharesKernel && container.cgroup?.memoryPath) mkdirSync(join(container.socketDir, 'cgroup'), { recursive: true });
+    traits.prepare?.(container);
+    writeFileSync(join(container.bundleDir, 'config.json'), JSON.stringify(bundle), { mode: 0o600 });
+  }
+
+  async function launch(container: Bundled, verbOptions: string[]): Promise<void> {
+    const log = join(container.bundleDir, 'runtime.log');
+    const flags = container.cgroup ? traits.flags : [...traits.flags, ...traits.flagsWithoutCgroup];
+    writeBundle(container);
+    try {
+      const args = ['--root', root, '--log', log, ...flags, 'run', ...verbOptions, '--bundle', container.bundleDir, container.name];
+      // No pipes: the container inherits the standard streams, and would hold them open.
+      await run(binary, args, { silent: true, timeoutMs: START_TIMEOUT_MS });
+    } catch (error) {
+      throw startError(traits, container.name, binary, error, lastWords(log));
+    }
+  }
+
+  async function forget(name: string): Promise<void> {
+    for (const path of traits.stateFiles(root, name)) rmSync(path, { recursive: true, force: true });
+  }
+
+  const status: Runtime['status'] = async (name) => {
+    const recorded = traits.recorded(root, name);
+    if (recorded === undefined) return 'absent';
+    return isRunning(recorded) ? 'running' : 'stopped';
+  };
+
+  async function probeOnce(): Promise<RuntimeProbe> {
+    if (!(await isExecutable(binary))) return { available: false, reason: `"${binary}" is not installed`, hint: traits.hint };
+    try {
+      const { stdout } = await run(binary, ['--version'], { timeoutMs: START_TIMEOUT_MS });
+      const version = parseVersion(traits.name, stdout);
+      const wrong = traits.checkVersion?.(version);
+      if (wrong !== undefined) return { available: false, version, reason: wrong, hint: traits.hint };
+      mkdirSync(root, { recursive: true });
+      const { container, remove } = probeContainer(ids);
+      try {
+        await launch(container, []);
+      } finally {
+        await forget(container.name);
+        remove();
+      }
+      return { available: true, version };
+    } catch (error) {
+      const reason = error instanceof CayError ? String(error.details['words'] ?? error.message) : (error as Error).message;
+      return { available: false, reason, hint: traits.hint };
+    }
+  }
+
+  return {
+    name: traits.name,
+    isolation: traits.isolation,
+    guestGuardsMemory: traits.guestGuardsMemory,
+    probe: () => (probed ??= probeOnce()),
+    start: async (container: Container) => {
+      if ((await status(container.name)) === 'running') {
+        throw new CayError('already_exists', `Cannot start container "${container.name}": it is running`);
+      }
+      mkdirSync(root, { recursive: true });
+      // Of a container that ended by itself, or when the machine went down.
+      await forget(container.name);
+      try {
+        await launch(container, ['--detach']);
+      } catch (error) {
+        await container.cgroup.remove();
+        await forget(container.name);
+        throw error;
+      }
+    },
+    status,
+    remove: async (name, cgroup) => {
+      await cgroup.remove();
+      await forget(name);
+    },
+    list: async () => {
+      const entries = await readdir(root).catch(() => []);
+      return [...new Set(entries.map(traits.nameOf).filter((name) => name !== undefined))].toSorted();
+    },
+  };
+}
+
+function isRunning({ pid, startTime, argument }: RecordedProcess): boolean {
+  if (!isAlive(pid, startTime)) return false;
+  if (argument === undefined) return true;
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes(argument);
+  } catch {
+    return false;
+  }
+}
+
+/** `runc version 1.1.5+ds1` and `runsc version 0.0~20240729.0`, each with more lines, become `runc 1.1.5` and `runsc 20240729`. */
+export function parseVersion(name: string, text: string): string {
+  const word = /version\s+(?:release-)?(\S+)/.exec(text)?.[1] ?? text.split('\n')[0]?.trim() ?? 'unknown';
+  const date = /(20\d{6})/.exec(word)?.[1];
+  return `${name} ${date ?? word.replace(/[+~].*$/, '')}`;
+}
+
+async function isExecutable(binary: string): Promise<boolean> {
+  const candidates = binary.includes('/') ? [binary] : (process.env['PATH'] ?? '').split(delimiter).map((dir) => join(dir, binary));
+  for (const path of candidates) {
+    if (await access(path, constants.X_OK).then(() => true, () => false)) return true;
+  }
+  return false;
+}
+
+function startError(traits: OciTraits, name: string, binary: string, error: unknown, words: string): CayError {
+  if (error instanceof RunError && error.reason === 'spawn') {
+    return new CayError('unavailable', `Cannot start container "${name}": "${binary}" cannot be run (${error.errno ?? 'unknown'})`, {
+      cause: error,
+      details: { words: `"${binary}" cannot be run` },
+      hint: traits.hint,
+    });
+  }
+  const said = words || (error as Error).message;
+  return new CayError('unavailable', `Cannot start container "${name}": ${traits.name} says: ${said}`, { cause: error, details: { words: said } });
+}
+
+const LOG_BYTES = 16_384;
+
+/** The last error in the runtime's log, which is lines of text with `msg=`, or JSON. */
+function lastWords(log: string): string {
+  let text: string;
+  try {
+    text = readFileSync(log, 'utf8').slice(-LOG_BYTES);
+  } catch {
+    return '';
+  }
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  const line = lines.findLast((candidate) => /error|fatal/i.test(candidate)) ?? lines.at(-1) ?? '';
+  const quoted = /msg="((?:[^"\\]|\\.)*)"/.exec(line)?.[1];
+  if (quoted !== undefined) return quoted.replaceAll('\\"', '"');
+  return /"msg":\s*"((?:[^"\\]|\\.)*)"/.exec(line)?.[1]?.replaceAll('\\"', '"') ?? line.trim();
+}

@@ -1,0 +1,67 @@
+/**
+ * A Runtime turns an OCI bundle into running, isolated processes: `runsc`, `crun` and `runc` by
+ * their command lines, `process` without any isolation.
+ *
+ * The engine prepares everything beforehand (tree, cgroup, socket directory) and describes it as a
+ * Container. The runtime starts it; from then on the guest's dialling in is the sign of life, and
+ * the runtime is asked again only when something ended. Containers are found again by name after
+ * the server was restarted, because the runtime keeps its own state below `stateDir`.
+ */
+import type { Cgroup } from '../cgroups/cgroup.ts';
+
+export interface Container {
+  /** Unique on this machine, `[a-z0-9-]`, at most 64 characters. Also the container's id for the runtime. */
+  name: string;
+  /** A directory for `config.json` and whatever else the runtime wants beside it. Exists. */
+  bundleDir: string;
+  /** The root filesystem, owned by the mapped ids. */
+  rootDir: string;
+  readOnlyRoot: boolean;
+  /** Appears read-only as `/run/cay`; has `guest.sock`. */
+  socketDir: string;
+  /** The guest's binary on the host. */
+  guestBinary: string;
+  /** Host directories that the template shows inside, such as `/usr`. */
+  binds: { source: string; target: string; readOnly: boolean }[];
+  cgroup: Cgroup;
+  hostname: string;
+  openFiles: number;
+}
+
+export interface RuntimeProbe {
+  available: boolean;
+  /** For example `runsc 20240729`. */
+  version?: string;
+  /** Why it is not available, and what mends that. */
+  reason?: string;
+  hint?: string;
+}
+
+export type ContainerStatus = 'running' | 'stopped' | 'absent';
+
+export interface Runtime {
+  readonly name: string;
+  /** `kernel`: its own kernel between sandbox and host. `namespaces`: the host's kernel, walled. `none`: nothing. */
+  readonly isolation: 'kernel' | 'namespaces' | 'none';
+  /** The kernel does not end a greedy process by itself, so the guest has to (see the guest protocol, memoryLimit). */
+  readonly guestGuardsMemory: boolean;
+  /** Really starts something small, once; remembered afterwards. */
+  probe(): Promise<RuntimeProbe>;
+  /**
+   * Starts the container with the guest as its first process. Resolves when the runtime has handed
+   * over, which may be before or after the guest dials. Rejects `unavailable` with the runtime's own
+   * words, and then leaves nothing behind.
+   */
+  start(container: Container): Promise<void>;
+  status(name: string): Promise<ContainerStatus>;
+  /** Kills what runs and removes the runtime's own traces. Absent is done. */
+  remove(name: string, cgroup: Cgroup): Promise<void>;
+  /** Names of all containers below this installation's state directory. */
+  list(): Promise<string[]>;
+}
+
+/** The ids that root and all other users of a sandbox have on the host. */
+export interface IdMapping {
+  hostId: number;
+  size: number;
+}

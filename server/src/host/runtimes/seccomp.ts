@@ -1,0 +1,117 @@
+/**
+ * Which system calls the processes of a sandbox may make, for runtimes that share the host's kernel.
+ *
+ * A list of what is allowed. What is known to change the machine is refused with EPERM, as a program without the right
+ * would see it; everything else does not exist (ENOSYS), so that programs fall back as they do on older kernels.
+ * Only the machine's own architecture is listed: each further one makes loading the filter several milliseconds slower, and its
+ * calls are refused as a whole.
+ */
+export interface SeccompRule {
+  names: string[];
+  action: 'SCMP_ACT_ALLOW' | 'SCMP_ACT_ERRNO';
+  errnoRet?: number;
+  args?: { index: number; value: number; valueTwo?: number; op: 'SCMP_CMP_EQ' | 'SCMP_CMP_GT' | 'SCMP_CMP_MASKED_EQ' }[];
+}
+
+export interface Seccomp {
+  defaultAction: 'SCMP_ACT_ERRNO';
+  defaultErrnoRet: number;
+  architectures: string[];
+  syscalls: SeccompRule[];
+}
+
+const EPERM = 1;
+const ENOSYS = 38;
+const EAFNOSUPPORT = 97;
+
+const words = (text: string) => text.trim().split(/\s+/);
+
+const ALLOWED = words(`
+  accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chroot clock_getres clock_gettime
+  clock_nanosleep close close_range connect copy_file_range creat dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
+  epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve execveat exit exit_group
+  faccessat faccessat2 fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr
+  flistxattr flock fork fremovexattr fsetxattr fstat fstatfs fsync ftruncate futex futex_requeue futex_wait futex_waitv
+  futex_wake futimesat get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid geteuid
+  getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid
+  getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr inotify_add_watch inotify_init
+  inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit ioctl ioprio_get
+  ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lgetxattr link linkat listen
+  listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise map_shadow_stack membarrier memfd_create memfd_secret
+  mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap modify_ldt mprotect mq_getsetattr mq_notify mq_open
+  mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync munlock munlockall munmap
+  nanosleep newfstatat open openat openat2 pause pidfd_getfd pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc pkey_free
+  pkey_mprotect poll ppoll prctl pread64 preadv preadv2 prlimit64 process_mrelease process_vm_readv process_vm_writev
+  pselect6 ptrace pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg
+  remap_file_pages removexattr rename renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending
+  rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo
+  sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam sched_getscheduler
+  sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield seccomp select
+  semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto set_robust_list set_thread_area set_tid_address
+  setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit
+  setsid setsockopt setuid setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 socketpair splice
+  stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee tgkill time timer_create timer_delete
+  timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill truncate umask
+  uname unlink unlinkat utime utimensat utimes vfork vmsplice wait4 waitid write writev
+`);
+
+const REFUSED = words(`
+  acct add_key bpf clock_adjtime clock_settime delete_module fanotify_init fanotify_mark finit_module fsconfig fsmount
+  fsopen fspick init_module ioperm iopl kcmp kexec_file_load kexec_load keyctl lookup_dcookie mbind migrate_pages mount
+  mount_setattr move_mount move_pages name_to_handle_at open_by_handle_at open_tree perf_event_open pivot_root
+  process_madvise quotactl quotactl_fd reboot request_key set_mempolicy set_mempolicy_home_node setdomainname sethostname
+  setns settimeofday swapoff swapon syslog umount2 unshare userfaultfd vhangup adjtimex
+`);
+
+/** CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET. */
+const NEW_NAMESPACE = 0x7e020000;
+
+const AF_UNIX = 1;
+const AF_INET = 2;
+const AF_INET6 = 10;
+const AF_NETLINK = 16;
+
+/** Linux, Linux with a 32 bit layout, without address randomisation (debuggers), and "tell which". */
+const PERSONALITIES = [0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff];
+
+const ARCHITECTURES: Partial<Record<NodeJS.Architecture, string>> = {
+  x64: 'SCMP_ARCH_X86_64',
+  arm64: 'SCMP_ARCH_AARCH64',
+  riscv64: 'SCMP_ARCH_RISCV64',
+};
+
+/** Undefined for an architecture that we have no name for. */
+export function seccompProfile(architecture: NodeJS.Architecture = process.arch): Seccomp | undefined {
+  const name = ARCHITECTURES[architecture];
+  if (name === undefined) return undefined;
+  const allowValue = (syscall: string, value: number): SeccompRule => ({
+    names: [syscall],
+    action: 'SCMP_ACT_ALLOW',
+    args: [{ index: 0, value, op: 'SCMP_CMP_EQ' }],
+  });
+  return {
+    defaultAction: 'SCMP_ACT_ERRNO',
+    defaultErrnoRet: ENOSYS,
+    architectures: [name],
+    syscalls: [
+      { names: ALLOWED, action: 'SCMP_ACT_ALLOW' },
+      { names: REFUSED, action: 'SCMP_ACT_ERRNO', errnoRet: EPERM },
+      // Its flags are in memory, where a filter cannot look; the C library then uses clone.
+      { names: ['clone3'], action: 'SCMP_ACT_ERRNO', errnoRet: ENOSYS },
+      {
+        names: ['clone'],
+        action: 'SCMP_ACT_ALLOW',
+        args: [{ index: 0, value: NEW_NAMESPACE, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }],
+      },
+      // Families by name: vsock would reach the machine's own hypervisor, others parts of the kernel that few look after.
+      ...[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK].map((family) => allowValue('socket', family)),
+      {
+        names: ['socket'],
+        action: 'SCMP_ACT_ERRNO',
+        errnoRet: EAFNOSUPPORT,
+        args: [{ index: 0, value: AF_NETLINK, op: 'SCMP_CMP_GT' }],
+      },
+      ...PERSONALITIES.map((value) => allowValue('personality', value)),
+    ],
+  };
+}

@@ -1,0 +1,199 @@
+/**
+ * Trees are subvolumes of btrfs. A copy is a snapshot: it takes a few milliseconds whatever its size.
+ *
+ *     <ground>/trees/<name>     the subvolumes; committed ones are read-only
+ *     <ground>/records/<name>   what they are
+ *
+ * The ground is a subvolume in the given folder where that lies on btrfs, and a pool in a
+ * file otherwise. A snapshot is one transaction of the filesystem, which also writes the record that
+ * came before it: after a power cut both are there, or the record alone, or none.
+ */
+import { mkdir, readdir, realpath, rmdir, stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
+import { attempt, command } from './command.ts';
+import { type Ground, openForest, type StepHook } from './forest.ts';
+import { type Pool, openPool } from './pool.ts';
+import { openQgroups } from './qgroups.ts';
+import { openRecords, type TreeRecord } from './records.ts';
+import type { Snapshotter } from './snapshotter.ts';
+import { openSubvolumes } from './subvolumes.ts';
+
+export interface BtrfsOptions {
+  dir: string;
+  /** Size of a new pool, where one is needed. */
+  poolBytes?: number;
+  maxPoolBytes?: number;
+  /**
+   * Turns quotas on. Default: only in a pool of our own, since counting slows a filesystem down that
+   * others use. Where they are on already they are used.
+   */
+  enableQuota?: boolean;
+  /** How often the pool is looked after: grown, counted anew. 0 means never. */
+  tendEveryMs?: number;
+  onStep?: StepHook;
+}
+
+export interface BtrfsSnapshotter extends Snapshotter {
+  /** Grows the pool if it is nearly full and sweeps what deleted trees left. Runs by itself as well. */
+  tend(): Promise<void>;
+  /** Removes every tree, the mount, the loop device and the pool. */
+  destroy(): Promise<void>;
+}
+
+export const BTRFS_MAGIC = 0x9123683e;
+
+export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter> {
+  const { onStep, tendEveryMs = 15_000 } = options;
+  const step = async (name: string): Promise<void> => onStep?.(name);
+  await mkdir(options.dir, { recursive: true });
+  const dir = await realpath(options.dir);
+  const pool = (await isBtrfs(dir)) ? undefined : await makePool();
+  const base = pool?.path ?? (await makeBase(join(dir, 'pool')));
+  const treesDir = join(base, 'trees');
+  await mkdir(treesDir, { recursive: true, mode: 0o711 });
+  const at = (name: string): string => join(treesDir, name);
+  const qgroups = await openQgroups(base, { enable: options.enableQuota ?? pool !== undefined });
+  const subvolumes = await openSubvolumes(base, treesDir);
+
+  function makePool(): Promise<Pool> {
+    const { poolBytes: sizeBytes, maxPoolBytes: maxBytes } = options;
+    return openPool({ dir, onStep, ...(sizeBytes && { sizeBytes }), ...(maxBytes && { maxBytes }) });
+  }
+
+  const limitOf = ({ quotaBytes, baseBytes = 0 }: TreeRecord): number | null =>
+    quotaBytes === undefined || quotaBytes === null ? null : quotaBytes + baseBytes;
+
+  const ground: Ground = {
+    trees: () => readdir(treesDir),
+
+    async mend(name, record) {
+      if (!qgroups || record.kind !== 'active' || limitOf(record) === null) return;
+      if ((await qgroups.limitOf(await subvolumes.id(name))) !== limitOf(record)) await ground.limit(name, record);
+    },
+
+    async plan(record) {
+      if (!qgroups || record.kind !== 'active' || record.parent === undefined) return record;
+      return { ...record, baseBytes: await qgroups.base(await subvolumes.id(record.parent)) };
+    },
+
+    async make(key, record) {
+      // `btrfs subvolume snapshot` would put the copy inside of what is there.
+      if (await exists(at(key))) await subvolumes.remove(key);
+      if (record.parent === undefined) await command(['btrfs', 'subvolume', 'create', at(key)]);
+      else await command(['btrfs', 'subvolume', 'snapshot', at(record.parent), at(key)]);
+      await step('prepare:limit');
+      if (limitOf(record) !== null) await ground.limit(key, record);
+    },
+
+    async copy(name, key) {
+      if (await exists(at(name))) await subvolumes.remove(name);
+      await command(['btrfs', 'subvolume', 'snapshot', '-r', at(key), at(name)]);
+    },
+
+    async drop(name) {
+      if (await exists(at(name))) await subvolumes.remove(name);
+    },
+
+    path: async (key) => at(key),
+
+    async limit(key, record) {
+      await qgroups?.limit(at(key), limitOf(record));
+    },
+
+    async usage(name) {
+      const counted = await qgroups?.exclusive(await subvolumes.id(name));
+      return counted ?? walkUsage(at(name));
+    },
+  };
+
+  const records = await openRecords(join(base, 'records'));
+  const forest = await openForest({ ground, records, driver: 'btrfs', quota: qgroups !== undefined, onStep });
+  let closed = false;
+  let tending: Promise<void> | undefined;
+  await tend();
+  // Nobody waits for it, and it keeps no process alive: a failure shows again at the verb that it concerns.
+  const timer = tendEveryMs > 0 ? setInterval(() => void tend().catch(() => {}), tendEveryMs).unref() : undefined;
+
+  function tend(): Promise<void> {
+    tending ??= work().finally(() => {
+      tending = undefined;
+    });
+    return tending;
+
+    async function work(): Promise<void> {
+      if (closed) return;
+      await pool?.grow();
+      await qgroups?.recount();
+      // On a filesystem of others a group without a subvolume may be meant.
+      if (pool) await qgroups?.sweep(await subvolumes.everyId());
+    }
+  }
+
+  async function stop(): Promise<void> {
+    closed = true;
+    clearInterval(timer);
+    await tending?.catch(() => {});
+  }
+
+  const { prepare, path, commit, setQuota, usage, remove, list } = forest;
+  return {
+    name: 'btrfs',
+    capabilities: { quota: qgroups !== undefined, instant: true },
+    prepare,
+    path,
+    commit,
+    setQuota,
+    usage,
+    remove,
+    list,
+    tend,
+
+    async space() {
+      if (pool) return pool.space();
+      const { bsize, blocks, bavail } = await statfs(base);
+      return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
+    },
+
+    async close() {
+      await stop();
+      if (!pool || (await list()).some(({ kind }) => kind === 'active')) return;
+      // Someone who looks at a committed tree keeps the mount; the next open adopts it.
+      await pool.unmount().catch(() => {});
+    },
+
+    async destroy() {
+      await stop();
+      if (pool) return pool.destroy();
+      for (const name of await readdir(treesDir)) await subvolumes.remove(name);
+      await command(['btrfs', 'subvolume', 'delete', base]);
+      // The folder may hold what is not ours.
+      await rmdir(dir).catch(() => {});
+    },
+  };
+}
+
+/** A subvolume of our own on somebody's btrfs: the list of what is directly in it is the list of our trees. */
+async function makeBase(path: string): Promise<string> {
+  if (!(await exists(path))) await command(['btrfs', 'subvolume', 'create', path]);
+  return path;
+}
+
+export async function isBtrfs(path: string): Promise<boolean> {
+  return (await statfs(path)).type === BTRFS_MAGIC;
+}
+
+/** Without counters all of the tree's extents have to be looked at. */
+async function walkUsage(path: string): Promise<number> {
+  const { stdout } = await attempt(['btrfs', 'filesystem', 'du', '-s', '--raw', path], { timeoutMs: 600_000 });
+  const [, exclusive] = /^\s*\d+\s+(\d+)/m.exec(stdout) ?? [];
+  if (exclusive === undefined) throw new CayError('internal', `Cannot tell the size of "${path}"`);
+  return Number(exclusive);
+}
+
+async function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  );
+}

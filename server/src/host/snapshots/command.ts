@@ -1,0 +1,48 @@
+import { CayError } from '@cay/sdk/protocol';
+import { RunError, run } from '../../lib/run.ts';
+
+export interface CommandOptions {
+  cwd?: string;
+  /** Generous: a busy disk makes a flush slow, and half a deed is worse than a late one. */
+  timeoutMs?: number;
+}
+
+/** Untranslated messages, and the folders of the system's programs whatever the caller's PATH. */
+const ENV = {
+  LC_ALL: 'C',
+  PATH: [process.env['PATH'], '/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/bin', '/bin'].filter(Boolean).join(':'),
+};
+
+/** A list of all subvolumes of a large pool has to fit. */
+const KEEP_BYTES = 16 * 1024 * 1024;
+
+/** Runs a program of the system that has to succeed and resolves what it printed. */
+export async function command(argv: readonly [string, ...string[]], options: CommandOptions = {}): Promise<string> {
+  const { stdout, stderr, exitCode } = await attempt(argv, options);
+  if (exitCode === 0) return stdout;
+  const full = /No space left on device|Disk quota exceeded/.test(stderr);
+  const busy = /busy/i.test(stderr);
+  const code = full ? 'resource_exhausted' : busy ? 'failed_precondition' : 'internal';
+  const reason = stderr.trim().slice(0, 500) || `exit code ${exitCode}`;
+  throw new CayError(code, `Command "${argv.slice(0, 3).join(' ')}" failed: ${reason}`, { details: { exitCode } });
+}
+
+/** The same, where failing is an answer too. */
+export async function attempt(
+  argv: readonly [string, ...string[]],
+  { cwd, timeoutMs = 120_000 }: CommandOptions = {},
+): Promise<{ stdout: string; stderr: string; exitCode: number }> {
+  const [file, ...args] = argv;
+  try {
+    const output = await run(file, args, { timeoutMs, env: ENV, keepBytes: KEEP_BYTES, ...(cwd !== undefined && { cwd }) });
+    return { ...output, exitCode: 0 };
+  } catch (error) {
+    if (error instanceof RunError && error.reason === 'exit' && error.exitCode !== null) {
+      return { stdout: error.stdout, stderr: error.stderr, exitCode: error.exitCode };
+    }
+    if (error instanceof RunError && error.errno === 'ENOENT') {
+      throw new CayError('failed_precondition', `Cannot run "${file}": the program is not installed`, { cause: error });
+    }
+    throw new CayError('internal', `Cannot run "${file}"`, { cause: error });
+  }
+}

@@ -1,0 +1,258 @@
+/**
+ * The half of a Snapshotter that is the same on every filesystem: names, idempotency, the order of
+ * records and deeds, who may be removed, and what a crash leaves. A driver brings a `Ground`, which
+ * only does deeds.
+ *
+ * The record of a tree is written before the tree is made and removed after the tree is gone. So
+ * what a crash leaves is a record without a tree, which `openForest` drops.
+ */
+import { CayError } from '@cay/sdk/protocol';
+import { KeyedQueue } from '../../lib/keyed-queue.ts';
+import type { Records, TreeRecord } from './records.ts';
+import type { Snapshotter } from './snapshotter.ts';
+
+export interface Ground {
+  /** Names of the trees that are there, whole. Sweeps what is not. */
+  trees(): Promise<string[]>;
+  /** Puts right what the record says and a crash kept from being done. */
+  mend?(name: string, record: TreeRecord): Promise<void>;
+  /** What the record of a tree that is about to be made has to say beyond the contract. */
+  plan?(record: TreeRecord): Promise<TreeRecord>;
+  /** Makes an active tree from `record.parent`; replaces what a failure left under this name. */
+  make(key: string, record: TreeRecord): Promise<void>;
+  /** Makes the committed tree `name` from the active one. It appears whole or not at all. */
+  copy(name: string, key: string, record: TreeRecord): Promise<void>;
+  drop(name: string, record: TreeRecord): Promise<void>;
+  path(key: string, record: TreeRecord): Promise<string>;
+  limit(key: string, record: TreeRecord): Promise<void>;
+  usage(name: string, record: TreeRecord): Promise<number>;
+}
+
+/** Called before each step of a verb. A test that never resolves it stops the verb there, as a crash would. */
+export type StepHook = (step: string) => Promise<void> | void;
+
+export type Forest = Pick<
+  Snapshotter,
+  'prepare' | 'path' | 'commit' | 'setQuota' | 'usage' | 'remove' | 'list'
+> & { record(name: string): TreeRecord | undefined };
+
+export interface ForestOptions {
+  ground: Ground;
+  records: Records;
+  /** The driver's name, and whether it enforces quotas. */
+  driver: string;
+  quota: boolean;
+  onStep?: StepHook | undefined;
+}
+
+interface Tree {
+  record: TreeRecord;
+  state: 'coming' | 'here' | 'leaving';
+}
+
+const NAME = /^[a-z0-9_-]{1,64}$/;
+
+export async function openForest(options: ForestOptions): Promise<Forest> {
+  const { ground, records, driver } = options;
+  const step = async (name: string): Promise<void> => options.onStep?.(name);
+  const queue = new KeyedQueue<string>();
+  const trees = new Map<string, Tree>();
+
+  await load();
+
+  async function load(): Promise<void> {
+    const recorded = await records.read();
+    const present = new Set(await ground.trees());
+    for (const name of recorded.keys()) {
+      if (!present.has(name)) await records.remove(name);
+    }
+    for (const name of present) {
+      // A tree without a record was put there by someone else. It is listed, so that its owner can decide.
+      const record: TreeRecord = recorded.get(name) ?? { kind: 'active' };
+      if (!recorded.has(name)) await records.write(name, record);
+      trees.set(name, { record, state: 'here' });
+    }
+    // After all records are known: mending a tree may need those below it.
+    for (const [name, { record }] of trees) await ground.mend?.(name, record);
+  }
+
+  function active(key: string): Tree {
+    checkName(key);
+    const tree = trees.get(key);
+    if (tree?.state !== 'here' || tree.record.kind !== 'active') {
+      throw new CayError('not_found', `No active tree "${key}"`);
+    }
+    return tree;
+  }
+
+  function checkQuota(quotaBytes: number | null | undefined): void {
+    if (quotaBytes === undefined || quotaBytes === null) return;
+    if (!Number.isSafeInteger(quotaBytes) || quotaBytes < 1) {
+      throw new CayError('invalid_argument', `Cannot limit a tree to "${quotaBytes}" bytes: not a positive whole number`);
+    }
+    if (!options.quota) {
+      throw new CayError('unsupported', `Cannot limit a tree to ${quotaBytes} bytes: "${driver}" here has no quotas`);
+    }
+  }
+
+  /** Records, then does; a deed that fails is undone. */
+  async function grow(verb: string, name: string, record: TreeRecord, deed: () => Promise<void>): Promise<void> {
+    const tree: Tree = { record, state: 'coming' };
+    trees.set(name, tree);
+    try {
+      await step(`${verb}:record`);
+      await records.write(name, record);
+      await step(`${verb}:deed`);
+      await deed();
+      await step(`${verb}:done`);
+      tree.state = 'here';
+    } catch (error) {
+      // What cannot be undone now has no reader: `make` replaces it, and the next open sweeps it.
+      await ground.drop(name, record).catch(() => {});
+      await records.remove(name).catch(() => {});
+      trees.delete(name);
+      throw error;
+    }
+  }
+
+  async function setQuota(key: string, tree: Tree, quotaBytes: number | null): Promise<void> {
+    const record = { ...tree.record, quotaBytes };
+    await step('quota:record');
+    await records.write(key, record);
+    tree.record = record;
+    await step('quota:deed');
+    await ground.limit(key, record);
+  }
+
+  return {
+    async prepare(key, { parent, quotaBytes } = {}) {
+      checkName(key);
+      checkQuota(quotaBytes);
+      if (parent !== undefined) {
+        checkName(parent);
+        // A parent that is just being committed is waited for.
+        await queue.run(parent, async () => {});
+      }
+      return queue.run(key, async () => {
+        const tree = trees.get(key);
+        if (tree) {
+          if (tree.record.kind !== 'active' || tree.record.parent !== parent) throw taken(key, tree.record);
+          if (quotaBytes !== undefined && quotaBytes !== (tree.record.quotaBytes ?? null)) {
+            await setQuota(key, tree, quotaBytes);
+          }
+          return ground.path(key, tree.record);
+        }
+        const from = parent === undefined ? undefined : trees.get(parent);
+        if (parent !== undefined && (from?.state !== 'here' || from.record.kind !== 'committed')) {
+          throw new CayError('not_found', `Cannot prepare tree "${key}": no committed tree "${parent}"`);
+        }
+        const record: TreeRecord = {
+          kind: 'active',
+          ...(parent !== undefined && { parent }),
+          ...(quotaBytes !== undefined && quotaBytes !== null && { quotaBytes }),
+        };
+        // From here the child is known, so its parent cannot be removed.
+        trees.set(key, { record, state: 'coming' });
+        const planned = ground.plan ? await plan(key, record) : record;
+        await grow('prepare', key, planned, () => ground.make(key, planned));
+        return ground.path(key, planned);
+      });
+    },
+
+    path(key) {
+      return enqueue(key, () => ground.path(key, active(key).record));
+    },
+
+    commit(name, key) {
+      return enqueue(name, async () => {
+        checkName(key);
+        const there = trees.get(name);
+        if (there) {
+          if (there.record.kind === 'committed' && there.record.source === key) return;
+          throw taken(name, there.record);
+        }
+        // The name is free and the key is not, so two commits never wait for one another in a ring.
+        if (trees.get(key)?.state !== 'coming') active(key);
+        await queue.run(key, async () => {
+          const { parent } = active(key).record;
+          const record: TreeRecord = { kind: 'committed', source: key, ...(parent !== undefined && { parent }) };
+          trees.set(name, { record, state: 'coming' });
+          const planned = ground.plan ? await plan(name, record) : record;
+          await grow('commit', name, planned, () => ground.copy(name, key, planned));
+        });
+      });
+    },
+
+    async setQuota(key, quotaBytes) {
+      checkQuota(quotaBytes);
+      await enqueue(key, () => setQuota(key, active(key), quotaBytes));
+    },
+
+    async usage(name) {
+      checkName(name);
+      const tree = trees.get(name);
+      if (tree?.state !== 'here') throw new CayError('not_found', `No tree "${name}"`);
+      return ground.usage(name, tree.record);
+    },
+
+    remove(name) {
+      return enqueue(name, async () => {
+        const tree = trees.get(name);
+        if (!tree) return;
+        const child = [...trees].find(([, { record }]) => record.parent === name)?.[0];
+        if (child !== undefined) {
+          throw new CayError('failed_precondition', `Cannot remove tree "${name}": "${child}" descends from it`, {
+            details: { child },
+          });
+        }
+        tree.state = 'leaving';
+        try {
+          await step('remove:deed');
+          await ground.drop(name, tree.record);
+          await step('remove:record');
+          await records.remove(name);
+          trees.delete(name);
+        } catch (error) {
+          tree.state = 'here';
+          throw error;
+        }
+      });
+    },
+
+    async list() {
+      return [...trees]
+        .filter(([, { state }]) => state === 'here')
+        .map(([name, { record: { kind, parent } }]) => ({ name, kind, ...(parent !== undefined && { parent }) }))
+        .sort((a, b) => (a.name < b.name ? -1 : 1));
+    },
+
+    record: (name) => trees.get(name)?.record,
+  };
+
+  async function plan(name: string, record: TreeRecord): Promise<TreeRecord> {
+    try {
+      return await ground.plan!(record);
+    } catch (error) {
+      trees.delete(name);
+      throw error;
+    }
+  }
+
+  async function enqueue<T>(name: string, task: () => Promise<T>): Promise<T> {
+    checkName(name);
+    return queue.run(name, task);
+  }
+}
+
+function checkName(name: string): void {
+  if (typeof name !== 'string' || !NAME.test(name)) {
+    throw new CayError('invalid_argument', `Not a name for a tree: "${String(name).slice(0, 80)}"`, {
+      hint: 'Use 1 to 64 of the characters a-z, 0-9, "_" and "-"',
+    });
+  }
+}
+
+function taken(name: string, { kind, parent, source }: TreeRecord): CayError {
+  const origin = kind === 'committed' ? `committed from "${source}"` : parent ? `from "${parent}"` : 'empty at first';
+  return new CayError('already_exists', `Tree "${name}" exists already: ${kind}, ${origin}`);
+}

@@ -1,0 +1,47 @@
+import { readFile, readdir, stat } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+
+export interface Mount {
+  path: string;
+  type: string;
+  source: string;
+}
+
+/** The mounts of this process's namespace, in the order they were made. */
+export async function listMounts(): Promise<Mount[]> {
+  const text = await readFile('/proc/self/mountinfo', 'utf8');
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => {
+      const fields = line.split(' ');
+      const rest = fields.indexOf('-');
+      return { path: unescape(fields[4]!), type: fields[rest + 1]!, source: unescape(fields[rest + 2]!) };
+    });
+}
+
+/** True when something is mounted right at `path`. Cheaper than reading all mounts. */
+export async function isMountPoint(path: string): Promise<boolean> {
+  try {
+    const [here, above] = await Promise.all([stat(path), stat(dirname(path))]);
+    return here.dev !== above.dev;
+  } catch {
+    return false;
+  }
+}
+
+/** Loop devices that stand on `file`, which has to be a resolved path. */
+export async function loopsOf(file: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const name of await readdir('/sys/block').catch(() => [])) {
+    if (!/^loop\d+$/.test(name)) continue;
+    const backing = await readFile(join('/sys/block', name, 'loop/backing_file'), 'utf8').catch(() => '');
+    if (backing.trimEnd() === file) found.push(`/dev/${name}`);
+  }
+  return found;
+}
+
+/** The kernel writes space, tab, newline and backslash in octal. */
+function unescape(text: string): string {
+  return text.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+}

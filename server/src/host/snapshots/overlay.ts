@@ -1,0 +1,233 @@
+/**
+ * Trees are layers of overlayfs, on any disk. Making one costs a mount; copying one costs as much as
+ * has been written to it.
+ *
+ *     <dir>/trees/<name>/fs     what the tree has beyond its parent
+ *     <dir>/trees/<key>/work    overlayfs's own, for active trees
+ *     <dir>/mounts/<key>        an active tree, seen whole
+ *     <dir>/records/<name>      what they are
+ *     <dir>/staging, trash      on their way in and out; swept on open
+ *     <dir>/empty               what a tree without a parent stands on
+ *
+ * A tree appears by the rename of its folder and goes by the rename of its folder.
+ */
+import { chmod, chown, mkdir, readdir, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
+import { attempt, command } from './command.ts';
+import { type Ground, openForest, type StepHook } from './forest.ts';
+import { isMountPoint } from './mounts.ts';
+import { openRecords, type TreeRecord } from './records.ts';
+import type { Snapshotter } from './snapshotter.ts';
+
+export interface OverlayOptions {
+  dir: string;
+  /** A committed tree with more layers than this becomes a whole copy. */
+  maxLayers?: number;
+  onStep?: StepHook;
+}
+
+export interface OverlaySnapshotter extends Snapshotter {
+  /** Removes every tree and mount. */
+  destroy(): Promise<void>;
+}
+
+/** All layers have to be named in one page (4096 bytes): 32 names of 64 characters fit. */
+const MAX_LAYERS = 32;
+
+/** `redirect_dir` lets a folder of a lower layer be renamed; the others keep a layer readable under any other. */
+const FEATURES = 'redirect_dir=on,index=off,metacopy=off';
+
+export async function openOverlay(options: OverlayOptions): Promise<OverlaySnapshotter> {
+  const { onStep, maxLayers = MAX_LAYERS } = options;
+  const step = async (name: string): Promise<void> => onStep?.(name);
+  await mkdir(options.dir, { recursive: true });
+  const dir = await realpath(options.dir);
+  const treesDir = join(dir, 'trees');
+  const mountsDir = join(dir, 'mounts');
+  const staging = join(dir, 'staging');
+  const trash = join(dir, 'trash');
+  const empty = join(dir, 'empty');
+  const folders = [treesDir, mountsDir, staging, trash, empty];
+  await probe(dir);
+  for (const path of folders) await mkdir(path, { recursive: true, mode: 0o711 });
+  const at = (name: string): string => join(treesDir, name);
+  /** Folders on their way out: `remove` need not wait for each of their files. */
+  const deletions = new Set<Promise<void>>();
+  let discarded = 0;
+
+  /** Layers below a tree, the nearest first. */
+  function chain(parent: string | undefined): string[] {
+    const layers: string[] = [];
+    for (let name = parent; name !== undefined; ) {
+      layers.push(name);
+      const record: TreeRecord | undefined = forest.record(name);
+      if (!record) throw new CayError('internal', `Cannot stack tree "${parent}": its layer "${name}" is missing`);
+      name = record.flat ? undefined : record.parent;
+    }
+    return layers;
+  }
+
+  async function mount(key: string, { parent }: TreeRecord): Promise<void> {
+    const target = join(mountsDir, key);
+    await mkdir(target, { recursive: true });
+    if (await isMountPoint(target)) return;
+    const layers = chain(parent);
+    // Overlayfs wants one lower layer at least.
+    const lower = layers.length > 0 ? layers.map((name) => `${name}/fs`).join(':') : '../empty';
+    // Relative to the folder of trees, so that its own path does not count for each layer.
+    const data = `lowerdir=${lower},upperdir=${key}/fs,workdir=${key}/work,${FEATURES}`;
+    await command(['mount', '-t', 'overlay', '-o', data, 'overlay', target], { cwd: treesDir });
+  }
+
+  async function unmount(key: string): Promise<void> {
+    const target = join(mountsDir, key);
+    while (await isMountPoint(target)) await command(['umount', target]);
+    await rmdir(target).catch(() => {});
+  }
+
+  function discard(path: string): void {
+    const deletion = rm(path, { recursive: true, force: true }).catch(() => {});
+    deletions.add(deletion);
+    void deletion.finally(() => deletions.delete(deletion));
+  }
+
+  const ground: Ground = {
+    async trees() {
+      for (const folder of [staging, trash]) {
+        for (const name of await readdir(folder)) await rm(join(folder, name), { recursive: true, force: true });
+      }
+      const names = await readdir(treesDir);
+      for (const name of await readdir(mountsDir)) if (!names.includes(name)) await unmount(name);
+      return names;
+    },
+
+    async plan(record) {
+      if (record.kind === 'active') return record;
+      return chain(record.parent).length + 1 >= maxLayers ? { ...record, flat: true } : record;
+    },
+
+    async make(key, record) {
+      // A failure may have left a tree under this name.
+      await ground.drop(key, record);
+      const next = join(staging, key);
+      await rm(next, { recursive: true, force: true });
+      await mkdir(join(next, 'work'), { recursive: true });
+      await mkdir(join(next, 'fs'));
+      if (record.parent !== undefined) await copyRootAttributes(join(at(record.parent), 'fs'), join(next, 'fs'));
+      await step('prepare:rename');
+      await rename(next, at(key));
+      await step('prepare:mount');
+      await mount(key, record);
+    },
+
+    async copy(name, key, record) {
+      if (record.flat) await mount(key, forest.record(key)!);
+      const next = join(staging, name);
+      await rm(next, { recursive: true, force: true });
+      await mkdir(next);
+      const source = record.flat ? join(mountsDir, key) : join(at(key), 'fs');
+      await copyTree(source, join(next, 'fs'));
+      await step('commit:flush');
+      // A committed tree is whole for ever, also after a power cut.
+      await command(['sync', '-f', next], { timeoutMs: 600_000 });
+      await step('commit:rename');
+      await rename(next, at(name));
+    },
+
+    async drop(name) {
+      await unmount(name);
+      const gone = join(trash, `${name}.${++discarded}`);
+      try {
+        await rename(at(name), gone);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+        throw error;
+      }
+      discard(gone);
+    },
+
+    async path(key, record) {
+      await mount(key, record);
+      return join(mountsDir, key);
+    },
+
+    limit: async () => {},
+
+    async usage(name) {
+      // A file that goes away meanwhile is reported, and is no failure.
+      const { stdout } = await attempt(['du', '-s', '-B1', join(at(name), 'fs')], { timeoutMs: 600_000 });
+      return Number.parseInt(stdout, 10);
+    },
+  };
+
+  const records = await openRecords(join(dir, 'records'));
+  const forest = await openForest({ ground, records, driver: 'overlay', quota: false, onStep });
+
+  const { prepare, path, commit, setQuota, usage, remove, list } = forest;
+  return {
+    name: 'overlay',
+    capabilities: { quota: false, instant: false },
+    prepare,
+    path,
+    commit,
+    setQuota,
+    usage,
+    remove,
+    list,
+
+    async space() {
+      const { bsize, blocks, bavail } = await statfs(dir);
+      return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
+    },
+
+    async close() {
+      await Promise.all(deletions);
+    },
+
+    async destroy() {
+      for (const name of await readdir(mountsDir)) await unmount(name);
+      await Promise.all(deletions);
+      for (const path of [...folders, join(dir, 'records')]) await rm(path, { recursive: true, force: true });
+      // The folder may hold what is not ours.
+      await rmdir(dir).catch(() => {});
+    },
+  };
+}
+
+/** What stands in the way is found out by doing: rights, kernel and disk all have a say. */
+async function probe(dir: string): Promise<void> {
+  const base = join(dir, 'probe');
+  const at = join(base, 'mount');
+  if (await isMountPoint(at)) await attempt(['umount', at]);
+  for (const name of ['lower', 'upper', 'work', 'mount']) await mkdir(join(base, name), { recursive: true });
+  const data = `lowerdir=lower,upperdir=upper,workdir=work,${FEATURES}`;
+  const { exitCode, stderr } = await attempt(['mount', '-t', 'overlay', '-o', data, 'overlay', at], { cwd: base });
+  if (exitCode === 0) await command(['umount', at]);
+  await rm(base, { recursive: true, force: true });
+  if (exitCode !== 0) {
+    throw new CayError('failed_precondition', `Cannot use overlay in "${dir}": ${stderr.trim().slice(0, 300)}`, {
+      hint: 'It needs root and a disk that is no overlay itself',
+    });
+  }
+}
+
+/** The root of an overlay is its upper folder: it starts out like the parent's. */
+async function copyRootAttributes(from: string, to: string): Promise<void> {
+  const { mode, uid, gid } = await stat(from);
+  await chown(to, uid, gid);
+  await chmod(to, mode & 0o7777);
+}
+
+/** Everything of a tree: owners, times, links, holes, extended attributes, and overlayfs's own marks. */
+async function copyTree(from: string, to: string): Promise<void> {
+  const { exitCode, stderr } = await attempt(['cp', '-a', '--reflink=auto', '--sparse=auto', from, to], { timeoutMs: 3_600_000 });
+  if (exitCode === 0) return;
+  // The tree is in use: what goes away while it is read is not part of the copy.
+  const gone = /: No such file or directory$|as it was replaced while being copied$/;
+  const lines = stderr.split('\n').filter((line) => line !== '');
+  const other = lines.find((line) => !gone.test(line));
+  if (other === undefined && lines.length > 0) return;
+  const code = /No space left/.test(stderr) ? 'resource_exhausted' : 'internal';
+  throw new CayError(code, `Cannot copy tree: ${(other ?? `exit code ${exitCode}`).slice(0, 500)}`);
+}

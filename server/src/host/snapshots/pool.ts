@@ -1,0 +1,170 @@
+/**
+ * A btrfs filesystem in a sparse file, for disks that are something else.
+ *
+ * The file takes what its content takes, and what is deleted inside goes back to the disk (discard).
+ * The loop device is marked to go away with its mount, so an unclean end leaves nothing but the
+ * mount itself, which the next `openPool` adopts.
+ */
+import { constants } from 'node:fs';
+import { mkdir, open, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CayError } from '@cay/sdk/protocol';
+import { attempt, command } from './command.ts';
+import type { StepHook } from './forest.ts';
+import { listMounts, loopsOf } from './mounts.ts';
+
+export interface PoolOptions {
+  dir: string;
+  /** Size of a new pool. Default: 64 GiB or 80 % of the free space, whichever is more and the disk can hold. */
+  sizeBytes?: number;
+  /** The pool grows up to this. Default: what the disk can hold. */
+  maxBytes?: number;
+  onStep?: StepHook | undefined;
+}
+
+export interface Pool {
+  /** Where it is mounted. */
+  readonly path: string;
+  space(): Promise<{ totalBytes: number; freeBytes: number }>;
+  /** Makes the pool larger if it is nearly full and the disk has room. Resolves whether it did. */
+  grow(): Promise<boolean>;
+  unmount(): Promise<void>;
+  destroy(): Promise<void>;
+}
+
+const GIB = 1024 ** 3;
+const MIN_BYTES = 256 * 1024 ** 2;
+const MOUNT_OPTIONS = 'noatime,discard=async';
+
+export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: PoolOptions): Promise<Pool> {
+  const step = async (name: string): Promise<void> => onStep?.(name);
+  await mkdir(givenDir, { recursive: true });
+  const dir = await realpath(givenDir);
+  const file = join(dir, 'pool.btrfs');
+  const path = join(dir, 'pool');
+
+  if (!(await isMounted(path))) {
+    const fresh = !(await exists(file));
+    if (fresh) await format();
+    try {
+      await mount();
+    } catch (error) {
+      // A kernel that cannot mount it has no use for it, and the folder is not to look like a pool's.
+      if (fresh) await rm(file, { force: true });
+      throw error;
+    }
+  }
+
+  /** A pool is found under its name only when it is a whole filesystem. */
+  async function format(): Promise<void> {
+    const { free } = await disk(dir);
+    const size = sizeBytes ?? Math.min(Math.max(64 * GIB, Math.floor(free * 0.8)), usable(free));
+    if (size < MIN_BYTES || size > usable(free)) {
+      throw new CayError('failed_precondition', `Cannot make a pool of ${size} bytes in "${dir}": ${free} bytes are free`, {
+        hint: `A pool needs at least ${MIN_BYTES} bytes`,
+      });
+    }
+    const next = `${file}.new`;
+    await rm(next, { force: true });
+    await step('pool:create');
+    await resize(next, size, true);
+    await step('pool:mkfs');
+    await command(['mkfs.btrfs', '-q', '-f', '-m', 'single', '-L', 'cay', next]);
+    await step('pool:rename');
+    await rename(next, file);
+  }
+
+  async function mount(): Promise<void> {
+    await mkdir(path, { recursive: true, mode: 0o711 });
+    await step('pool:mount');
+    const [loop] = await loopsOf(file);
+    if (loop === undefined) {
+      await command(['mount', '-t', 'btrfs', '-o', `loop,${MOUNT_OPTIONS}`, file, path]);
+      return;
+    }
+    // The device of an earlier server, or one that another mount namespace still holds. A second one
+    // on the same file would write over the first one's back.
+    await command(['mount', '-t', 'btrfs', '-o', MOUNT_OPTIONS, loop, path]);
+    // Detaching a device in use marks it to go away with its last user.
+    await attempt(['losetup', '-d', loop]);
+  }
+
+  async function unmount(): Promise<void> {
+    while (await isMounted(path)) await command(['umount', path]);
+    // The kernel lets the device go a moment after the mount.
+    for (let round = 0; round < 40 && (await loopsOf(file)).length > 0; round++) {
+      if (round % 10 === 9) for (const loop of await loopsOf(file)) await attempt(['losetup', '-d', loop]);
+      await sleep(25);
+    }
+  }
+
+  return {
+    path,
+
+    async space() {
+      const [inside, { free }] = await Promise.all([disk(path), disk(dir)]);
+      return { totalBytes: inside.total, freeBytes: Math.min(inside.free, free) };
+    },
+
+    async grow() {
+      const [inside, outside, { size, blocks }] = await Promise.all([disk(path), disk(dir), stat(file)]);
+      if (inside.free > inside.total * 0.15) return false;
+      const limit = Math.min(usable(outside.free) + blocks * 512, maxBytes ?? Number.MAX_SAFE_INTEGER);
+      const next = Math.floor(Math.min(size * 2, limit) / 4096) * 4096;
+      // A little more each time would be work without end on a disk that fills up.
+      if (next < size * 1.1) return false;
+      const [loop] = await loopsOf(file);
+      if (loop === undefined) return false;
+      await step('pool:extend');
+      await resize(file, next, false);
+      await step('pool:refresh');
+      await command(['losetup', '-c', loop]);
+      await step('pool:resize');
+      await command(['btrfs', 'filesystem', 'resize', 'max', path]);
+      return true;
+    },
+
+    unmount,
+
+    async destroy() {
+      await unmount();
+      await rm(file, { force: true });
+      await rm(`${file}.new`, { force: true });
+      await rmdir(path).catch(() => {});
+      // The folder may hold what is not ours.
+      await rmdir(dir).catch(() => {});
+    },
+  };
+}
+
+/** Some room stays for others: a pool whose disk is full cannot write even to delete. */
+function usable(free: number): number {
+  return Math.floor(free * 0.95);
+}
+
+async function disk(path: string): Promise<{ total: number; free: number }> {
+  const { bsize, blocks, bavail } = await statfs(path);
+  return { total: bsize * blocks, free: bsize * bavail };
+}
+
+async function isMounted(path: string): Promise<boolean> {
+  return (await listMounts()).some((mount) => mount.path === path && mount.type === 'btrfs');
+}
+
+async function resize(file: string, size: number, create: boolean): Promise<void> {
+  const handle = await open(file, create ? 'wx' : constants.O_RDWR, 0o600);
+  try {
+    await handle.truncate(size);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,91 @@
+/**
+ * Quotas of btrfs: a "qgroup" for each subvolume, counted by the kernel and read from sysfs without
+ * a process.
+ *
+ * The ordinary mode counts what a subvolume refers to, shared or not, so a copy starts with all that
+ * its parent has: a limit is the parent's size plus the quota. Taking snapshots of the tree does
+ * not change that number, so a sandbox cannot escape its quota by being snapshotted. The simple mode
+ * counts only what a subvolume wrote itself.
+ *
+ * The counts are those of the last transaction (30 s at most); the limits hold at once.
+ */
+import { readFile, readdir, realpath } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { attempt, command } from './command.ts';
+import { listMounts } from './mounts.ts';
+
+export interface Qgroups {
+  readonly mode: 'qgroup' | 'squota';
+  /** What the subvolume refers to in ordinary mode, 0 in simple mode: the start that a quota comes on top of. */
+  base(subvolumeId: number): Promise<number>;
+  /** Bytes that go away with the subvolume. */
+  exclusive(subvolumeId: number): Promise<number | undefined>;
+  limitOf(subvolumeId: number): Promise<number | null>;
+  limit(path: string, bytes: number | null): Promise<void>;
+  /** Starts counting anew if the kernel gave up, as it does when a very large tree is dropped. */
+  recount(): Promise<void>;
+  /** Removes the groups of subvolumes that are gone; newer kernels do it themselves. */
+  sweep(alive: ReadonlySet<number>): Promise<void>;
+}
+
+/** Resolves `undefined` where quotas are off and `enable` is not set, or the kernel does not show them. */
+export async function openQgroups(path: string, { enable }: { enable: boolean }): Promise<Qgroups | undefined> {
+  const dir = await sysfs(path);
+  if (dir === undefined) return undefined;
+  const groups = join(dir, 'qgroups');
+  const readMode = async (): Promise<string> => (await readFile(join(groups, 'mode'), 'utf8').catch(() => '')).trim();
+  const isOn = async (): Promise<boolean> => (await readFile(join(groups, 'enabled'), 'utf8').catch(() => '0')).trim() === '1';
+  if (!(await isOn())) {
+    if (!enable) return undefined;
+    const { exitCode } = await attempt(['btrfs', 'quota', 'enable', path]);
+    if (exitCode !== 0 || !(await isOn())) return undefined;
+    // What was there before is counted; nothing to count takes no time.
+    await attempt(['btrfs', 'quota', 'rescan', '-w', path], { timeoutMs: 600_000 });
+  }
+  const mode = (await readMode()) === 'squota' ? 'squota' : 'qgroup';
+
+  async function read(id: number, field: string): Promise<number | undefined> {
+    const text = await readFile(join(groups, `0_${id}`, field), 'utf8').catch(() => undefined);
+    return text === undefined ? undefined : Number(text);
+  }
+
+  return {
+    mode,
+    base: async (id) => (mode === 'squota' ? 0 : ((await read(id, 'referenced')) ?? 0)),
+    exclusive: (id) => read(id, 'exclusive'),
+    async limitOf(id) {
+      const flags = (await read(id, 'limit_flags')) ?? 0;
+      return flags & 1 ? ((await read(id, 'max_referenced')) ?? null) : null;
+    },
+    async limit(subvolume, bytes) {
+      await command(['btrfs', 'qgroup', 'limit', bytes === null ? 'none' : String(bytes), subvolume]);
+    },
+    async recount() {
+      const inconsistent = await readFile(join(groups, 'inconsistent'), 'utf8').catch(() => '0');
+      if (inconsistent.trim() === '1') await attempt(['btrfs', 'quota', 'rescan', path]);
+    },
+    async sweep(alive) {
+      for (const name of await readdir(groups).catch(() => [])) {
+        const id = /^0_(\d+)$/.exec(name)?.[1];
+        // Below 256 are the filesystem's own trees. A group that is still in use is left for the next time.
+        if (id === undefined || Number(id) < 256 || alive.has(Number(id))) continue;
+        await attempt(['btrfs', 'qgroup', 'destroy', `0/${id}`, path]);
+      }
+    },
+  };
+}
+
+/** The folder of sysfs for the btrfs that `path` lies on. */
+async function sysfs(path: string): Promise<string | undefined> {
+  const real = await realpath(path);
+  const mount = (await listMounts())
+    .filter(({ type, path: at }) => type === 'btrfs' && (real === at || at === '/' || real.startsWith(`${at}/`)))
+    .sort((a, b) => b.path.length - a.path.length)[0];
+  if (!mount) return undefined;
+  const device = basename(await realpath(mount.source).catch(() => mount.source));
+  for (const id of await readdir('/sys/fs/btrfs').catch(() => [])) {
+    const devices: string[] = await readdir(join('/sys/fs/btrfs', id, 'devices')).catch(() => []);
+    if (devices.includes(device)) return join('/sys/fs/btrfs', id);
+  }
+  return undefined;
+}

@@ -1,0 +1,61 @@
+/**
+ * A Snapshotter keeps filesystem trees and makes cheap copies of them.
+ *
+ * A tree is *active* (writable, named by `key`) or *committed* (never changes again, named by
+ * `name`). Active trees come from `prepare`, committed ones from `commit`, which copies an active
+ * tree as it is at that moment and leaves it active. Every tree but an empty one has a committed
+ * parent; the trees form a forest. Keys and names share one alphabet, `[a-z0-9_-]`, at most 64
+ * characters, and one name space.
+ *
+ * A sandbox's root is an active tree. A template is a committed one:
+ *
+ *     await trees.prepare('build');                          // empty
+ *     …fill the directory…
+ *     await trees.commit('template-base', 'build');
+ *     await trees.remove('build');
+ *     const root = await trees.prepare('i42', { parent: 'template-base', quotaBytes });
+ *
+ * Every verb is idempotent and may be repeated after a crash between any two of its steps: what
+ * was half done is finished or undone by the repetition, or swept by `open`. No verb leaves a mount
+ * that `remove` or `close` does not take away.
+ */
+export interface TreeInfo {
+  name: string;
+  kind: 'active' | 'committed';
+  parent?: string;
+}
+
+export interface PrepareOptions {
+  /** A committed tree to start from; absent means an empty one. Rejects `not_found`. */
+  parent?: string;
+  /** Bytes that may be written beyond the parent. Rejects `unsupported` without the capability. */
+  quotaBytes?: number | null;
+}
+
+export interface Snapshotter {
+  readonly name: string;
+  readonly capabilities: {
+    /** `quotaBytes` is enforced by the filesystem. */
+    quota: boolean;
+    /** A copy costs the same whatever its size. */
+    instant: boolean;
+  };
+  /** Makes an active tree and resolves its directory on the host. The same key with the same parent is done already. */
+  prepare(key: string, options?: PrepareOptions): Promise<string>;
+  /** The directory of an active tree, mounted again if the machine was restarted. Rejects `not_found`. */
+  path(key: string): Promise<string>;
+  /** Copies `key` as it is now. The same name from the same key is done already; another's rejects `already_exists`. */
+  commit(name: string, key: string): Promise<void>;
+  setQuota(key: string, quotaBytes: number | null): Promise<void>;
+  /** Bytes on disk that go away if this tree does. */
+  usage(key: string): Promise<number>;
+  /** Rejects `failed_precondition` while another tree descends from it. Absent is done. */
+  remove(name: string): Promise<void>;
+  list(): Promise<TreeInfo[]>;
+  /** Space of the ground that all trees stand on. */
+  space(): Promise<{ totalBytes: number; freeBytes: number }>;
+  /** Lets go; keeps every tree. Mounts that hold active trees stay. */
+  close(): Promise<void>;
+  /** Removes every tree and the ground they stand on, mounts and loop devices included. */
+  destroy(): Promise<void>;
+}

@@ -1,0 +1,71 @@
+import { join } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
+import { attempt, command } from './command.ts';
+
+export interface Subvolumes {
+  /** The filesystem's number for a tree. */
+  id(name: string): Promise<number>;
+  /** The numbers of all subvolumes there are, ours or not. */
+  everyId(): Promise<Set<number>>;
+  remove(name: string): Promise<void>;
+}
+
+/** Each pass removes at least one layer of subvolumes within subvolumes. */
+const MAX_PASSES = 64;
+
+/** Knows the subvolumes in `treesDir`, which lies in the subvolume `base`. */
+export async function openSubvolumes(base: string, treesDir: string): Promise<Subvolumes> {
+  const ids = new Map<string, number>();
+  // With `-o` only what is directly in `base`, so names that a sandbox chose are not among them.
+  for (const line of (await command(['btrfs', 'subvolume', 'list', '-o', base])).split('\n')) {
+    const [, id, name] = /^ID (\d+) .* path (?:.*\/)?trees\/([a-z0-9_-]{1,64})$/.exec(line) ?? [];
+    if (id !== undefined && name !== undefined) ids.set(name, Number(id));
+  }
+
+  async function id(name: string): Promise<number> {
+    const known = ids.get(name);
+    if (known !== undefined) return known;
+    const found = Number(await command(['btrfs', 'inspect-internal', 'rootid', join(treesDir, name)]));
+    ids.set(name, found);
+    return found;
+  }
+
+  async function everyId(): Promise<Set<number>> {
+    const text = await command(['btrfs', 'subvolume', 'list', base]);
+    return new Set([...text.matchAll(/^ID (\d+) /gm)].map((match) => Number(match[1])));
+  }
+
+  async function resolve(subvolumeId: number): Promise<string> {
+    const { stdout } = await attempt(['btrfs', 'inspect-internal', 'subvolid-resolve', String(subvolumeId), base]);
+    return stdout.replace(/\n$/, '');
+  }
+
+  /**
+   * A process in a sandbox may make subvolumes inside of its tree. Their names are its choice and may
+   * forge lines of the list, so each number is looked up and has to lie within the tree.
+   */
+  async function removeInner(name: string): Promise<number> {
+    const prefix = `${await resolve(await id(name))}/`;
+    let removed = 0;
+    for (const inner of await everyId()) {
+      if (prefix === '/' || !(await resolve(inner)).startsWith(prefix)) continue;
+      const { exitCode } = await attempt(['btrfs', 'subvolume', 'delete', '-i', String(inner), base]);
+      if (exitCode === 0) removed++;
+    }
+    return removed;
+  }
+
+  return {
+    id,
+    everyId,
+    async remove(name) {
+      for (let pass = 0; ; pass++) {
+        const { exitCode, stderr } = await attempt(['btrfs', 'subvolume', 'delete', join(treesDir, name)]);
+        if (exitCode === 0) break;
+        const nested = /not empty/i.test(stderr) && pass < MAX_PASSES && (await removeInner(name)) > 0;
+        if (!nested) throw new CayError('internal', `Cannot remove tree "${name}": ${stderr.trim().slice(0, 500)}`);
+      }
+      ids.delete(name);
+    },
+  };
+}

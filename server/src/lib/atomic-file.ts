@@ -1,0 +1,31 @@
+import { open, readFile, rename, rm } from 'node:fs/promises';
+
+let counter = 0;
+
+/** Replaces a file in one step: a reader, or a crash at any moment, finds the old content or the new. */
+export async function writeFileAtomic(path: string, content: string, options: { mode?: number } = {}): Promise<void> {
+  const temporary = `${path}.${process.pid}-${++counter}.tmp`;
+  try {
+    const file = await open(temporary, 'wx', options.mode ?? 0o600);
+    try {
+      await file.writeFile(content);
+      await file.datasync();
+    } finally {
+      await file.close();
+    }
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+}
+
+/** The parsed content of a JSON file, or `undefined` if there is none. */
+export async function readJson(path: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8'));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}

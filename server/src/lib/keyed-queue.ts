@@ -1,0 +1,19 @@
+/** Runs the tasks of one key one after the other, and those of different keys side by side. */
+export class KeyedQueue<K> {
+  readonly #tails = new Map<K, Promise<unknown>>();
+
+  run<T>(key: K, task: () => Promise<T>): Promise<T> {
+    const before = this.#tails.get(key) ?? Promise.resolve();
+    const result = before.then(task, task);
+    // The tail only orders; whoever called `run` sees the failure.
+    const tail = result.catch(() => {}).then(() => {
+      if (this.#tails.get(key) === tail) this.#tails.delete(key);
+    });
+    this.#tails.set(key, tail);
+    return result;
+  }
+
+  get size(): number {
+    return this.#tails.size;
+  }
+}

@@ -1,0 +1,69 @@
+/**
+ * What every backend has to keep, checked through the Backend and Guest contracts only.
+ *
+ * A driver's test calls `backendSuite(name, factory)`. Each case names the abilities it needs; where the
+ * backend's capabilities say that it lacks one, the case is skipped, and the backend's own reason is printed.
+ */
+import { afterAll, describe, expect } from 'vitest';
+import { commandCases } from './commands.ts';
+import { concurrencyCases } from './concurrency.ts';
+import { endCases } from './ends.ts';
+import { execCases } from './exec.ts';
+import { faultCases } from './faults.ts';
+import { fileCases } from './files.ts';
+import { fileWriteCases } from './files-write.ts';
+import { ownershipCases } from './files-ownership.ts';
+import type { GroundFactory, SuiteOptions } from './ground.ts';
+import { hostileCases } from './hostile.ts';
+import { isolationCases } from './isolation.ts';
+import { lifecycleCases } from './lifecycle.ts';
+import { limitCases } from './limits.ts';
+import { outputCases } from './output.ts';
+import { portCases } from './ports.ts';
+import { ptyCases } from './pty.ts';
+import { makeSuite } from './suite.ts';
+import { tarCases } from './tar.ts';
+import { validationCases } from './validation.ts';
+import { watchCases } from './watch.ts';
+
+const AREAS = {
+  lifecycle: lifecycleCases,
+  validation: validationCases,
+  exec: execCases,
+  'ends of commands': endCases,
+  output: outputCases,
+  'commands by id': commandCases,
+  pty: ptyCases,
+  files: fileCases,
+  'writing files': fileWriteCases,
+  'owners and modes': ownershipCases,
+  'watching files': watchCases,
+  tar: tarCases,
+  ports: portCases,
+  limits: limitCases,
+  isolation: isolationCases,
+  'hostile input': hostileCases,
+  concurrency: concurrencyCases,
+  faults: faultCases,
+};
+
+export function backendSuite(name: string, factory: GroundFactory, options: SuiteOptions = {}): void {
+  describe(`backend ${name}`, () => {
+    const suite = makeSuite(name, factory, options);
+    for (const [area, cases] of Object.entries(AREAS)) describe(area, () => cases(suite));
+
+    describe('after everything was removed', () => {
+      afterAll(async () => {
+        // Areas remove what they made, so whatever is found here was left by the backend.
+        for (const { id } of await suite.backend.list()) await suite.backend.remove(id);
+      });
+      suite.case('nothing is left on the host', [], async ({ skip }) => {
+        expect(await suite.backend.list()).toEqual([]);
+        if (!suite.ground.leftovers) return skip('the ground cannot look for leftovers');
+        expect(await suite.ground.leftovers()).toEqual([]);
+      });
+    });
+  });
+}
+
+export type { Ground, GroundFactory, SuiteOptions } from './ground.ts';

@@ -1,0 +1,155 @@
+import { SandboxSpecSchema, isCayError, newId, type Ability, type Capabilities, type ErrorCode, type SandboxId, type SandboxSpec, type SandboxSpecInput } from '@cay/sdk/protocol';
+import { afterAll, beforeAll, expect, it, type TestContext } from 'vitest';
+import type { Backend } from '../../server/src/backends/backend.ts';
+import { makeBox, type Box } from './box.ts';
+import type { Ground, GroundFactory, SuiteOptions } from './ground.ts';
+
+export interface CaseContext {
+  /** Ends the case as skipped, and has the reason printed. */
+  skip(reason: string): never;
+}
+
+/** What the areas of a suite share: the ground they stand on, and how a case is declared. */
+export interface Suite {
+  readonly options: SuiteOptions;
+  readonly ground: Ground;
+  readonly backend: Backend;
+  readonly capabilities: Capabilities;
+  /** The ground's spec with `overrides` laid over it, and all defaults filled in. */
+  spec(overrides?: SandboxSpecInput): SandboxSpec;
+  /** Makes a sandbox that is removed at the end of the case. */
+  box(overrides?: SandboxSpecInput): Promise<Box>;
+  /** An id whose sandbox, if there comes to be one, is removed at the end of the case. */
+  id(): SandboxId;
+  /** A case that needs the abilities named. */
+  case(title: string, needs: Ability[], run: (context: CaseContext) => Promise<void>, timeoutMs?: number): void;
+  /** Like `case`, in a sandbox that the cases of one area share, each in a directory of its own. */
+  inBox(title: string, needs: Ability[], run: (box: Box, context: CaseContext) => Promise<void>, timeoutMs?: number): void;
+  /** Called in each area: makes its shared sandbox, and removes it. */
+  share(overrides?: SandboxSpecInput): void;
+  /** Takes the backend away and puts the one of `restart()` in its place. */
+  restart(): Promise<void>;
+}
+
+export function makeSuite(name: string, factory: GroundFactory, options: SuiteOptions): Suite {
+  let ground: Ground;
+  let capabilities: Capabilities;
+  let shared: Box | undefined;
+  let directories = 0;
+  const skipped: { title: string; reason: string }[] = [];
+  const own = new Set<SandboxId>();
+
+  beforeAll(async () => {
+    ground = await factory();
+    capabilities = await ground.backend.capabilities();
+  });
+
+  afterAll(async () => {
+    if (skipped.length > 0) console.info(summary(name, skipped));
+    await ground?.cleanup();
+  });
+
+  async function boxOf(id: SandboxId): Promise<Box> {
+    const guest = await ground.backend.connect(id);
+    const dir = `/home/user/case-${++directories}`;
+    const box = makeBox(id, guest, dir);
+    await box.files.mkdir(dir);
+    return box;
+  }
+
+  async function removeOwn(): Promise<void> {
+    const ids = [...own];
+    own.clear();
+    await Promise.all(ids.map((id) => ground.backend.remove(id)));
+  }
+
+  async function guarded(title: string, needs: Ability[], test: TestContext, run: (context: CaseContext) => Promise<void>): Promise<void> {
+    const skip = (reason: string): never => {
+      skipped.push({ title, reason });
+      test.skip(reason);
+      throw new Error(reason);
+    };
+    const known = options.skip?.[title];
+    if (known !== undefined) skip(known);
+    const missing = needs.find((ability) => !capabilities.abilities[ability]);
+    if (missing !== undefined) skip(`no ${missing}: ${capabilities.notes[missing] ?? 'no reason was given'}`);
+    try {
+      await run({ skip });
+    } finally {
+      await removeOwn();
+    }
+  }
+
+  const suite: Suite = {
+    options,
+    get ground() {
+      return ground;
+    },
+    get backend() {
+      return ground.backend;
+    },
+    get capabilities() {
+      return capabilities;
+    },
+    spec(overrides = {}) {
+      const base = ground.spec ?? {};
+      const limits = { ...base.limits, ...overrides.limits };
+      return SandboxSpecSchema.parse({ ...base, ...overrides, limits });
+    },
+    id() {
+      const id = newId('sbx');
+      own.add(id);
+      return id;
+    },
+    async box(overrides) {
+      const id = suite.id();
+      await ground.backend.ensure(id, suite.spec(overrides));
+      return boxOf(id);
+    },
+    case(title, needs, run, timeoutMs) {
+      it(title, (test) => guarded(title, needs, test, run), timeoutMs);
+    },
+    inBox(title, needs, run, timeoutMs) {
+      suite.case(title, needs, async (context) => run(await boxOf(shared!.id), context), timeoutMs);
+    },
+    share(overrides) {
+      beforeAll(async () => {
+        const id = newId('sbx');
+        await ground.backend.ensure(id, suite.spec(overrides));
+        shared = await boxOf(id);
+      });
+      afterAll(async () => {
+        if (shared) await ground.backend.remove(shared.id);
+        shared = undefined;
+      });
+    },
+    async restart() {
+      await ground.backend.close();
+      ground.backend = await ground.restart!();
+    },
+  };
+  return suite;
+}
+
+/** One line a reason, so that what is missing reads as a list of facts and not of titles. */
+function summary(name: string, skipped: { title: string; reason: string }[]): string {
+  const byReason = Map.groupBy(skipped, ({ reason }) => reason);
+  const lines = [...byReason].map(([reason, cases]) => `  ${cases.length} × ${reason}`);
+  return [`${name}: ${skipped.length} skipped:`, ...lines].join('\n');
+}
+
+/** Asserts that it rejects with a CayError of one of these codes, and gives the error. */
+export async function rejects(promise: Promise<unknown>, ...codes: ErrorCode[]) {
+  const error = await promise.then(
+    (value) => expect.fail(`Expected a rejection with ${codes.join(' or ')}, but it resolved with ${JSON.stringify(value)}`),
+    (reason: unknown) => reason,
+  );
+  if (!isCayError(error)) throw error;
+  expect(codes, error.message).toContain(error.code);
+  return error;
+}
+
+/** `command -v`, for programs that not every image has. */
+export async function hasProgram(box: Box, program: string): Promise<boolean> {
+  return (await box.run(`command -v ${program}`)).exitCode === 0;
+}
