@@ -26,7 +26,8 @@ export async function startBaselines(): Promise<Baselines> {
     docker,
     runtime: (name) => ({
       async run() {
-        const flags = name === 'runsc' ? ['--platform=systrap', '--network=none', '--root', join(dir, 'runsc')] : ['--root', join(dir, 'runc')];
+        const flags =
+          name === 'runsc' ? ['--platform=systrap', '--network=none', '--root', join(dir, 'runsc')] : ['--root', join(dir, 'runc')];
         await run(name, [...flags, 'run', '--bundle', dir, `cay-bench-${process.pid}-${++counter}`]);
       },
     }),

@@ -26,7 +26,7 @@ export async function benchCreate({ report, baselines, open }: Bench): Promise<v
       await wipe(backend);
     }
 
-    const pooled = await open({ poolSize: 10, poolRuntime: runtime });
+    const pooled = await open({ poolSize: 10, runtime });
     try {
       const rounds = 3;
       const samples = [];
@@ -34,16 +34,26 @@ export async function benchCreate({ report, baselines, open }: Bench): Promise<v
         await pooled.warm();
         const ids: SandboxId[] = [];
         samples.push(
-          await measure(8, async () => {
-            const { id, guest } = await create(pooled, { runtime });
-            await exec(guest, 'true');
-            ids.push(id);
-          }, { warmUp: 0 }),
+          await measure(
+            8,
+            async () => {
+              const { id, guest } = await create(pooled, { runtime });
+              await exec(guest, 'true');
+              ids.push(id);
+            },
+            { warmUp: 0 },
+          ),
         );
         for (const id of ids) await pooled.remove(id);
       }
       const p50 = samples.map((one) => one.p50).toSorted((a, b) => a - b)[1]!;
-      report.add({ what: `create + first exec, warm, ${runtime}`, value: p50, p99: Math.max(...samples.map((one) => one.p99)), unit: 'ms', aim: { value: 10, better: 'less' } });
+      report.add({
+        what: `create + first exec, warm, ${runtime}`,
+        value: p50,
+        p99: Math.max(...samples.map((one) => one.p99)),
+        unit: 'ms',
+        aim: { value: 10, better: 'less' },
+      });
       if (docker) report.add({ what: `  … of docker run`, value: p50 / docker.p50, unit: 'x', aim: { value: 1 / 30, better: 'less' } });
     } finally {
       await wipe(pooled);

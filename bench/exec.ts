@@ -12,13 +12,25 @@ export async function benchExec({ report, baselines, open }: Bench): Promise<voi
     for (const runtime of RUNTIMES) {
       const { guest } = await create(backend, { runtime });
       const ours = await measure(300, () => exec(guest, 'true'), { warmUp: 20 });
-      report.add({ what: `exec true, ${runtime}`, value: ours.p50, p99: ours.p99, unit: 'ms', aim: { value: AIM_MS[runtime], better: 'less' } });
+      report.add({
+        what: `exec true, ${runtime}`,
+        value: ours.p50,
+        p99: ours.p99,
+        unit: 'ms',
+        aim: { value: AIM_MS[runtime], better: 'less' },
+      });
       if (docker) {
         const aim = runtime === 'runc' ? { value: 1 / 20, better: 'less' as const } : undefined;
         report.add({ what: `  … of docker exec`, value: ours.p50 / docker.p50, unit: 'x', aim });
       }
       const output = await measure(3, () => exec(guest, 'head', '-c', '100000000', '/dev/zero'), { warmUp: 1 });
-      report.add({ what: `100 MB of stdout, ${runtime}`, value: output.p50, p99: output.p99, unit: 'ms', aim: { value: 1000, better: 'less' } });
+      report.add({
+        what: `100 MB of stdout, ${runtime}`,
+        value: output.p50,
+        p99: output.p99,
+        unit: 'ms',
+        aim: { value: 1000, better: 'less' },
+      });
     }
   } finally {
     await wipe(backend);

@@ -21,7 +21,12 @@ export async function benchIdle({ report, open }: Bench): Promise<void> {
     const guests = await guestMemory();
     report.add({ what: `${COUNT} idle sandboxes, runc: guest (PSS) each`, value: guests.pss / guests.count / 1e6, unit: 'MB' });
     report.add({ what: `  … and our bookkeeping`, value: bookkeeping / 1e6, unit: 'MB' });
-    report.add({ what: `  … together`, value: (guests.pss / guests.count + bookkeeping) / 1e6, unit: 'MB', aim: { value: 3, better: 'less' } });
+    report.add({
+      what: `  … together`,
+      value: (guests.pss / guests.count + bookkeeping) / 1e6,
+      unit: 'MB',
+      aim: { value: 3, better: 'less' },
+    });
     const early = series(times.slice(5, 25)).p50;
     const late = series(times.slice(-20)).p50;
     report.add({ what: 'create + exec at the 10th', value: early, unit: 'ms' });

@@ -27,7 +27,12 @@ if (unknown !== undefined) {
 }
 
 const report = new Report();
-console.log(Object.entries(environment()).map(([key, value]) => `${key}: ${value}`).join('\n'), '\n');
+console.log(
+  Object.entries(environment())
+    .map(([key, value]) => `${key}: ${value}`)
+    .join('\n'),
+  '\n',
+);
 
 const dir = await mkdtemp('/tmp/cay-bench-');
 const baselines = await startBaselines();

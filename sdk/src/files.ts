@@ -30,12 +30,19 @@ export class Files {
   }
 
   /** The file in pieces, for sizes that do not fit in memory. */
-  async *stream(path: string, options: CallOptions & { offset?: number; length?: number } = {}): AsyncGenerator<Uint8Array, void, undefined> {
+  async *stream(
+    path: string,
+    options: CallOptions & { offset?: number; length?: number } = {},
+  ): AsyncGenerator<Uint8Array, void, undefined> {
     yield* bytesOf(await this.#get(path, options));
   }
 
   /** Replaces the file in one step, making parents as needed. */
-  write(path: string, content: Content, options: CallOptions & { mode?: number; append?: boolean; exclusive?: boolean } = {}): Promise<FileInfo> {
+  write(
+    path: string,
+    content: Content,
+    options: CallOptions & { mode?: number; append?: boolean; exclusive?: boolean } = {},
+  ): Promise<FileInfo> {
     const { signal, user, mode, append, exclusive } = options;
     return this.#transport.json('PUT', this.#base, {
       query: { path, user, mode: mode?.toString(8), append, exclusive },
@@ -88,7 +95,10 @@ export class Files {
   }
 
   /** What happens below `path` from now on. */
-  async *watch(path: string, { signal, user, recursive }: CallOptions & { recursive?: boolean } = {}): AsyncGenerator<FileEvent, void, undefined> {
+  async *watch(
+    path: string,
+    { signal, user, recursive }: CallOptions & { recursive?: boolean } = {},
+  ): AsyncGenerator<FileEvent, void, undefined> {
     yield* this.#transport.lines<FileEvent>('GET', `${this.#base}/watch`, { query: { path, user, recursive }, signal });
   }
 
@@ -99,13 +109,22 @@ export class Files {
 
   /** Unpacks a tar stream below `path`. */
   upload(path: string, tar: Content, { signal, user }: CallOptions = {}): Promise<{ entries: number; bytes: number }> {
-    return this.#transport.json('PUT', `${this.#base}/tar`, { query: { path, user }, body: tar as RequestOptions['body'], headers: { 'content-type': 'application/x-tar' }, signal });
+    return this.#transport.json('PUT', `${this.#base}/tar`, {
+      query: { path, user },
+      body: tar as RequestOptions['body'],
+      headers: { 'content-type': 'application/x-tar' },
+      signal,
+    });
   }
 
   #get(path: string, { signal, user, offset, length }: CallOptions & { offset?: number; length?: number }): Promise<Response> {
     const ranged = offset !== undefined || length !== undefined;
     const end = length === undefined ? '' : (offset ?? 0) + length - 1;
-    return this.#transport.request('GET', this.#base, { query: { path, user }, signal, ...(ranged && { headers: { range: `bytes=${offset ?? 0}-${end}` } }) });
+    return this.#transport.request('GET', this.#base, {
+      query: { path, user },
+      signal,
+      ...(ranged && { headers: { range: `bytes=${offset ?? 0}-${end}` } }),
+    });
   }
 
   #post<T>(verb: string, json: Record<string, unknown>, { signal, user }: CallOptions): Promise<T> {

@@ -4,7 +4,15 @@
  * Carried by one WebSocket. Leaving it (`detach`, the end of an `await using` block, or a lost
  * connection) does not end the command; `sandbox.attach(id, { offset })` goes on where this stopped.
  */
-import { CayError, shellExitCode, type CommandEnd, type ExecEvent, type OutputChannel, type PtySize, type Signal } from './protocol/index.ts';
+import {
+  CayError,
+  shellExitCode,
+  type CommandEnd,
+  type ExecEvent,
+  type OutputChannel,
+  type PtySize,
+  type Signal,
+} from './protocol/index.ts';
 
 export interface Output {
   channel: OutputChannel;
@@ -41,7 +49,12 @@ export class Process implements AsyncDisposable {
         if (event.type === 'end' || event.type === 'error') this.#finish();
       });
       socket.addEventListener('close', () => {
-        if (!this.#over) reject((this.#failure = new CayError('unavailable', `The connection to command "${this.id}" was lost`, { hint: 'attach again from its offset' })));
+        if (!this.#over)
+          reject(
+            (this.#failure = new CayError('unavailable', `The connection to command "${this.id}" was lost`, {
+              hint: 'attach again from its offset',
+            })),
+          );
         this.#finish();
       });
     });
@@ -122,7 +135,9 @@ export async function openProcess(socket: WebSocket, opening: Record<string, unk
       else if (event.type === 'error') reject(CayError.fromWire(event.error as never));
       else reject(new CayError('internal', `The server began a command's stream with "${event.type}"`));
     });
-    socket.addEventListener('close', () => reject(new CayError('unavailable', 'The connection was lost before the command started')), { once: true });
+    socket.addEventListener('close', () => reject(new CayError('unavailable', 'The connection was lost before the command started')), {
+      once: true,
+    });
   });
   let process: Process | undefined;
   // The Process must be listening when the message after `started` arrives, which may be in the same turn.

@@ -10,7 +10,19 @@
 import { Files } from './files.ts';
 import { openProcess, type Process } from './process.ts';
 import type {
-  CommandInfo, CreateSandboxInput, ExecBody, ExecEvent, ExecRequest, ExecResult, ExposedPort, PtySize, Sandbox as SandboxInfo, SandboxPage, Signal, Stats, UpdateSandbox,
+  CommandInfo,
+  CreateSandboxInput,
+  ExecBody,
+  ExecEvent,
+  ExecRequest,
+  ExecResult,
+  ExposedPort,
+  PtySize,
+  Sandbox as SandboxInfo,
+  SandboxPage,
+  Signal,
+  Stats,
+  UpdateSandbox,
 } from './protocol/index.ts';
 import { connect, type ConnectOptions, type Transport } from './transport.ts';
 
@@ -41,7 +53,10 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Makes a sandbox and resolves when it answers. The idempotency key makes repeating this safe. */
-  static async create(request: CreateSandboxInput = {}, options: ConnectOptions & CallOptions & { idempotencyKey?: string } = {}): Promise<Sandbox> {
+  static async create(
+    request: CreateSandboxInput = {},
+    options: ConnectOptions & CallOptions & { idempotencyKey?: string } = {},
+  ): Promise<Sandbox> {
     const transport = connect(options);
     const headers = options.idempotencyKey === undefined ? undefined : { 'idempotency-key': options.idempotencyKey };
     return new Sandbox(transport, await transport.json('POST', '/v1/sandboxes', { json: request, headers, signal: options.signal }));
@@ -72,7 +87,10 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** The same, event by event. */
-  async *execStream(command: Command, options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {}): AsyncGenerator<ExecEvent, void, undefined> {
+  async *execStream(
+    command: Command,
+    options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {},
+  ): AsyncGenerator<ExecEvent, void, undefined> {
     const { signal, ...rest } = options;
     yield* this.#transport.lines<ExecEvent>('POST', `${this.#base}/exec`, { json: { ...bodyOf(command), ...rest }, signal });
   }
@@ -113,7 +131,10 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Makes a port reachable from outside; `url` and, if it is private, `token` say how. */
-  async expose(port: number, { visibility = 'private', ...options }: CallOptions & { visibility?: ExposedPort['visibility'] } = {}): Promise<ExposedPort> {
+  async expose(
+    port: number,
+    { visibility = 'private', ...options }: CallOptions & { visibility?: ExposedPort['visibility'] } = {},
+  ): Promise<ExposedPort> {
     return this.#json('PUT', `/ports/${port}`, { ...options, json: { visibility } });
   }
 

@@ -58,7 +58,11 @@ export function connect(options: ConnectOptions = {}): Transport {
       try {
         response = await send(target(path, query), {
           method,
-          headers: { ...(apiKey && { authorization: `Bearer ${apiKey}` }), ...(json !== undefined && { 'content-type': 'application/json' }), ...headers },
+          headers: {
+            ...(apiKey && { authorization: `Bearer ${apiKey}` }),
+            ...(json !== undefined && { 'content-type': 'application/json' }),
+            ...headers,
+          },
           body: json === undefined ? toBody(body) : JSON.stringify(json),
           signal,
           // Request bodies that stream need this in Node, and `fetch`'s types do not know it.
@@ -66,7 +70,10 @@ export function connect(options: ConnectOptions = {}): Transport {
         } as RequestInit);
       } catch (cause) {
         if (signal?.aborted) throw new CayError('cancelled', 'The request was cancelled', { cause });
-        throw new CayError('unavailable', `Cannot reach the server at ${url}: ${reasonOf(cause)}`, { cause, hint: 'start it with "cay up", or set CAY_URL' });
+        throw new CayError('unavailable', `Cannot reach the server at ${url}: ${reasonOf(cause)}`, {
+          cause,
+          hint: 'start it with "cay up", or set CAY_URL',
+        });
       }
       if (!response.ok) throw await errorOf(response);
       return response;
@@ -98,11 +105,18 @@ export function connect(options: ConnectOptions = {}): Transport {
       const socket = new WebSocket(address, ['cay.v1', ...(apiKey ? [`cay.key.${apiKey}`] : [])]);
       socket.binaryType = 'arraybuffer';
       await new Promise<void>((resolve, reject) => {
-        const fail = () => reject(new CayError('unavailable', `Cannot open a WebSocket to ${url}${path}`, { hint: 'check the key and that the sandbox is active' }));
+        const fail = () =>
+          reject(
+            new CayError('unavailable', `Cannot open a WebSocket to ${url}${path}`, {
+              hint: 'check the key and that the sandbox is active',
+            }),
+          );
         socket.addEventListener('open', () => resolve(), { once: true });
         socket.addEventListener('error', fail, { once: true });
         socket.addEventListener('close', fail, { once: true });
-        signal?.addEventListener('abort', () => (socket.close(), reject(new CayError('cancelled', 'The request was cancelled'))), { once: true });
+        signal?.addEventListener('abort', () => (socket.close(), reject(new CayError('cancelled', 'The request was cancelled'))), {
+          once: true,
+        });
       });
       return socket;
     },

@@ -34,25 +34,30 @@ export function concurrencyCases(suite: Suite): void {
     expect(listed.every(({ sizeBytes }) => sizeBytes === content.length)).toBe(true);
   });
 
-  suite.case('many sandboxes are made, used and removed at once', [], async () => {
-    const count = suite.options.sandboxes ?? 50;
-    const ids = Array.from({ length: count }, () => suite.id());
-    const outputs = await Promise.all(
-      ids.map(async (id, at) => {
-        await suite.backend.ensure(id, suite.spec());
-        const guest = await suite.backend.connect(id);
-        await guest.files('user').write('/home/user/who', Buffer.from(`${at}`));
-        const handle = await guest.exec({ id: 'who', argv: ['cat', '/home/user/who'], env: {}, workdir: '/home/user', user: 'user' });
-        let text = '';
-        for await (const chunk of handle.output) if (chunk.channel === 'stdout') text += Buffer.from(chunk.data).toString();
-        return text;
-      }),
-    );
-    expect(outputs).toEqual(ids.map((_, at) => `${at}`));
-    const phases = new Map((await suite.backend.list()).map(({ id, phase }) => [id, phase]));
-    expect(ids.every((id) => phases.get(id) === 'ready')).toBe(true);
-    await Promise.all(ids.map((id) => suite.backend.remove(id)));
-    const left = new Set((await suite.backend.list()).map(({ id }) => id));
-    expect(ids.filter((id) => left.has(id))).toEqual([]);
-  }, 120_000);
+  suite.case(
+    'many sandboxes are made, used and removed at once',
+    [],
+    async () => {
+      const count = suite.options.sandboxes ?? 50;
+      const ids = Array.from({ length: count }, () => suite.id());
+      const outputs = await Promise.all(
+        ids.map(async (id, at) => {
+          await suite.backend.ensure(id, suite.spec());
+          const guest = await suite.backend.connect(id);
+          await guest.files('user').write('/home/user/who', Buffer.from(`${at}`));
+          const handle = await guest.exec({ id: 'who', argv: ['cat', '/home/user/who'], env: {}, workdir: '/home/user', user: 'user' });
+          let text = '';
+          for await (const chunk of handle.output) if (chunk.channel === 'stdout') text += Buffer.from(chunk.data).toString();
+          return text;
+        }),
+      );
+      expect(outputs).toEqual(ids.map((_, at) => `${at}`));
+      const phases = new Map((await suite.backend.list()).map(({ id, phase }) => [id, phase]));
+      expect(ids.every((id) => phases.get(id) === 'ready')).toBe(true);
+      await Promise.all(ids.map((id) => suite.backend.remove(id)));
+      const left = new Set((await suite.backend.list()).map(({ id }) => id));
+      expect(ids.filter((id) => left.has(id))).toEqual([]);
+    },
+    120_000,
+  );
 }

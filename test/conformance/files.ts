@@ -3,7 +3,19 @@ import { all, gather, noise } from './box.ts';
 import { rejects, type Suite } from './suite.ts';
 
 const LONG_NAME = 'n'.repeat(255);
-const ODD_NAMES = ['with space', 'new\nline', 'ünïcödé 世界 🎉', '-rf', '*', '$HOME', "quo'te", '"double"', 'back\\slash', '...', LONG_NAME];
+const ODD_NAMES = [
+  'with space',
+  'new\nline',
+  'ünïcödé 世界 🎉',
+  '-rf',
+  '*',
+  '$HOME',
+  "quo'te",
+  '"double"',
+  'back\\slash',
+  '...',
+  LONG_NAME,
+];
 
 export function fileCases(suite: Suite): void {
   suite.share();
@@ -85,7 +97,10 @@ export function fileCases(suite: Suite): void {
   });
 
   suite.inBox('read() of a directory is invalid_argument, and of what is missing not_found', [], async (box) => {
-    await rejects(box.files.read(box.dir).then(({ data }) => gather(data)), 'invalid_argument');
+    await rejects(
+      box.files.read(box.dir).then(({ data }) => gather(data)),
+      'invalid_argument',
+    );
     await rejects(box.files.read(`${box.dir}/missing`), 'not_found');
   });
 
@@ -133,7 +148,8 @@ export function fileCases(suite: Suite): void {
 
   suite.inBox('list() goes as deep as it was asked to, depth first', [], async (box) => {
     for (const name of ['a/b/c/d', 'a/x', 'z']) await box.write(name, '');
-    const paths = async (depth: number) => (await all(box.files.list(box.dir, { depth }))).map(({ path }) => path.slice(box.dir.length + 1));
+    const paths = async (depth: number) =>
+      (await all(box.files.list(box.dir, { depth }))).map(({ path }) => path.slice(box.dir.length + 1));
     expect(await paths(1)).toEqual(['a', 'z']);
     expect(await paths(2)).toEqual(['a', 'a/b', 'a/x', 'z']);
     expect(await paths(3)).toEqual(['a', 'a/b', 'a/b/c', 'a/x', 'z']);

@@ -5,8 +5,25 @@ import { rejects, type Suite } from './suite.ts';
 
 /** Strings that are no sandbox ids, whatever a caller says that they are. */
 const HOSTILE_IDS = [
-  '..', '.', '', '/', 'a/b', '../../etc', 'sbx_', 'sbx_..', 'sbx_../../../../../../etc', 'sbx_aaaaaaaaaaaaaaaaaaa/', 'sbx_aaaaaaaaaaaaaaaaaaa\u0000',
-  'sbx_aaaaaaaaaaaaaaaaaaaa\n', 'sbx_AAAAAAAAAAAAAAAAAAAA', 'sbx_aaaaaaaaaaaaaaaaaaaaa', 'cmd_aaaaaaaaaaaaaaaaaaaa', 'sbx_aaaaaaaaaaaaaaaaaaa ', '-rf', `sbx_${'a'.repeat(10_240)}`, 'sbx_ａaaaaaaaaaaaaaaaaaaa',
+  '..',
+  '.',
+  '',
+  '/',
+  'a/b',
+  '../../etc',
+  'sbx_',
+  'sbx_..',
+  'sbx_../../../../../../etc',
+  'sbx_aaaaaaaaaaaaaaaaaaa/',
+  'sbx_aaaaaaaaaaaaaaaaaaa\u0000',
+  'sbx_aaaaaaaaaaaaaaaaaaaa\n',
+  'sbx_AAAAAAAAAAAAAAAAAAAA',
+  'sbx_aaaaaaaaaaaaaaaaaaaaa',
+  'cmd_aaaaaaaaaaaaaaaaaaaa',
+  'sbx_aaaaaaaaaaaaaaaaaaa ',
+  '-rf',
+  `sbx_${'a'.repeat(10_240)}`,
+  'sbx_ａaaaaaaaaaaaaaaaaaaa',
 ] as SandboxId[];
 
 export function hostileCases(suite: Suite): void {
@@ -36,7 +53,7 @@ export function hostileCases(suite: Suite): void {
   });
 
   suite.inBox('a hostile command id is invalid_argument', [], async (box) => {
-    for (const id of ['', '../x', 'a/b', '.hidden', 'x'.repeat(129), 'nul\u0000', 'new\nline', '-x']) {
+    for (const id of ['', '../x', 'a/b', 'x'.repeat(129), 'nul\u0000', 'new\nline', 'ünïcödé', 'a b']) {
       await rejects(box.start(['true'], { id }), 'invalid_argument');
     }
   });

@@ -21,7 +21,7 @@ export function isolationCases(suite: Suite): void {
     }
   });
 
-  suite.inBox('only the sandbox\'s own processes can be seen', ['isolation', 'processes'], async (box) => {
+  suite.inBox("only the sandbox's own processes can be seen", ['isolation', 'processes'], async (box) => {
     const seen = await box.run(`cat /proc/[0-9]*/cmdline | tr '\\000' ' '; echo; ls -d /proc/[0-9]* | wc -l`, { user: 'root' });
     expect(seen.stdout).not.toContain('vitest');
     expect(Number(seen.stdout.trim().split('\n').at(-1))).toBeLessThan(32);
@@ -55,7 +55,8 @@ export function isolationCases(suite: Suite): void {
     expect(await effective('user')).toBe(0n);
     const [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT] = [16n, 17n, 21n, 22n];
     const root = await effective('root');
-    for (const capability of [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT]) expect((root >> capability) & 1n, `capability ${capability}`).toBe(0n);
+    for (const capability of [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT])
+      expect((root >> capability) & 1n, `capability ${capability}`).toBe(0n);
   });
 
   suite.inBox('a set-uid program gives the user nothing', ['isolation', 'processes'], async (box) => {

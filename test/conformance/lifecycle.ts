@@ -58,7 +58,12 @@ export function lifecycleCases(suite: Suite): void {
 
   suite.case('ensure() starts the command of the spec, and its end does not end the sandbox', [], async () => {
     const box = await suite.box({ cmd: ['touch', '/home/user/started'] });
-    await until('the command has run', () => box.files.stat('/home/user/started').then(() => true, () => false));
+    await until('the command has run', () =>
+      box.files.stat('/home/user/started').then(
+        () => true,
+        () => false,
+      ),
+    );
     await until('the command has ended', async () => (await box.guest.commands()).every(({ end }) => end !== undefined));
     expect((await suite.backend.observe(box.id)).phase).toBe('ready');
     expect((await box.run(['true'])).exitCode).toBe(0);
@@ -175,7 +180,9 @@ export function lifecycleCases(suite: Suite): void {
 
   suite.case('stop() lets a process that traps SIGTERM finish its work', ['processes', 'signals'], async () => {
     const box = await suite.box();
-    const running = await box.start(`trap 'sleep 0.2; echo saved > ${box.dir}/saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done`);
+    const running = await box.start(
+      `trap 'sleep 0.2; echo saved > ${box.dir}/saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done`,
+    );
     for await (const _ of running.output) break;
     await suite.backend.stop(box.id, { graceMs: 8000 });
     await suite.backend.ensure(box.id, suite.spec());

@@ -26,7 +26,12 @@ export function limitCases(suite: Suite): void {
     const box = await suite.box({ limits: { pids: 64 } });
     const bomb = await box.run('bomb() { bomb | bomb & }; bomb; sleep 60', { timeoutMs: 1500 });
     expect(bomb.end.kind).not.toBe('lost');
-    await until('the sandbox answers', () => box.run(['true']).then(({ exitCode }) => exitCode === 0, () => false));
+    await until('the sandbox answers', () =>
+      box.run(['true']).then(
+        ({ exitCode }) => exitCode === 0,
+        () => false,
+      ),
+    );
     expect((await suite.backend.observe(box.id)).phase).toBe('ready');
   });
 
@@ -54,7 +59,12 @@ export function limitCases(suite: Suite): void {
     expect(ran.exitCode).not.toBe(0);
     expect((await box.files.stat(`${box.dir}/big`)).sizeBytes).toBeLessThanOrEqual(48 * MiB);
     await box.files.remove(`${box.dir}/big`);
-    await until('there is room again', () => box.write('small', Buffer.alloc(MiB)).then(() => true, () => false));
+    await until('there is room again', () =>
+      box.write('small', Buffer.alloc(MiB)).then(
+        () => true,
+        () => false,
+      ),
+    );
   });
 
   suite.case('a process has as many open files as allowed, and cannot raise that', ['processes', 'openFilesLimit'], async () => {
@@ -63,20 +73,25 @@ export function limitCases(suite: Suite): void {
     expect((await box.run('ulimit -n 200')).exitCode).not.toBe(0);
   });
 
-  suite.case('memory can be resized up and down while the sandbox runs', ['processes', 'memoryLimit', 'resize'], async ({ skip }) => {
-    const { backend } = suite;
-    if (!canResize(backend)) return skip('the backend has no resize()');
-    const box = await suite.box({ limits: { memoryBytes: 96 * MiB } });
-    // tail keeps that much in memory, and is killed if it may not.
-    const hog = () => within(25_000, 'the hog', box.run('head -c 200000000 /dev/zero | tail -c 150000000 | wc -c'));
-    expect((await hog()).stdout.trim()).not.toBe('150000000');
-    await backend.resize(box.id, { memoryBytes: 512 * MiB });
-    expect((await backend.stats(box.id)).memoryLimitBytes).toBe(512 * MiB);
-    expect((await hog()).stdout.trim()).toBe('150000000');
-    await backend.resize(box.id, { memoryBytes: 96 * MiB });
-    expect((await hog()).stdout.trim()).not.toBe('150000000');
-    expect((await box.run(['true'])).exitCode).toBe(0);
-  }, 60_000);
+  suite.case(
+    'memory can be resized up and down while the sandbox runs',
+    ['processes', 'memoryLimit', 'resize'],
+    async ({ skip }) => {
+      const { backend } = suite;
+      if (!canResize(backend)) return skip('the backend has no resize()');
+      const box = await suite.box({ limits: { memoryBytes: 96 * MiB } });
+      // tail keeps that much in memory, and is killed if it may not.
+      const hog = () => within(25_000, 'the hog', box.run('head -c 200000000 /dev/zero | tail -c 150000000 | wc -c'));
+      expect((await hog()).stdout.trim()).not.toBe('150000000');
+      await backend.resize(box.id, { memoryBytes: 512 * MiB });
+      expect((await backend.stats(box.id)).memoryLimitBytes).toBe(512 * MiB);
+      expect((await hog()).stdout.trim()).toBe('150000000');
+      await backend.resize(box.id, { memoryBytes: 96 * MiB });
+      expect((await hog()).stdout.trim()).not.toBe('150000000');
+      expect((await box.run(['true'])).exitCode).toBe(0);
+    },
+    60_000,
+  );
 
   suite.case('cores can be resized up and down while the sandbox runs', ['processes', 'cpuLimit', 'resize'], async ({ skip }) => {
     const { backend } = suite;

@@ -104,8 +104,20 @@ export function outputCases(suite: Suite): void {
     const request = { id: 'abort-me', shell: 'sleep 0.3; echo done > done', env: {}, workdir: box.dir, user: 'user' };
     const handle = await box.guest.exec(request, { signal: aborter.signal });
     aborter.abort();
-    await within(5000, 'the reader to be let go', drain(handle).then(() => {}, () => {}));
-    await until('the command has done its work', () => box.files.stat(`${box.dir}/done`).then(() => true, () => false));
+    await within(
+      5000,
+      'the reader to be let go',
+      drain(handle).then(
+        () => {},
+        () => {},
+      ),
+    );
+    await until('the command has done its work', () =>
+      box.files.stat(`${box.dir}/done`).then(
+        () => true,
+        () => false,
+      ),
+    );
   });
 
   suite.inBox('with "wait" a command waits for its reader and nothing is lost', [], async (box) => {

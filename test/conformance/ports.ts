@@ -98,7 +98,9 @@ export function portCases(suite: Suite): void {
       for (let round = 0; round < 200; round++) await stuck.write(Buffer.alloc(65_536));
     })();
     flood.catch(() => {});
-    expect((await within(10_000, 'the other', exchange(await box.guest.ports.connect(server.port), Buffer.from('quick')))).toString()).toBe('quick');
+    expect((await within(10_000, 'the other', exchange(await box.guest.ports.connect(server.port), Buffer.from('quick')))).toString()).toBe(
+      'quick',
+    );
     await stuck[Symbol.asyncDispose]();
     await server.stop();
   });

@@ -1,4 +1,14 @@
-import { SandboxSpecSchema, isCayError, newId, type Ability, type Capabilities, type ErrorCode, type SandboxId, type SandboxSpec, type SandboxSpecInput } from '@cay/sdk/protocol';
+import {
+  SandboxSpecSchema,
+  isCayError,
+  newId,
+  type Ability,
+  type Capabilities,
+  type ErrorCode,
+  type SandboxId,
+  type SandboxSpec,
+  type SandboxSpecInput,
+} from '@cay/sdk/protocol';
 import { afterAll, beforeAll, expect, it, type TestContext } from 'vitest';
 import type { Backend } from '../../server/src/backends/backend.ts';
 import { makeBox, type Box } from './box.ts';

@@ -57,7 +57,13 @@ export function validationCases(suite: Suite): void {
   });
 
   suite.case('limits beyond all reason are invalid_argument', [], async () => {
-    for (const limits of [{ cpus: 1e9 }, { memoryBytes: Number.MAX_SAFE_INTEGER }, { pids: 1e12 }, { openFiles: 1e9 }, { cpus: Number.NaN }]) {
+    for (const limits of [
+      { cpus: 1e9 },
+      { memoryBytes: Number.MAX_SAFE_INTEGER },
+      { pids: 1e12 },
+      { openFiles: 1e9 },
+      { cpus: Number.NaN },
+    ]) {
       await refused(withLimits(limits), 'invalid_argument');
     }
   });
@@ -65,7 +71,8 @@ export function validationCases(suite: Suite): void {
   suite.case('a limit that the backend cannot enforce is unsupported', [], async ({ skip }) => {
     const missing = Object.entries(LIMITED_BY).filter(([, ability]) => !suite.capabilities.abilities[ability]);
     if (missing.length === 0) skip('this backend enforces every limit');
-    for (const [limit] of missing) await refused(withLimits({ [limit]: limit === 'cpus' ? 1 : 64 * 1024 * 1024 }), 'unsupported', 'invalid_argument');
+    for (const [limit] of missing)
+      await refused(withLimits({ [limit]: limit === 'cpus' ? 1 : 64 * 1024 * 1024 }), 'unsupported', 'invalid_argument');
   });
 
   suite.case('a read-only root is unsupported where it is not enforced', [], async ({ skip }) => {

@@ -14,7 +14,11 @@ async function watching(box: Box, path: string, recursive: boolean) {
   return {
     events,
     sees: (type: FileEvent['type'], name: string) =>
-      until(`"${type}" of "${name}" was seen among ${JSON.stringify(events)}`, () => events.some((event) => event.type === type && event.path === `${path}/${name}`), 5000),
+      until(
+        `"${type}" of "${name}" was seen among ${JSON.stringify(events)}`,
+        () => events.some((event) => event.type === type && event.path === `${path}/${name}`),
+        5000,
+      ),
     stop: () => within(5000, 'the end of the watch', Promise.resolve(iterator.return?.())),
   };
 }

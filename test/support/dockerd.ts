@@ -32,7 +32,10 @@ export interface Dockerd {
 export function whyNoDockerd(): string | undefined {
   if (process.getuid?.() !== 0) return 'dockerd needs root';
   for (const program of ['dockerd', 'containerd', 'runc']) {
-    const found = (process.env['PATH'] ?? '').split(':').concat('/usr/sbin', '/sbin').some((directory) => existsSync(`${directory}/${program}`));
+    const found = (process.env['PATH'] ?? '')
+      .split(':')
+      .concat('/usr/sbin', '/sbin')
+      .some((directory) => existsSync(`${directory}/${program}`));
     if (!found) return `${program} is not installed`;
   }
   return undefined;
@@ -55,6 +58,8 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
 
   async function start(): Promise<void> {
     await rm(`${directory}/pid`, { force: true });
+    // A containerd that is dead but not yet reaped would be waited for in vain.
+    await rm(`${directory}/exec/containerd/containerd.pid`, { force: true });
     const log = createWriteStream(`${directory}/log`, { flags: 'a' });
     const child = spawn(
       'dockerd',
@@ -105,6 +110,8 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
     child.kill(signal);
     await ended;
     engine = undefined;
+    // Its containerd dies with it, a little later; an engine that is started before that would wait for it in vain.
+    await untilGone(() => belongings(directory).then((lines) => lines.filter((line) => !line.includes('containerd-shim'))));
   }
 
   const self: Dockerd = {
@@ -143,16 +150,26 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
   return self;
 }
 
-/** Ends what belongs to this engine and outlived it: its containerd, and the shims of containers that still ran. */
+/** Processes that were started for this engine: its containerd, and the shims of containers that run. */
+async function belongings(directory: string): Promise<string[]> {
+  const { stdout } = await run('ps', ['-eo', 'pid=,args=']);
+  return stdout.split('\n').filter((line) => line.includes(`${directory}/`) && line.includes('containerd'));
+}
+
+async function untilGone(look: () => Promise<string[]>): Promise<void> {
+  const deadline = Date.now() + 10_000;
+  while ((await look()).length > 0 && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 50));
+}
+
+/** Ends what belongs to this engine and outlived it. */
 async function killStragglers(directory: string): Promise<void> {
   for (let round = 0; round < 50; round++) {
-    const { stdout } = await run('ps', ['-eo', 'pid=,args=']);
-    const mine = stdout.split('\n').filter((line) => line.includes(`${directory}/`) && /containerd/.test(line));
+    const mine = await belongings(directory);
     if (mine.length === 0) return;
     for (const line of mine) {
       const pid = Number.parseInt(line, 10);
       try {
-        if (round === 0) await killChildren(pid);
+        await killChildren(pid);
         process.kill(pid, round < 10 ? 'SIGTERM' : 'SIGKILL');
       } catch {
         // It ended by itself meanwhile.
@@ -165,10 +182,14 @@ async function killStragglers(directory: string): Promise<void> {
 /** A shim's children are the containers; it ends when they have. */
 async function killChildren(pid: number): Promise<void> {
   const { stdout } = await run('ps', ['-o', 'pid=,comm=', '--ppid', String(pid)]).catch(() => ({ stdout: '' }));
-  for (const line of stdout.split('\n').filter((each) => each.trim() !== '' && !each.includes('containerd'))) process.kill(Number.parseInt(line, 10), 'SIGKILL');
+  for (const line of stdout.split('\n').filter((each) => each.trim() !== '' && !each.includes('containerd')))
+    process.kill(Number.parseInt(line, 10), 'SIGKILL');
 }
 
 async function unmountBelow(directory: string): Promise<void> {
-  const mounts = readFileSync('/proc/self/mounts', 'utf8').split('\n').map((line) => line.split(' ')[1] ?? '');
-  for (const mount of mounts.filter((path) => path.startsWith(`${directory}/`)).reverse()) await run('umount', ['-l', mount]).catch(() => {});
+  const mounts = readFileSync('/proc/self/mounts', 'utf8')
+    .split('\n')
+    .map((line) => line.split(' ')[1] ?? '');
+  for (const mount of mounts.filter((path) => path.startsWith(`${directory}/`)).reverse())
+    await run('umount', ['-l', mount]).catch(() => {});
 }

@@ -13,7 +13,20 @@ const run = promisify(execFile);
 const PROGRAMS =
   '[ bash dash sh cat chmod chown cp cut date dd df du echo env expr false find getent grep gzip head hostname id kill ln ls md5sum mkdir mkfifo mknod mktemp mv nice nohup nproc od perl printf ps pwd ' +
   'readlink realpath rm rmdir sed seq setsid sha256sum sleep sort stat stty su sync tail tar tee test timeout touch tr true truncate tty uname uniq wc which whoami xargs yes mount umount prlimit mawk python3';
-const LEFT_OUT = ['__pycache__', 'dist-packages', 'idlelib', 'lib2to3', 'ensurepip', 'distutils', 'pydoc_data', 'tkinter', 'unittest', 'test', 'config-*', 'turtledemo'];
+const LEFT_OUT = [
+  '__pycache__',
+  'dist-packages',
+  'idlelib',
+  'lib2to3',
+  'ensurepip',
+  'distutils',
+  'pydoc_data',
+  'tkinter',
+  'unittest',
+  'test',
+  'config-*',
+  'turtledemo',
+];
 const DIRECTORIES = ['etc', 'dev', 'home', 'proc', 'root', 'run', 'sys', 'tmp', 'usr/bin', 'usr/lib', 'usr/lib64', 'usr/sbin', 'var/tmp'];
 
 /** `done` rejects if tar failed. */
@@ -27,9 +40,13 @@ export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<
   await writeFile(`${staging}/etc/passwd`, 'root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n');
   await writeFile(`${staging}/etc/group`, 'root:x:0:\nnogroup:x:65534:\n');
   const files = await filesOfHost();
-  const tar = spawn('tar', ['-c', '--owner=0', '--group=0', ...LEFT_OUT.map((name) => `--exclude=${name}`), '-C', staging, '.', '-C', '/', ...files], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
+  const tar = spawn(
+    'tar',
+    ['-c', '--owner=0', '--group=0', ...LEFT_OUT.map((name) => `--exclude=${name}`), '-C', staging, '.', '-C', '/', ...files],
+    {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    },
+  );
   let said = '';
   tar.stderr.on('data', (part: Buffer) => (said += part.toString()));
   const done = new Promise<void>((resolve, reject) => {
@@ -44,11 +61,15 @@ export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<
 
 /** Programs and the libraries they are linked with, as paths below `/` that lead through no symlinked directory. */
 async function filesOfHost(): Promise<string[]> {
-  const programs = PROGRAMS.split(' ').flatMap((name) => ['/usr/bin', '/usr/sbin'].map((directory) => `${directory}/${name}`)).filter((path) => existsSync(path));
+  const programs = PROGRAMS.split(' ')
+    .flatMap((name) => ['/usr/bin', '/usr/sbin'].map((directory) => `${directory}/${name}`))
+    .filter((path) => existsSync(path));
   const modules = ['/usr/lib/python3.11', '/usr/lib/python3.12', '/usr/lib/python3.13'].filter((path) => existsSync(path));
   const dynload = modules.flatMap((path) => list(`${path}/lib-dynload`));
   const perl = list('/usr/lib/x86_64-linux-gnu/perl-base').length > 0 ? ['/usr/lib/x86_64-linux-gnu/perl-base'] : [];
-  const { stdout } = await run('ldd', [...programs, ...dynload], { maxBuffer: 16 * 1024 * 1024 }).catch((error: { stdout: string }) => error);
+  const { stdout } = await run('ldd', [...programs, ...dynload], { maxBuffer: 16 * 1024 * 1024 }).catch(
+    (error: { stdout: string }) => error,
+  );
   // Only what a line points to: the name of each file that was asked about stands there too, before a colon.
   const libraries = new Set([...stdout.matchAll(/^\t(?:.*=> )?(\/\S+) \(0x/gm)].map((match) => match[1] as string));
   const paths = new Set<string>();

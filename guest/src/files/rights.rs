@@ -163,6 +163,10 @@ mod tests {
 
     #[test]
     fn chmod_takes_rights_away_from_a_tree_and_gives_them_back_without_being_root() {
+        if !sys::is_root() {
+            println!("skipped: acting as another user needs root");
+            return;
+        }
         let scratch = tree();
         as_user(4321, || {
             let path = || scratch.path("tree");
@@ -174,9 +178,7 @@ mod tests {
             run("chmod", request(0));
             run("chmod", request(0o750));
         });
-        if sys::is_root() {
-            assert_eq!(modes(&scratch)[..4], [0o750; 4]);
-        }
+        assert_eq!(modes(&scratch)[..4], [0o750; 4]);
     }
 
     #[test]

@@ -17,9 +17,15 @@ export const ExecRequestSchema = z
     /** Chosen by the caller to make the start idempotent; made up if absent. */
     id: CommandIdSchema.optional(),
     /** The program and its arguments. Either this or `shell`. */
-    argv: z.array(execText(128 * 1024)).min(1).max(4096).optional(),
+    argv: z
+      .array(execText(128 * 1024))
+      .min(1)
+      .max(4096)
+      .optional(),
     /** A line for the sandbox's shell (bash, or sh where there is none). Either this or `argv`. */
-    shell: execText(128 * 1024).min(1).optional(),
+    shell: execText(128 * 1024)
+      .min(1)
+      .optional(),
     /** Added to the sandbox's own environment. */
     env: EnvSchema.optional(),
     /** Defaults to the sandbox's workdir. */
@@ -33,7 +39,11 @@ export const ExecRequestSchema = z
     /** After this the whole process tree is killed, daemons included. */
     timeoutMs: z.int().min(1).max(2_147_483_647).optional(),
     /** How much output is kept for those who attach later. */
-    keepBytes: z.int().min(4096).max(64 * 1024 * 1024).optional(),
+    keepBytes: z
+      .int()
+      .min(4096)
+      .max(64 * 1024 * 1024)
+      .optional(),
     /** What happens when nobody has read that much: the command waits, or the oldest output is dropped. */
     overflow: z.enum(['wait', 'drop']).optional(),
   })
@@ -89,10 +99,37 @@ export function shellExitCode(end: CommandEnd): number {
 
 /** Linux' numbers, the same on every architecture that we build for. */
 export const SIGNALS = {
-  SIGHUP: 1, SIGINT: 2, SIGQUIT: 3, SIGILL: 4, SIGTRAP: 5, SIGABRT: 6, SIGBUS: 7, SIGFPE: 8, SIGKILL: 9, SIGUSR1: 10,
-  SIGSEGV: 11, SIGUSR2: 12, SIGPIPE: 13, SIGALRM: 14, SIGTERM: 15, SIGSTKFLT: 16, SIGCHLD: 17, SIGCONT: 18, SIGSTOP: 19,
-  SIGTSTP: 20, SIGTTIN: 21, SIGTTOU: 22, SIGURG: 23, SIGXCPU: 24, SIGXFSZ: 25, SIGVTALRM: 26, SIGPROF: 27, SIGWINCH: 28,
-  SIGIO: 29, SIGPWR: 30, SIGSYS: 31,
+  SIGHUP: 1,
+  SIGINT: 2,
+  SIGQUIT: 3,
+  SIGILL: 4,
+  SIGTRAP: 5,
+  SIGABRT: 6,
+  SIGBUS: 7,
+  SIGFPE: 8,
+  SIGKILL: 9,
+  SIGUSR1: 10,
+  SIGSEGV: 11,
+  SIGUSR2: 12,
+  SIGPIPE: 13,
+  SIGALRM: 14,
+  SIGTERM: 15,
+  SIGSTKFLT: 16,
+  SIGCHLD: 17,
+  SIGCONT: 18,
+  SIGSTOP: 19,
+  SIGTSTP: 20,
+  SIGTTIN: 21,
+  SIGTTOU: 22,
+  SIGURG: 23,
+  SIGXCPU: 24,
+  SIGXFSZ: 25,
+  SIGVTALRM: 26,
+  SIGPROF: 27,
+  SIGWINCH: 28,
+  SIGIO: 29,
+  SIGPWR: 30,
+  SIGSYS: 31,
 } as const;
 export type Signal = keyof typeof SIGNALS;
 export const SignalSchema = z.enum(Object.keys(SIGNALS) as [Signal, ...Signal[]]);

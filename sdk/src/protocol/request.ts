@@ -64,7 +64,9 @@ export type FileList = z.infer<typeof FileListSchema>;
 /** `user` is as whom it is done; absent means the sandbox's own user. */
 const onPath = { path: AbsolutePathSchema, user: UserSchema.optional() };
 export const MakeDirectorySchema = z.object({ ...onPath, mode: ModeSchema.optional() }).strict();
-export const MoveFileSchema = z.object({ from: AbsolutePathSchema, to: AbsolutePathSchema, overwrite: z.boolean().default(false), user: UserSchema.optional() }).strict();
+export const MoveFileSchema = z
+  .object({ from: AbsolutePathSchema, to: AbsolutePathSchema, overwrite: z.boolean().default(false), user: UserSchema.optional() })
+  .strict();
 export const ChangeModeSchema = z.object({ ...onPath, mode: ModeSchema, recursive: z.boolean().default(false) }).strict();
 export const ChangeOwnerSchema = z.object({ ...onPath, owner: UserSchema, recursive: z.boolean().default(false) }).strict();
 export const MakeSymlinkSchema = z.object({ ...onPath, target: execText(4096).min(1) }).strict();
@@ -72,7 +74,17 @@ export const MakeSymlinkSchema = z.object({ ...onPath, target: execText(4096).mi
 /** Values are base64. In a change, `null` removes the attribute. */
 const AttributeNameSchema = z.string().min(1).max(255);
 export const AttributesSchema = z.object({ attributes: z.record(AttributeNameSchema, z.string()) });
-export const ChangeAttributesSchema = z.object({ attributes: z.record(AttributeNameSchema, z.base64().max(128 * 1024).nullable()) }).strict();
+export const ChangeAttributesSchema = z
+  .object({
+    attributes: z.record(
+      AttributeNameSchema,
+      z
+        .base64()
+        .max(128 * 1024)
+        .nullable(),
+    ),
+  })
+  .strict();
 
 export const UnpackedSchema = z.object({ entries: z.int(), bytes: z.int() });
 export type Unpacked = z.infer<typeof UnpackedSchema>;
@@ -89,7 +101,9 @@ export type EventPage = z.infer<typeof EventPageSchema>;
 const NameSchema = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9 _.@-]{0,99}$/, 'must be 1 to 100 of letters, digits, space and _ . @ -');
 
 /** `project` is an id or a name; absent means the caller's own. */
-export const CreateKeySchema = z.object({ name: NameSchema, project: z.string().max(100).optional(), role: z.enum(['admin', 'member']).default('member') }).strict();
+export const CreateKeySchema = z
+  .object({ name: NameSchema, project: z.string().max(100).optional(), role: z.enum(['admin', 'member']).default('member') })
+  .strict();
 export type CreateKey = z.input<typeof CreateKeySchema>;
 /** The secret is shown this once. */
 export const CreatedKeySchema = z.object({ key: KeySchema, secret: z.string() });

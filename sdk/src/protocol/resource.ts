@@ -36,7 +36,10 @@ export const ExposedPortSchema = z.object({
 export type ExposedPort = z.infer<typeof ExposedPortSchema>;
 
 export const OnTimeoutSchema = z.enum(['stop', 'destroy']);
-const TimeoutSchema = z.int().min(1000).max(365 * 24 * 3600 * 1000);
+const TimeoutSchema = z
+  .int()
+  .min(1000)
+  .max(365 * 24 * 3600 * 1000);
 
 export const SandboxSchema = z.object({
   id: SandboxIdSchema,
@@ -76,7 +79,10 @@ export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
     limits: LimitsSchema.partial().default({}),
     timeoutMs: TimeoutSchema.nullable().default(null),
     onTimeout: OnTimeoutSchema.default('stop'),
-    ports: z.array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()])).max(64).default([]),
+    ports: z
+      .array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()]))
+      .max(64)
+      .default([]),
   })
   .strict();
 export type CreateSandbox = z.infer<typeof CreateSandboxSchema>;
@@ -137,10 +143,17 @@ export type OutputEncoding = z.infer<typeof OutputEncodingSchema>;
 /** Starting a command by HTTP: what the guest takes, and input that is known beforehand. */
 export const ExecBodySchema = ExecRequestSchema.safeExtend({
   /** Text for standard input, which is then closed. */
-  input: z.string().max(8 * 1024 * 1024).optional(),
+  input: z
+    .string()
+    .max(8 * 1024 * 1024)
+    .optional(),
   encoding: OutputEncodingSchema.optional(),
   /** How much output an answer that waits may hold, both streams together. Default 1 MiB. */
-  maxOutputBytes: z.int().min(1024).max(64 * 1024 * 1024).optional(),
+  maxOutputBytes: z
+    .int()
+    .min(1024)
+    .max(64 * 1024 * 1024)
+    .optional(),
   /** Makes this port reachable when the command is launched. */
   expose: PortSchema.optional(),
 });

@@ -13,9 +13,19 @@ export const LimitsSchema = z
     /** Cores; fractions are shares of one core's time. */
     cpus: z.number().min(0.05).max(1024).nullable().default(2),
     /** The sandbox's processes together. The kernel, or the guest under gVisor, ends the greediest one beyond it. */
-    memoryBytes: z.int().min(16 * MiB).max(64 * 1024 * GiB).nullable().default(2 * GiB),
+    memoryBytes: z
+      .int()
+      .min(16 * MiB)
+      .max(64 * 1024 * GiB)
+      .nullable()
+      .default(2 * GiB),
     /** Everything written to the sandbox's own disk. */
-    diskBytes: z.int().min(16 * MiB).max(1024 * 1024 * GiB).nullable().default(10 * GiB),
+    diskBytes: z
+      .int()
+      .min(16 * MiB)
+      .max(1024 * 1024 * GiB)
+      .nullable()
+      .default(10 * GiB),
     /** Processes and threads alive at once. */
     pids: z.int().min(8).max(4_000_000).nullable().default(2048),
     /** Open files of one process. */
@@ -27,13 +37,13 @@ export type Limits = z.infer<typeof LimitsSchema>;
 const NUL = '\u0000';
 /** Text that may travel through `execve`: no NUL byte, and not endless. */
 export const execText = (max: number) =>
-  z.string().max(max).refine((text) => !text.includes(NUL), 'must not contain a NUL character');
+  z
+    .string()
+    .max(max)
+    .refine((text) => !text.includes(NUL), 'must not contain a NUL character');
 
 export const EnvSchema = z
-  .record(
-    z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, 'must be a name such as PATH: letters, digits and _'),
-    execText(128 * KiB),
-  )
+  .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, 'must be a name such as PATH: letters, digits and _'), execText(128 * KiB))
   .refine((env) => Object.keys(env).length <= 1024, 'must have at most 1024 entries');
 
 export const AbsolutePathSchema = execText(4096).regex(/^\//, 'must be an absolute path');
@@ -41,7 +51,10 @@ export const AbsolutePathSchema = execText(4096).regex(/^\//, 'must be an absolu
 /** `name`, `uid`, `name:group` or `uid:gid`, as `docker run --user` has it. */
 export const UserSchema = z
   .string()
-  .regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/, 'must be a user such as "user", "root", "1000" or "1000:1000"');
+  .regex(
+    /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/,
+    'must be a user such as "user", "root", "1000" or "1000:1000"',
+  );
 
 export const LabelsSchema = z
   .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_./-]{0,127}$/), z.string().max(1024))
@@ -55,7 +68,11 @@ export const SandboxSpecSchema = z
     /** The isolation: `runsc`, `crun`, `runc`, or `process` (none). Absent means the strongest there is. */
     runtime: z.string().max(64).optional(),
     /** A command that is started with the sandbox, as `user` in `workdir`. Its end does not end the sandbox. */
-    cmd: z.array(execText(128 * KiB)).min(1).max(4096).optional(),
+    cmd: z
+      .array(execText(128 * KiB))
+      .min(1)
+      .max(4096)
+      .optional(),
     env: EnvSchema.default({}),
     workdir: AbsolutePathSchema.default('/home/user'),
     user: UserSchema.default('user'),

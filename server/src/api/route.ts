@@ -19,8 +19,10 @@ export interface Env {
 export interface Answer {
   description: string;
   schema?: z.ZodType;
-  /** Bodies that are not JSON, and streams of the schema's values. */
+  /** Media types of bodies that are not JSON. */
   media?: readonly string[];
+  /** What those bodies have one of after the other. */
+  events?: z.ZodType;
 }
 
 export interface Call<Params, Query, Body> {

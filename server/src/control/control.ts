@@ -9,8 +9,18 @@
  * A principal sees its own project only; what belongs to others does not exist for it.
  */
 import {
-  CayError, LimitsSchema, newId, type Ability, type CreateSandbox, type Limits, type ListSandboxes, type Sandbox, type SandboxId, type SandboxPage,
-  type SandboxSpec, type UpdateSandbox,
+  CayError,
+  LimitsSchema,
+  newId,
+  type Ability,
+  type CreateSandbox,
+  type Limits,
+  type ListSandboxes,
+  type Sandbox,
+  type SandboxId,
+  type SandboxPage,
+  type SandboxSpec,
+  type UpdateSandbox,
 } from '@cay/sdk/protocol';
 import { createHash } from 'node:crypto';
 import { canResize, type Backend, type Observation } from '../backends/backend.ts';
@@ -41,7 +51,11 @@ export interface ControlOptions {
 export interface Control {
   readonly backend: Backend;
   readonly events: EventLog;
-  create(principal: Principal, request: CreateSandbox, options?: { idempotencyKey?: string }): Promise<{ sandbox: Sandbox; created: boolean }>;
+  create(
+    principal: Principal,
+    request: CreateSandbox,
+    options?: { idempotencyKey?: string },
+  ): Promise<{ sandbox: Sandbox; created: boolean }>;
   /** By id, or by the name that its project gave it. Rejects `not_found`. */
   get(principal: Principal, ref: string): Sandbox;
   list(principal: Principal, query: ListSandboxes): SandboxPage;
@@ -60,9 +74,12 @@ export interface Control {
   close(): Promise<void>;
 }
 
-const ABILITY_OF_LIMIT = { cpus: 'cpuLimit', memoryBytes: 'memoryLimit', diskBytes: 'diskLimit', pids: 'pidsLimit' } as const satisfies Partial<
-  Record<keyof Limits, Ability>
->;
+const ABILITY_OF_LIMIT = {
+  cpus: 'cpuLimit',
+  memoryBytes: 'memoryLimit',
+  diskBytes: 'diskLimit',
+  pids: 'pidsLimit',
+} as const satisfies Partial<Record<keyof Limits, Ability>>;
 
 export async function openControl(options: ControlOptions): Promise<Control> {
   const { backend, database, sandboxes, projects, events, previews } = options;
@@ -180,12 +197,14 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   async function followBackend(changes: AsyncIterable<Observation>): Promise<void> {
     for await (const observed of changes) {
       if (observed.phase !== 'failed' && observed.phase !== 'absent') continue;
-      await queue.run(observed.id, async () => {
-        const row = sandboxes.get(observed.id);
-        if (row?.state !== 'active') return;
-        const current = await backend.observe(observed.id);
-        if (current.phase === 'failed' || current.phase === 'absent') fail(row, current);
-      }).catch(onError);
+      await queue
+        .run(observed.id, async () => {
+          const row = sandboxes.get(observed.id);
+          if (row?.state !== 'active') return;
+          const current = await backend.observe(observed.id);
+          if (current.phase === 'failed' || current.phase === 'absent') fail(row, current);
+        })
+        .catch(onError);
     }
   }
 
@@ -231,7 +250,11 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       if (idempotency) {
         database.run(
           'INSERT OR REPLACE INTO idempotency (project, key, request, sandbox, created_at) VALUES (?, ?, ?, ?, ?)',
-          principal.project, idempotency.key, idempotency.request, row.id, row.createdAtMs,
+          principal.project,
+          idempotency.key,
+          idempotency.request,
+          row.id,
+          row.createdAtMs,
         );
       }
     });
@@ -264,13 +287,23 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     async create(principal, request, { idempotencyKey } = {}) {
       const digest = createHash('sha256').update(JSON.stringify(request)).digest('hex');
       if (idempotencyKey !== undefined) {
-        const known = database.get<{ request: string; sandbox: string }>('SELECT request, sandbox FROM idempotency WHERE project = ? AND key = ?', principal.project, idempotencyKey);
+        const known = database.get<{ request: string; sandbox: string }>(
+          'SELECT request, sandbox FROM idempotency WHERE project = ? AND key = ?',
+          principal.project,
+          idempotencyKey,
+        );
         if (known && known.request !== digest) {
-          throw new CayError('conflict', `Idempotency key "${idempotencyKey}" was used for another request`, { hint: 'use a new key for a new request' });
+          throw new CayError('conflict', `Idempotency key "${idempotencyKey}" was used for another request`, {
+            hint: 'use a new key for a new request',
+          });
         }
         const row = known && sandboxes.get(known.sandbox);
         if (known && !row) {
-          throw new CayError('not_found', `The sandbox "${known.sandbox}" made with idempotency key "${idempotencyKey}" does not exist any more`, { hint: 'use a new key to make another' });
+          throw new CayError(
+            'not_found',
+            `The sandbox "${known.sandbox}" made with idempotency key "${idempotencyKey}" does not exist any more`,
+            { hint: 'use a new key to make another' },
+          );
         }
         if (row) return { sandbox: await (creating.get(row.id) ?? show(row)), created: false };
       }
@@ -307,7 +340,10 @@ export async function openControl(options: ControlOptions): Promise<Control> {
           labels: changes.labels,
           onTimeout: changes.onTimeout,
           ...(changes.limits && { spec: { ...row.spec, limits: { ...row.spec.limits, ...changes.limits } } }),
-          ...(changes.timeoutMs !== undefined && { timeoutMs: changes.timeoutMs, expiresAtMs: row.state === 'active' ? expiryOf({ timeoutMs: changes.timeoutMs }) : null }),
+          ...(changes.timeoutMs !== undefined && {
+            timeoutMs: changes.timeoutMs,
+            expiresAtMs: row.state === 'active' ? expiryOf({ timeoutMs: changes.timeoutMs }) : null,
+          }),
         });
         expiry.changed();
         note('sandbox.updated', updated, principal, { fields: Object.keys(changes) });
@@ -321,12 +357,15 @@ export async function openControl(options: ControlOptions): Promise<Control> {
         const row = again(found);
         if (row.state === 'active') return show(row);
         if (row.state !== 'stopped' && row.state !== 'failed') {
-          throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state} and cannot be started`, { details: { state: row.state } });
+          throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state} and cannot be started`, {
+            details: { state: row.state },
+          });
         }
         const project = projects.get(row.project);
         const { cpus, memoryBytes } = row.spec.limits;
         // Its disk and its number are counted already.
-        if (project) requireQuota(project.quota, sandboxes.usage(row.project), { sandboxes: 0, limits: { cpus, memoryBytes, diskBytes: 0 } });
+        if (project)
+          requireQuota(project.quota, sandboxes.usage(row.project), { sandboxes: 0, limits: { cpus, memoryBytes, diskBytes: 0 } });
         const active = await activate(row);
         note('sandbox.started', active, principal);
         return show(active);
@@ -357,10 +396,14 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       if (row.state === 'creating') await creating.get(row.id);
       const current = again(row);
       if (current.state !== 'active') {
-        throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${current.state}${current.message ? `: ${current.message}` : ''}`, {
-          details: { state: current.state, ...(current.reason && { reason: current.reason }) },
-          hint: current.state === 'destroying' ? undefined : 'start it first',
-        });
+        throw new CayError(
+          'failed_precondition',
+          `Sandbox "${row.id}" is ${current.state}${current.message ? `: ${current.message}` : ''}`,
+          {
+            details: { state: current.state, ...(current.reason && { reason: current.reason }) },
+            hint: current.state === 'destroying' ? undefined : 'start it first',
+          },
+        );
       }
       return { guest: await backend.connect(row.id), row: current };
     },
@@ -407,12 +450,18 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   };
 
   async function resize(row: SandboxRow, limits: NonNullable<UpdateSandbox['limits']>): Promise<void> {
-    if (row.state !== 'active') throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state}; limits change while it is active`);
+    if (row.state !== 'active')
+      throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state}; limits change while it is active`);
     if (!canResize(backend)) throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
     const project = projects.get(row.project);
     const own = row.spec.limits;
     const usage = sandboxes.usage(row.project);
-    const without = { sandboxes: usage.sandboxes, cpus: usage.cpus - (own.cpus ?? 0), memoryBytes: usage.memoryBytes - (own.memoryBytes ?? 0), diskBytes: usage.diskBytes - (own.diskBytes ?? 0) };
+    const without = {
+      sandboxes: usage.sandboxes,
+      cpus: usage.cpus - (own.cpus ?? 0),
+      memoryBytes: usage.memoryBytes - (own.memoryBytes ?? 0),
+      diskBytes: usage.diskBytes - (own.diskBytes ?? 0),
+    };
     if (project) requireQuota(project.quota, without, { sandboxes: 0, limits: { ...own, ...limits } });
     await backend.resize(row.id, limits);
   }

@@ -33,7 +33,10 @@ export function startExpiry(options: ExpiryOptions): Expiry {
     for (const row of options.due()) {
       if (inProgress.has(row.id)) continue;
       inProgress.add(row.id);
-      options.expire(row).catch(options.onError).finally(() => inProgress.delete(row.id));
+      options
+        .expire(row)
+        .catch(options.onError)
+        .finally(() => inProgress.delete(row.id));
     }
     sleep();
   }

@@ -100,7 +100,11 @@ export function bytesOf(stream: GuestStream): AsyncIterable<Uint8Array> {
  * Sends all of `data` and END, and resolves with the guest's answer. A failure on the guest's side
  * is noticed at once, even while `data` has nothing to give.
  */
-export async function upload<T>(stream: GuestStream, data: AsyncIterable<Uint8Array> | Uint8Array, parse: (answer: CborMap) => T): Promise<T> {
+export async function upload<T>(
+  stream: GuestStream,
+  data: AsyncIterable<Uint8Array> | Uint8Array,
+  parse: (answer: CborMap) => T,
+): Promise<T> {
   if (data instanceof Uint8Array) {
     const sending = stream.write(data);
     stream.end();

@@ -13,7 +13,11 @@ const leaf = fc.oneof(
 const value = (depth: number): fc.Arbitrary<CborValue> =>
   depth === 0
     ? leaf
-    : fc.oneof({ weight: 3, arbitrary: leaf }, fc.array(value(depth - 1), { maxLength: 5 }), fc.dictionary(fc.string(), value(depth - 1), { maxKeys: 5 }));
+    : fc.oneof(
+        { weight: 3, arbitrary: leaf },
+        fc.array(value(depth - 1), { maxLength: 5 }),
+        fc.dictionary(fc.string(), value(depth - 1), { maxKeys: 5 }),
+      );
 
 /** Buffers and maps without prototype compare as what they hold. */
 function plain(one: CborValue | undefined): unknown {

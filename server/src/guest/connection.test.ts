@@ -167,7 +167,9 @@ describe('a connection', () => {
     guest.hello();
     const connection = await GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 1 });
     far.pause();
-    const flood = Buffer.concat(Array.from({ length: 2000 }, () => Buffer.from([0, 0, 0, 64, 8, 0, 0, 0, 0, 0, 0, 0, ...Array<number>(64).fill(1)])));
+    const flood = Buffer.concat(
+      Array.from({ length: 2000 }, () => Buffer.from([0, 0, 0, 64, 8, 0, 0, 0, 0, 0, 0, 0, ...Array<number>(64).fill(1)])),
+    );
     while (!connection.error) {
       if (!far.write(flood)) await Promise.race([new Promise((resolve) => far.once('drain', resolve)), connection.closed]);
     }
@@ -232,16 +234,22 @@ describe('credit', () => {
           let allowed = INITIAL_CREDIT;
           let worst = 0;
           let turn = 0;
+          let granting = false;
           const ended = new Promise<void>((resolve) => {
             guest.onFrame = ({ type, payload }) => {
               if (type === FRAME.end) return resolve();
               if (type !== FRAME.data) return;
               received += payload.length;
               worst = Math.max(worst, received - allowed);
-              if (received < allowed) return;
-              const more = received - allowed + (grants[turn++ % grants.length] as number);
-              allowed += more;
-              guest.credit(stream.id, more);
+              if (received < allowed || granting) return;
+              granting = true;
+              // Late, so that a writer that does not wait has time to be caught.
+              setTimeout(() => {
+                granting = false;
+                const more = received - allowed + (grants[turn++ % grants.length] as number);
+                allowed += more;
+                guest.credit(stream.id, more);
+              }, 1);
             };
           });
           for (const [index, size] of writes.entries()) void stream.write(Buffer.alloc(size, index));

@@ -57,11 +57,15 @@ function cut(bytes: Buffer, sizes: number[]): Buffer[] {
 describe('FrameParser', () => {
   it('gives the same frames however the bytes are cut', () => {
     fc.assert(
-      fc.property(fc.array(frame, { maxLength: 12 }), fc.array(fc.integer({ min: 1, max: 700 }), { minLength: 1, maxLength: 20 }), (frames, sizes) => {
-        const bytes = Buffer.concat(frames.map(encodeFrame));
-        expect(parse(cut(bytes, sizes))).toEqual(frames);
-        expect(parse(cut(bytes, [1]))).toEqual(frames);
-      }),
+      fc.property(
+        fc.array(frame, { maxLength: 12 }),
+        fc.array(fc.integer({ min: 1, max: 700 }), { minLength: 1, maxLength: 20 }),
+        (frames, sizes) => {
+          const bytes = Buffer.concat(frames.map(encodeFrame));
+          expect(parse(cut(bytes, sizes))).toEqual(frames);
+          expect(parse(cut(bytes, [1]))).toEqual(frames);
+        },
+      ),
     );
   });
 

@@ -96,7 +96,10 @@ describe('commands of a real guest', () => {
     expect((await guest.commands()).find((one) => one.id === 'known')).toMatchObject({ pid: first.pid, outputBytes: 6, pty: false });
     await expect(guest.forget('known')).rejects.toMatchObject({ code: 'failed_precondition' });
     await guest.signal('known', 'SIGTERM');
-    expect(await collect(again, { maxBytes: 100 })).toMatchObject({ stdout: Buffer.from('hello\n'), end: { kind: 'signalled', signal: 'SIGTERM' } });
+    expect(await collect(again, { maxBytes: 100 })).toMatchObject({
+      stdout: Buffer.from('hello\n'),
+      end: { kind: 'signalled', signal: 'SIGTERM' },
+    });
     const late = await guest.attach('known', { offset: 2 });
     expect((await collect(late, { maxBytes: 100 })).stdout.toString()).toBe('llo\n');
     await guest.forget('known');
@@ -179,7 +182,10 @@ describe('files of a real guest', () => {
     await files.chmod(path, 0o600);
     expect((await stat(path)).mode & 0o777).toBe(0o600);
     await files.move(path, join(directory, 'deep/moved'));
-    await expect(files.remove(join(directory, 'deep'))).rejects.toMatchObject({ code: 'failed_precondition', details: { errno: 'ENOTEMPTY' } });
+    await expect(files.remove(join(directory, 'deep'))).rejects.toMatchObject({
+      code: 'failed_precondition',
+      details: { errno: 'ENOTEMPTY' },
+    });
     await files.remove(join(directory, 'deep'), { recursive: true });
     await expect(files.stat(join(directory, 'deep'))).rejects.toMatchObject({ code: 'not_found', details: { errno: 'ENOENT' } });
   });

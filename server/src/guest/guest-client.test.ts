@@ -52,12 +52,7 @@ describe('a command', () => {
     for await (const chunk of handle.output) {
       seen.push('data' in chunk ? [chunk.channel, chunk.offset, Buffer.from(chunk.data).toString()] : chunk);
     }
-    expect(seen).toEqual([
-      ['stdout', 0, 'out'],
-      ['stderr', 3, 'err'],
-      { channel: 'gap', offset: 6, bytes: 100 },
-      ['pty', 106, 'tty'],
-    ]);
+    expect(seen).toEqual([['stdout', 0, 'out'], ['stderr', 3, 'err'], { channel: 'gap', offset: 6, bytes: 100 }, ['pty', 106, 'tty']]);
     expect(await handle.ended).toEqual({ kind: 'exited', exitCode: 3 });
     await guest.next(FRAME.end);
     expect(client.connection.streams).toBe(0);
@@ -291,7 +286,16 @@ describe('a call', () => {
     });
     guest.send(FRAME.end, stream);
     expect(await commands).toEqual([
-      { id: 'c1', pid: 7, argv: ['x'], pty: false, startedAtMs: 1, outputBytes: 9, keptFrom: 2, end: { kind: 'signalled', signal: 'SIGKILL' } },
+      {
+        id: 'c1',
+        pid: 7,
+        argv: ['x'],
+        pty: false,
+        startedAtMs: 1,
+        outputBytes: 9,
+        keptFrom: 2,
+        end: { kind: 'signalled', signal: 'SIGKILL' },
+      },
     ]);
   });
 

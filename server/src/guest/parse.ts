@@ -33,7 +33,7 @@ export function bool(map: CborMap, key: string): boolean {
   return value;
 }
 
-export function text(map: CborMap, key: string, max: number): string {
+function text(map: CborMap, key: string, max: number): string {
   const value = map[key];
   if (typeof value !== 'string' || value.length > max) throw violation(`"${key}" is not a text of at most ${max} characters`);
   return value;
@@ -53,7 +53,7 @@ function array(map: CborMap, key: string, max: number): CborValue[] {
   return value;
 }
 
-export function asMap(value: CborValue | undefined, what: string): CborMap {
+function asMap(value: CborValue | undefined, what: string): CborMap {
   if (value === null || typeof value !== 'object' || Array.isArray(value) || value instanceof Uint8Array) {
     throw violation(`"${what}" is not a map`);
   }

@@ -24,8 +24,7 @@ export function guestPorts(reach: Reach): Ports {
       };
     },
 
-    list: (options) =>
-      call(reach, { op: 'ports', request: { watch: false }, options }, (answer) => parsePorts(answer, 'opened')),
+    list: (options) => call(reach, { op: 'ports', request: { watch: false }, options }, (answer) => parsePorts(answer, 'opened')),
 
     watch: (options) =>
       iterate(

@@ -6,9 +6,11 @@ export class KeyedQueue<K> {
     const before = this.#tails.get(key) ?? Promise.resolve();
     const result = before.then(task, task);
     // The tail only orders; whoever called `run` sees the failure.
-    const tail = result.catch(() => {}).then(() => {
-      if (this.#tails.get(key) === tail) this.#tails.delete(key);
-    });
+    const tail = result
+      .catch(() => {})
+      .then(() => {
+        if (this.#tails.get(key) === tail) this.#tails.delete(key);
+      });
     this.#tails.set(key, tail);
     return result;
   }

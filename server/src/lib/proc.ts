@@ -26,7 +26,10 @@ export function parseProcessStat(text: string): ProcessStat | undefined {
   const open = text.indexOf('(');
   const close = text.lastIndexOf(')');
   if (open < 0 || close < open) return undefined;
-  const fields = text.slice(close + 2).trim().split(' ');
+  const fields = text
+    .slice(close + 2)
+    .trim()
+    .split(' ');
   const [state, parent] = fields;
   const startTime = Number(fields[19]);
   if (state === undefined || !Number.isInteger(startTime)) return undefined;

@@ -32,8 +32,11 @@ export function observationOf(name: ContainerName, { State, HostConfig }: Pick<C
 
 function failure(state: ContainerInspect['State'], starting: boolean): { reason: FailureReason; message: string } {
   // The engine remembers that any process ran out of memory; only a killed guest takes the sandbox with it.
-  if (state.OOMKilled && state.ExitCode === EXIT_KILLED) return { reason: 'oom_killed', message: 'The sandbox was out of memory and its guest was killed' };
-  if (starting) return { reason: 'start_failed', message: state.Error || `The guest ended with exit code ${state.ExitCode} before it answered` };
-  if (state.ExitCode === EXIT_FOUND_GONE) return { reason: 'host_restarted', message: 'The Docker engine found the sandbox gone when it started' };
+  if (state.OOMKilled && state.ExitCode === EXIT_KILLED)
+    return { reason: 'oom_killed', message: 'The sandbox was out of memory and its guest was killed' };
+  if (starting)
+    return { reason: 'start_failed', message: state.Error || `The guest ended with exit code ${state.ExitCode} before it answered` };
+  if (state.ExitCode === EXIT_FOUND_GONE)
+    return { reason: 'host_restarted', message: 'The Docker engine found the sandbox gone when it started' };
   return { reason: 'crashed', message: `The guest ended with exit code ${state.ExitCode}` };
 }

@@ -32,10 +32,17 @@ export function dockerContainers(client: DockerClient, installation: string): Co
   /** The engine's id of a container never changes, so that one look is enough. */
   const known = new Map<SandboxId, string>();
 
-  const filtered = (labels: string[]) => ({ all: true, filters: JSON.stringify({ label: [`${LABELS.installation}=${installation}`, ...labels] }) });
+  const filtered = (labels: string[]) => ({
+    all: true,
+    filters: JSON.stringify({ label: [`${LABELS.installation}=${installation}`, ...labels] }),
+  });
 
   async function inspect(id: SandboxId, container: string, signal?: AbortSignal): Promise<Found | undefined> {
-    const seen = (await client.json('GET', `/containers/${container}/json`, { action: `look at sandbox "${id}"`, signal, allow: [404] })) as ContainerInspect | undefined;
+    const seen = (await client.json('GET', `/containers/${container}/json`, {
+      action: `look at sandbox "${id}"`,
+      signal,
+      allow: [404],
+    })) as ContainerInspect | undefined;
     if (!seen) return undefined;
     const name = parseContainerName(seen.Name);
     // Somebody who renames a container takes from us what its name told; it is then taken as new.
@@ -49,7 +56,9 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       if (found) return found;
       known.delete(id);
       const query = filtered([`${LABELS.sandbox}=${id}`]);
-      const [summary] = (await client.json('GET', '/containers/json', { action: `look for sandbox "${id}"`, query, signal })) as { Id: string }[];
+      const [summary] = (await client.json('GET', '/containers/json', { action: `look for sandbox "${id}"`, query, signal })) as {
+        Id: string;
+      }[];
       if (!summary) return undefined;
       known.set(id, summary.Id);
       return inspect(id, summary.Id, signal);
@@ -95,12 +104,20 @@ export function dockerContainers(client: DockerClient, installation: string): Co
     async rename(found, name, { signal } = {}) {
       const wanted = formatContainerName(name);
       if (wanted === formatContainerName(found.name)) return;
-      await client.json('POST', `/containers/${found.container}/rename`, { action: `note how sandbox "${name.id}" stands`, query: { name: wanted }, signal });
+      await client.json('POST', `/containers/${found.container}/rename`, {
+        action: `note how sandbox "${name.id}" stands`,
+        query: { name: wanted },
+        signal,
+      });
     },
 
     async kill({ container, name }) {
       // 409: it is not running any more.
-      await client.json('POST', `/containers/${container}/kill`, { action: `kill sandbox "${name.id}"`, query: { signal: 'KILL' }, allow: [404, 409] });
+      await client.json('POST', `/containers/${container}/kill`, {
+        action: `kill sandbox "${name.id}"`,
+        query: { signal: 'KILL' },
+        allow: [404, 409],
+      });
     },
 
     async ended({ container, name }, withinMs) {

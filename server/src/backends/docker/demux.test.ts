@@ -5,12 +5,14 @@ import { demux } from './demux.ts';
 const frame = fc.record({ channel: fc.constantFrom(1, 2), data: fc.uint8Array({ minLength: 1, maxLength: 300 }) });
 
 function encode(frames: { channel: number; data: Uint8Array }[]): Buffer {
-  return Buffer.concat(frames.flatMap(({ channel, data }) => {
-    const header = Buffer.alloc(8);
-    header.writeUInt8(channel, 0);
-    header.writeUInt32BE(data.length, 4);
-    return [header, data];
-  }));
+  return Buffer.concat(
+    frames.flatMap(({ channel, data }) => {
+      const header = Buffer.alloc(8);
+      header.writeUInt8(channel, 0);
+      header.writeUInt32BE(data.length, 4);
+      return [header, data];
+    }),
+  );
 }
 
 describe('demux', () => {
@@ -18,7 +20,10 @@ describe('demux', () => {
     fc.assert(
       fc.property(fc.array(frame, { maxLength: 20 }), fc.integer({ min: 1, max: 64 }), (frames, size) => {
         const bytes = encode(frames);
-        const found = new Map<number, Buffer[]>([[1, []], [2, []]]);
+        const found = new Map<number, Buffer[]>([
+          [1, []],
+          [2, []],
+        ]);
         const take = demux();
         for (let at = 0; at < bytes.length; at += size) {
           take(bytes.subarray(at, at + size), (channel, data) => found.get(channel)!.push(data));

@@ -45,7 +45,12 @@ export function dockerClient(host: string): DockerClient {
   let version: Promise<string> | undefined;
 
   /** Sends one request. Resolves with the head of the answer, whatever its status. */
-  function send(method: string, path: string, call: DockerCall, extra: RequestOptions = {}): Promise<{ answer: IncomingMessage; socket?: Duplex }> {
+  function send(
+    method: string,
+    path: string,
+    call: DockerCall,
+    extra: { agent?: false; headers?: Record<string, string> } = {},
+  ): Promise<{ answer: IncomingMessage; socket?: Duplex }> {
     const { promise, resolve, reject } = Promise.withResolvers<{ answer: IncomingMessage; socket?: Duplex }>();
     const raw = call.body instanceof Uint8Array;
     const content = call.body === undefined ? undefined : raw ? (call.body as Uint8Array) : Buffer.from(JSON.stringify(call.body));
@@ -87,9 +92,13 @@ export function dockerClient(host: string): DockerClient {
     const { answer } = await send('GET', '/version', { action, signal: AbortSignal.timeout(10_000) });
     const { ApiVersion, MinAPIVersion } = JSON.parse((await readAll(answer, MAX_BODY_BYTES, action)).toString()) as Record<string, string>;
     if (!ApiVersion || newer(OLDEST_VERSION, ApiVersion)) {
-      throw new CayError('unsupported', `Cannot use Docker at "${host}": its API is ${ApiVersion || 'unknown'}, and ${OLDEST_VERSION} is needed`, {
-        hint: 'Docker 20.10 or newer is needed',
-      });
+      throw new CayError(
+        'unsupported',
+        `Cannot use Docker at "${host}": its API is ${ApiVersion || 'unknown'}, and ${OLDEST_VERSION} is needed`,
+        {
+          hint: 'Docker 20.10 or newer is needed',
+        },
+      );
     }
     return MinAPIVersion && newer(MinAPIVersion, OLDEST_VERSION) ? MinAPIVersion : OLDEST_VERSION;
   }
@@ -190,7 +199,9 @@ function parseHost(host: string): RequestOptions {
 
 function queryOf(query: DockerCall['query'] = {}): string {
   const pairs = Object.entries(query).filter(([, value]) => value !== undefined);
-  return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs.map(([name, value]): [string, string] => [name, String(value)]))}`;
+  return pairs.length === 0
+    ? ''
+    : `?${new URLSearchParams(pairs.map(([name, value]): [string, string] => [name, String(value)])).toString()}`;
 }
 
 function newer(one: string, other: string): boolean {

@@ -98,7 +98,11 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
 
   it('goes on with a command over a restart of the engine', async () => {
     const { id, guest } = await make();
-    const handle = await guest.exec({ ...exec, id: 'long', shell: 'i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.03; done; exit 5' });
+    const handle = await guest.exec({
+      ...exec,
+      id: 'long',
+      shell: 'i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.03; done; exit 5',
+    });
     const ran = drain(handle);
     await engine.halt();
     await expect(backend.observe(id)).rejects.toMatchObject({ code: 'unavailable' });
@@ -136,7 +140,8 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
 
   it('keeps a frozen sandbox from running and lets it go on', async () => {
     const { id, guest } = await make();
-    const counted = async () => Number((await drain(await guest.exec({ ...exec, id: `n-${Math.random()}`, argv: ['wc', '-c', '/tmp/n'] }))).stdout.split(' ')[0]);
+    const counted = async () =>
+      Number((await drain(await guest.exec({ ...exec, id: `n-${Math.random()}`, argv: ['wc', '-c', '/tmp/n'] }))).stdout.split(' ')[0]);
     await guest.exec({ ...exec, id: 'count', shell: 'while :; do printf x >> /tmp/n; sleep 0.01; done' });
     await backend.freeze(id);
     await backend.freeze(id);
@@ -169,7 +174,14 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
     expect(status).toMatch(/Seccomp:\s*2/);
     const [container] = await containersOf(engine, id);
     const config = JSON.parse(execFileSync('docker', ['-H', engine.host, 'inspect', container!]).toString())[0].HostConfig;
-    expect(config).toMatchObject({ NetworkMode: 'none', Privileged: false, PidsLimit: 2048, Memory: 2 ** 31, MemorySwap: 2 ** 31, RestartPolicy: { Name: 'no' } });
+    expect(config).toMatchObject({
+      NetworkMode: 'none',
+      Privileged: false,
+      PidsLimit: 2048,
+      Memory: 2 ** 31,
+      MemorySwap: 2 ** 31,
+      RestartPolicy: { Name: 'no' },
+    });
   });
 
   it('keeps the sandboxes of two installations apart', async () => {
@@ -181,7 +193,8 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
   });
 });
 
-const whyNoBtrfs = why ?? (existsSync('/usr/sbin/mkfs.btrfs') || existsSync('/sbin/mkfs.btrfs') ? undefined : 'mkfs.btrfs is not installed');
+const whyNoBtrfs =
+  why ?? (existsSync('/usr/sbin/mkfs.btrfs') || existsSync('/sbin/mkfs.btrfs') ? undefined : 'mkfs.btrfs is not installed');
 if (whyNoBtrfs !== undefined) console.info(`docker with limited disks: skipped: ${whyNoBtrfs}`);
 
 describe.skipIf(whyNoBtrfs !== undefined)('docker with a storage driver that limits disks', () => {
@@ -231,7 +244,10 @@ describe.skipIf(why !== undefined)('docker with images and guests that do not wo
   it('names the guest that is missing, and leaves nothing', async () => {
     const backend = dockerBackend({ host: engine.host, guestPath: '/nonexistent/guest', baseImage: 'base' });
     const id = newId('sbx');
-    await expect(backend.ensure(id, spec)).rejects.toMatchObject({ code: 'failed_precondition', message: expect.stringContaining('"/nonexistent/guest"') });
+    await expect(backend.ensure(id, spec)).rejects.toMatchObject({
+      code: 'failed_precondition',
+      message: expect.stringContaining('"/nonexistent/guest"'),
+    });
     expect(await containersOf(engine, id)).toEqual([]);
     await backend.close();
   });
@@ -244,12 +260,21 @@ describe.skipIf(why !== undefined)('docker with images and guests that do not wo
 
   it('gives commands the environment of the image, but not its home', async () => {
     const file = 'FROM base\nENV PATH=/opt/tool/bin:/usr/bin:/bin HOME=/root GREETING=hello\n';
-    execFileSync('docker', ['-H', engine.host, 'build', '-q', '-t', 'with-env', '-'], { input: file, env: { ...process.env, DOCKER_BUILDKIT: '0' } });
+    execFileSync('docker', ['-H', engine.host, 'build', '-q', '-t', 'with-env', '-'], {
+      input: file,
+      env: { ...process.env, DOCKER_BUILDKIT: '0' },
+    });
     const backend = backendOn(engine);
     const id = newId('sbx');
     await backend.ensure(id, { ...spec, template: 'with-env' });
     const guest = await backend.connect(id);
-    const handle = await guest.exec({ id: 'env', shell: 'echo "$PATH $HOME $GREETING"', env: { GREETING: 'mine' }, workdir: '/', user: 'user' });
+    const handle = await guest.exec({
+      id: 'env',
+      shell: 'echo "$PATH $HOME $GREETING"',
+      env: { GREETING: 'mine' },
+      workdir: '/',
+      user: 'user',
+    });
     expect((await drain(handle)).stdout).toBe('/opt/tool/bin:/usr/bin:/bin /home/user mine\n');
     await backend.remove(id);
     await backend.close();

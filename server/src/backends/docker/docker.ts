@@ -88,7 +88,9 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     const before = told.get(observation.id);
     if (observation.phase === 'absent') told.delete(observation.id);
     else told.set(observation.id, observation);
-    const same = before ? before.phase === observation.phase && before.incarnation === observation.incarnation : observation.phase === 'absent';
+    const same = before
+      ? before.phase === observation.phase && before.incarnation === observation.incarnation
+      : observation.phase === 'absent';
     if (!same) changes.send(observation);
     return observation;
   }
@@ -132,7 +134,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     const link = redialling({
       sandbox: id,
       incarnation,
-      dial: (signal) => execStream(client, { container, argv: [GUEST_PATH, 'bridge', SOCKET_PATH], action: `reach the guest of sandbox "${id}"`, signal }),
+      dial: (signal) =>
+        execStream(client, { container, argv: [GUEST_PATH, 'bridge', SOCKET_PATH], action: `reach the guest of sandbox "${id}"`, signal }),
       async whyGone() {
         const found = await containers.find(id);
         if (!found) return 'it was removed';
@@ -286,7 +289,11 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       const [read] = await Promise.all([
         client.json('GET', `/containers/${found.container}/stats`, { action, query: { stream: false, 'one-shot': true }, ...call }),
         // Only the guest counts these. It does not answer while it is frozen, and then nothing is killed either.
-        found.inspect.State.Paused || now.link.current?.stats(call).then(({ oomKills }) => (now.oomKills = oomKills), () => {}),
+        found.inspect.State.Paused ||
+          now.link.current?.stats(call).then(
+            ({ oomKills }) => (now.oomKills = oomKills),
+            () => {},
+          ),
       ]);
       const { Memory } = found.inspect.HostConfig;
       return toStats(read as ContainerStats, {
@@ -343,10 +350,16 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
         throw new CayError('unsupported', `Cannot ${action}: Docker cannot change the disk of a container`);
       }
       const used = await this.stats(id, call);
-      for (const [limit, inUse] of [['memoryBytes', used.memoryBytes], ['pids', used.pids]] as const) {
+      for (const [limit, inUse] of [
+        ['memoryBytes', used.memoryBytes],
+        ['pids', used.pids],
+      ] as const) {
         const wanted = limits[limit];
         if (typeof wanted === 'number' && wanted < inUse) {
-          throw new CayError('failed_precondition', `Cannot ${action}: ${inUse} of "${limit}" are in use, more than the ${wanted} asked for`);
+          throw new CayError(
+            'failed_precondition',
+            `Cannot ${action}: ${inUse} of "${limit}" are in use, more than the ${wanted} asked for`,
+          );
         }
       }
       await client.json('POST', `/containers/${container}/update`, { action, body: resources(limits, machine), ...call });
@@ -367,7 +380,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
 
     async close() {
       closing.abort();
-      for (const id of [...live.keys()]) hangUp(id, 'the server closed the connection');
+      for (const id of live.keys()) hangUp(id, 'the server closed the connection');
       changes.close();
       client.close();
     },

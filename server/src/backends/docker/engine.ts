@@ -51,7 +51,9 @@ export async function lookAtEngine(client: DockerClient, options: CallOptions & 
   return {
     machine: { cores: info.NCPU, memoryBytes: info.MemTotal },
     // The others are names for the same thing that containerd gives it.
-    runtimes: Object.keys(info.Runtimes).filter((name) => !name.startsWith('io.containerd.')).sort(),
+    runtimes: Object.keys(info.Runtimes)
+      .filter((name) => !name.startsWith('io.containerd.'))
+      .sort(),
     defaultRuntime: info.DefaultRuntime,
     diskCountsImage: info.Driver === 'btrfs',
     abilities,
@@ -60,7 +62,11 @@ export async function lookAtEngine(client: DockerClient, options: CallOptions & 
 }
 
 /** Only a container that was made with a limit shows that the storage driver has them. */
-async function whyNoDiskLimit(client: DockerClient, info: EngineInfo, options: CallOptions & { installation: string }): Promise<string | undefined> {
+async function whyNoDiskLimit(
+  client: DockerClient,
+  info: EngineInfo,
+  options: CallOptions & { installation: string },
+): Promise<string | undefined> {
   const filesystem = info.DriverStatus?.find(([name]) => name === 'Backing Filesystem')?.[1];
   const where = `storage driver ${info.Driver}${filesystem ? ` on ${filesystem}` : ''}`;
   if (!['btrfs', 'zfs', 'devicemapper'].includes(info.Driver) && !(info.Driver === 'overlay2' && filesystem === 'xfs')) {

@@ -31,7 +31,8 @@ export function fromDocker(error: unknown, action: string, where: string): CayEr
   // A request that was aborted says so, and only its cause tells whether by a caller or by the clock.
   const { name, code, message } = timeoutIn(error) ?? (error as NodeJS.ErrnoException);
   if (name === 'AbortError') return new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: error });
-  if (name === 'TimeoutError') return new CayError('deadline_exceeded', `Cannot ${action}: Docker at "${where}" took too long`, { cause: error });
+  if (name === 'TimeoutError')
+    return new CayError('deadline_exceeded', `Cannot ${action}: Docker at "${where}" took too long`, { cause: error });
   if (code === 'EACCES' || code === 'EPERM') {
     return new CayError('unavailable', `Cannot ${action}: Docker at "${where}" may not be used by this user`, {
       cause: error,

@@ -58,14 +58,18 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
   function referenceOf(template: string): string {
     const reference = template === 'base' ? options.baseImage : template;
     if (!REFERENCE.test(reference)) {
-      throw new CayError('invalid_argument', `Template "${template}" is not the name of an image`, { hint: 'Use "base", or a name such as "python:3.13-slim"' });
+      throw new CayError('invalid_argument', `Template "${template}" is not the name of an image`, {
+        hint: 'Use "base", or a name such as "python:3.13-slim"',
+      });
     }
     // Without a tag Docker would fetch all that the registry has.
     return /[:@][^/]*$/.test(reference) ? reference : `${reference}:latest`;
   }
 
   async function inspect(reference: string, signal?: AbortSignal): Promise<ImageInspect | undefined> {
-    return (await client.json('GET', `/images/${reference}/json`, { action: `look at image "${reference}"`, signal, allow: [404] })) as ImageInspect | undefined;
+    return (await client.json('GET', `/images/${reference}/json`, { action: `look at image "${reference}"`, signal, allow: [404] })) as
+      | ImageInspect
+      | undefined;
   }
 
   function unknown(template: string, cause: unknown): CayError {
@@ -102,7 +106,10 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       return { bytes, hash, architecture: bytes.length > 20 ? MACHINES[bytes.readUInt16LE(18)] : undefined };
     } catch (cause) {
       guest = undefined;
-      throw new CayError('failed_precondition', `Cannot read the guest at "${options.guestPath}"`, { cause, hint: 'Build it with "npm run guest"' });
+      throw new CayError('failed_precondition', `Cannot read the guest at "${options.guestPath}"`, {
+        cause,
+        hint: 'Build it with "npm run guest"',
+      });
     }
   }
 
@@ -113,7 +120,8 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       action,
       query: { all: true, filters: JSON.stringify({ label: [`${LABELS.scratch}=${options.installation}`] }) },
     })) as { Id: string }[];
-    for (const { Id } of scratch) await client.json('DELETE', `/containers/${Id}`, { action, query: { force: true, v: true }, allow: [404, 409] });
+    for (const { Id } of scratch)
+      await client.json('DELETE', `/containers/${Id}`, { action, query: { force: true, v: true }, allow: [404, 409] });
     const images = (await client.json('GET', '/images/json', {
       action,
       query: { filters: JSON.stringify({ label: [`${LABELS.installation}=${options.installation}`, LABELS.guest] }) },
@@ -153,13 +161,22 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       const [passwd, group] = await Promise.all([accounts(container, '/etc/passwd'), accounts(container, '/etc/group')]);
       const newPasswd = passwd === undefined ? undefined : withUser(passwd, { shell: '/bin/sh' });
       const newGroup = group === undefined ? undefined : withGroup(group);
-      const directory = (path: string, mode: number, id = 0): TarEntry => ({ path, type: 'directory', mode, uid: id, gid: id, data: Buffer.alloc(0) });
+      const directory = (path: string, mode: number, id = 0): TarEntry => ({
+        path,
+        type: 'directory',
+        mode,
+        uid: id,
+        gid: id,
+        data: Buffer.alloc(0),
+      });
       const file = (path: string, mode: number, data: Buffer): TarEntry => ({ path, type: 'file', mode, uid: 0, gid: 0, data });
       const entries = [
         directory('.cay', 0o755),
         file(GUEST_PATH.slice(1), 0o755, bytes),
         directory(SOCKET_DIRECTORY.slice(1), 0o700),
-        ...(newPasswd === undefined ? [] : [file('etc/passwd', 0o644, Buffer.from(newPasswd)), directory(USER.home.slice(1), 0o755, USER.uid)]),
+        ...(newPasswd === undefined
+          ? []
+          : [file('etc/passwd', 0o644, Buffer.from(newPasswd)), directory(USER.home.slice(1), 0o755, USER.uid)]),
         ...(newGroup === undefined ? [] : [file('etc/group', 0o644, Buffer.from(newGroup))]),
       ];
       await client.json('PUT', `/containers/${container}/archive`, { action, query: { path: '/' }, body: packTar(entries) });
@@ -179,7 +196,11 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       const reference = referenceOf(template);
       if (await inspect(reference, signal)) return;
       try {
-        await client.json('GET', `/distribution/${reference}/json`, { action: `look for image "${reference}" in its registry`, signal, timeoutMs: 30_000 });
+        await client.json('GET', `/distribution/${reference}/json`, {
+          action: `look for image "${reference}" in its registry`,
+          signal,
+          timeoutMs: 30_000,
+        });
       } catch (error) {
         if (isCayError(error, 'cancelled')) throw error;
         throw unknown(template, error);
@@ -191,7 +212,10 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       const image = (await inspect(reference, signal)) ?? (await pull(template, reference, signal));
       const { hash, architecture } = await (guest ??= readGuest());
       if (image.Os !== 'linux' || (architecture && image.Architecture && image.Architecture !== architecture)) {
-        throw new CayError('unsupported', `Template "${template}" is for ${image.Os}/${image.Architecture}, and the guest for linux/${architecture}`);
+        throw new CayError(
+          'unsupported',
+          `Template "${template}" is for ${image.Os}/${image.Architecture}, and the guest for linux/${architecture}`,
+        );
       }
       await (swept ??= sweep(hash).catch((error: unknown) => {
         swept = undefined;
@@ -206,7 +230,10 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
     },
 
     async list({ signal } = {}) {
-      const images = (await client.json('GET', '/images/json', { action: 'list images', signal })) as { RepoTags: string[] | null; Labels: Record<string, string> | null }[];
+      const images = (await client.json('GET', '/images/json', { action: 'list images', signal })) as {
+        RepoTags: string[] | null;
+        Labels: Record<string, string> | null;
+      }[];
       const tags = images.filter(({ Labels }) => !Labels?.[LABELS.guest]).flatMap(({ RepoTags }) => RepoTags ?? []);
       return ['base', ...tags.filter((tag) => tag !== '<none>:<none>').sort()].slice(0, 256);
     },

@@ -17,18 +17,25 @@ export function checkSpec(spec: SandboxSpec, engine: Engine): void {
     throw new CayError('invalid_argument', `Cannot make a sandbox: "${issue?.path.join('.')}": ${issue?.message ?? 'is invalid'}`);
   }
   if (spec.runtime !== undefined && !engine.runtimes.includes(spec.runtime)) {
-    throw new CayError('not_found', `Runtime "${spec.runtime}" is unknown to Docker`, { hint: `Known runtimes: ${engine.runtimes.join(', ')}` });
+    throw new CayError('not_found', `Runtime "${spec.runtime}" is unknown to Docker`, {
+      hint: `Known runtimes: ${engine.runtimes.join(', ')}`,
+    });
   }
   for (const limit of Object.keys(ENFORCED_BY) as (keyof typeof ENFORCED_BY)[]) {
     const ability = ENFORCED_BY[limit];
     if (spec.limits[limit] === null || engine.abilities[ability]) continue;
-    throw new CayError('unsupported', `Docker cannot enforce "limits.${limit}": ${engine.notes[ability]}`, { hint: `Set "limits.${limit}" to null` });
+    throw new CayError('unsupported', `Docker cannot enforce "limits.${limit}": ${engine.notes[ability]}`, {
+      hint: `Set "limits.${limit}" to null`,
+    });
   }
 }
 
 /** Of everything but the limits, which `resize` may change. */
 export function hashOf({ limits: _limits, ...spec }: SandboxSpec): string {
-  return createHash('sha256').update(JSON.stringify(sorted(spec))).digest('hex').slice(0, 32);
+  return createHash('sha256')
+    .update(JSON.stringify(sorted(spec)))
+    .digest('hex')
+    .slice(0, 32);
 }
 
 /** The same value with its keys in order, so that equal specs read the same. */

@@ -27,7 +27,11 @@ export function packTar(entries: TarEntry[]): Buffer {
     header.fill(' ', 148, 156);
     header.write(TYPES[type], 156);
     header.write('ustar\0' + '00', 257);
-    octal(header.reduce((sum, byte) => sum + byte, 0), 148, 7);
+    octal(
+      header.reduce((sum, byte) => sum + byte, 0),
+      148,
+      7,
+    );
     parts.push(header, data, Buffer.alloc((BLOCK - (data.length % BLOCK)) % BLOCK));
   }
   parts.push(Buffer.alloc(2 * BLOCK));
@@ -37,7 +41,7 @@ export function packTar(entries: TarEntry[]): Buffer {
 /** The entries that have plain headers; extended headers before them are passed over. */
 export function unpackTar(archive: Buffer): TarEntry[] {
   const entries: TarEntry[] = [];
-  for (let at = 0; at + BLOCK <= archive.length; ) {
+  for (let at = 0; at + BLOCK <= archive.length;) {
     const header = archive.subarray(at, at + BLOCK);
     if (header.every((byte) => byte === 0)) break;
     const text = (from: number, length: number) => header.toString('utf8', from, from + length).replace(/\0.*$/s, '');

@@ -1,15 +1,21 @@
 import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
 import type { Ground } from '../../host/instances/ground.ts';
+import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Template } from '../../host/templates/template.ts';
 
-/** Asks every runtime to prove itself, and reads the rest off the machine. */
-export async function localCapabilities(ground: Ground, templates: Map<string, Template>): Promise<Capabilities> {
+/**
+ * Asks every runtime to prove itself, and reads the rest off the machine. Where runtimes differ the
+ * abilities are those of the one that a sandbox gets if nobody asks for another.
+ */
+export async function localCapabilities(ground: Ground, templates: Map<string, Template>, runtime?: string): Promise<Capabilities> {
   const runtimes: string[] = [];
-  for (const runtime of ground.runtimes.values()) if ((await runtime.probe()).available) runtimes.push(runtime.name);
-  const isolated = [...ground.runtimes.values()].some((runtime) => runtime.isolation !== 'none' && runtimes.includes(runtime.name));
+  for (const one of ground.runtimes.values()) if ((await one.probe()).available) runtimes.push(one.name);
+  const usual = await chooseRuntime([...ground.runtimes.values()], runtime).catch(() => undefined);
   const { controllers } = ground.cgroups;
   const missing: Partial<Record<Ability, string>> = {};
-  if (!isolated) missing.isolation = 'no isolating runtime works on this machine';
+  if (!usual) missing.isolation = 'no isolating runtime works on this machine';
+  if (usual?.isolation === 'none') missing.isolation = `${usual.name} isolates nothing but the root directory`;
+  if (usual?.name === 'runsc') missing.xattrs = 'gVisor has no user extended attributes on the root filesystem';
   if (!controllers.cpu) missing.cpuLimit = 'the cpu cgroup controller is missing';
   if (!controllers.memory) missing.memoryLimit = 'the memory cgroup controller is missing';
   if (!controllers.pids) missing.pidsLimit = 'the pids cgroup controller is missing';

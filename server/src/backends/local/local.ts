@@ -6,7 +6,7 @@
  * on ground that an earlier one left in `reconcile.ts`.
  */
 import { isDeepStrictEqual } from 'node:util';
-import { CayError, LimitsSchema, SandboxIdSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
+import { CayError, LimitsSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
 import type { InstanceFacts, Instance } from '../../host/instances/instance.ts';
 import { destroyInstance, destroyRemains, isAlive, limitInstance, startInstance } from '../../host/instances/instance.ts';
 import type { Ground } from '../../host/instances/ground.ts';
@@ -17,6 +17,7 @@ import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { randomName } from '../../lib/random-name.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, Freezing, Observation, Resizing } from '../backend.ts';
+import { requireLimits, requireSandboxId, requireSpec, requireWanted } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { localCapabilities } from './capabilities.ts';
 import { Pool, type PoolKey } from './pool.ts';
@@ -27,11 +28,11 @@ export interface LocalOptions {
   ground: Ground;
   records: SandboxRecords;
   templates: Map<string, Template>;
+  /** The runtime of a sandbox that asks for none; the strongest there is if absent. */
+  runtime?: string;
   /** Sandboxes kept ready; 0 keeps none. */
   poolSize?: number;
-  /** Which template and runtime the pool has; the strongest runtime if absent. */
   poolTemplate?: string;
-  poolRuntime?: string;
   /** Instances started at the same time; more only makes each slower. */
   startsAtOnce?: number;
   onError?(error: unknown): void;
@@ -65,7 +66,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     onError,
     destroy: discard,
     async make() {
-      const spec = { template: options.poolTemplate ?? 'base', runtime: options.poolRuntime };
+      const spec = { template: options.poolTemplate ?? 'base' };
       const { facts } = await plan(spec, { pooled: true });
       await ground.trees.prepare(facts.tree, { parent: facts.templateTree, quotaBytes: quotaOf(DEFAULT_LIMITS) });
       try {
@@ -82,7 +83,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     spec: { template: string; runtime?: string; readOnlyRoot?: boolean; limits?: Limits },
     how: { pooled: boolean; tree?: string },
   ): Promise<{ facts: InstanceFacts }> {
-    const runtime = await chooseRuntime([...ground.runtimes.values()], spec.runtime);
+    const runtime = await chooseRuntime([...ground.runtimes.values()], spec.runtime ?? options.runtime);
     const prepared = await templateOf(spec.template).prepare(ground.trees, ground.ids);
     const name = `i-${randomName(20)}`;
     const facts: InstanceFacts = {
@@ -146,7 +147,10 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     const record = records.get(id);
     if (live.get(id) !== instance || !record || record.phase === 'removing') return;
     live.delete(id);
-    const oomKills = await instance.cgroup.read().then((reading) => reading.oomKills, () => 0);
+    const oomKills = await instance.cgroup.read().then(
+      (reading) => reading.oomKills,
+      () => 0,
+    );
     await destroyInstance(ground, instance);
     const oom = oomKills > 0;
     await save({
@@ -154,7 +158,9 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       phase: 'failed',
       instance: undefined,
       reason: oom ? 'oom_killed' : 'crashed',
-      message: oom ? 'The sandbox used more memory than its limit and was ended as a whole' : 'The first process of the sandbox ended unexpectedly',
+      message: oom
+        ? 'The sandbox used more memory than its limit and was ended as a whole'
+        : 'The first process of the sandbox ended unexpectedly',
     });
   }
 
@@ -163,7 +169,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     if (!record || record.phase === 'removing') throw new CayError('not_found', `Sandbox "${id}" does not exist`);
     const instance = live.get(id);
     if (record.phase !== 'ready' || !instance) {
-      throw new CayError('failed_precondition', `Sandbox "${id}" is ${record.phase}, not ready`, {
+      // Between the end of its processes and the record of it the phase still says ready.
+      throw new CayError('failed_precondition', `Sandbox "${id}" is ${record.phase === 'ready' ? 'ending' : record.phase}`, {
         details: { phase: record.phase, ...(record.reason && { reason: record.reason }) },
       });
     }
@@ -171,8 +178,9 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   }
 
   async function validate(spec: SandboxSpec): Promise<void> {
+    requireSpec(spec);
     templateOf(spec.template);
-    await chooseRuntime([...ground.runtimes.values()], spec.runtime);
+    await chooseRuntime([...ground.runtimes.values()], spec.runtime ?? options.runtime);
     const { limits } = spec;
     const { controllers } = ground.cgroups;
     const refuse = (limit: string, why: string) => new CayError('unsupported', `Cannot enforce the limit "${limit}": ${why}`);
@@ -185,7 +193,13 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   }
 
   /** Starts a sandbox from nothing or on the files that it has. */
-  async function start(id: SandboxId, spec: SandboxSpec, before: SandboxRecord | undefined): Promise<Observation> {
+  async function start(
+    id: SandboxId,
+    spec: SandboxSpec,
+    before: SandboxRecord | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Observation> {
+    requireWanted(signal);
     await validate(spec);
     const { facts } = await plan(spec, { pooled: false, ...(before && { tree: before.tree }) });
     const poolable = !before && !facts.readOnlyRoot && facts.openFiles === DEFAULT_LIMITS.openFiles;
@@ -209,6 +223,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
         foreground++;
         instance = await starts.run(() => startInstance(ground, facts, spec.limits)).finally(() => foreground--);
       }
+      requireWanted(signal);
       await startMain(instance.link.guest, spec);
     } catch (error) {
       if (instance) await destroyInstance(ground, instance);
@@ -244,24 +259,24 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   const backend: LocalBackend = {
     name: 'local',
 
-    capabilities: () => localCapabilities(ground, templates),
+    capabilities: () => localCapabilities(ground, templates, options.runtime),
 
     validate,
 
-    async ensure(id, spec) {
-      requireId(id);
+    async ensure(id, spec, { signal } = {}) {
+      requireSandboxId(id);
       return queue.run(id, async () => {
         const record = records.get(id);
         if (record && !sameSpec(record.spec, spec)) {
           throw new CayError('already_exists', `Sandbox "${id}" exists already with another spec`);
         }
         if (record?.phase === 'ready' && live.has(id)) return observationOf(record);
-        return start(id, record?.spec ?? spec, record);
+        return start(id, record?.spec ?? spec, record, signal);
       });
     },
 
     async observe(id) {
-      requireId(id);
+      requireSandboxId(id);
       const record = records.get(id);
       return record ? observationOf(record) : { id, phase: 'absent', incarnation: 0 };
     },
@@ -271,12 +286,12 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     watch: (watchOptions) => changes.subscribe(watchOptions),
 
     async connect(id) {
-      requireId(id);
+      requireSandboxId(id);
       return ready(id).instance.link.guest;
     },
 
     async stats(id): Promise<Stats> {
-      requireId(id);
+      requireSandboxId(id);
       const { record, instance } = ready(id);
       const [reading, diskBytes] = await Promise.all([instance.cgroup.read(), ground.trees.usage(record.tree)]);
       return {
@@ -292,7 +307,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     },
 
     async stop(id, stopOptions = {}) {
-      requireId(id);
+      requireSandboxId(id);
       return queue.run(id, async () => {
         const record = records.get(id);
         if (!record || record.phase === 'removing') throw new CayError('not_found', `Sandbox "${id}" does not exist`);
@@ -311,7 +326,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     },
 
     async remove(id) {
-      requireId(id);
+      requireSandboxId(id);
       return queue.run(id, async () => {
         const record = records.get(id);
         if (!record) return;
@@ -327,17 +342,18 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     },
 
     async resize(id, limits) {
-      requireId(id);
+      requireSandboxId(id);
       return queue.run(id, async () => {
         const { record, instance } = ready(id);
-        const merged = LimitsSchema.safeParse({ ...record.spec.limits, ...limits });
-        if (!merged.success) {
-          throw new CayError('invalid_argument', `Cannot resize sandbox "${id}": ${merged.error.issues[0]?.path.join('.')}: ${merged.error.issues[0]?.message}`);
-        }
-        const spec = { ...record.spec, limits: merged.data };
+        requireLimits(limits);
+        const spec = { ...record.spec, limits: { ...record.spec.limits, ...limits } };
         await validate(spec);
         const { cpus, memoryBytes, pids, diskBytes } = limits;
-        await limitInstance(instance, { ...(cpus !== undefined && { cpus }), ...(memoryBytes !== undefined && { memoryBytes }), ...(pids !== undefined && { pids }) });
+        await limitInstance(instance, {
+          ...(cpus !== undefined && { cpus }),
+          ...(memoryBytes !== undefined && { memoryBytes }),
+          ...(pids !== undefined && { pids }),
+        });
         if (diskBytes !== undefined) await ground.trees.setQuota(record.tree, diskBytes);
         await records.save({ ...record, spec });
       });
@@ -397,10 +413,4 @@ function observationOf(record: SandboxRecord): Observation {
 /** Limits are left out: they change while a sandbox lives. */
 function sameSpec(a: SandboxSpec, b: SandboxSpec): boolean {
   return isDeepStrictEqual({ ...a, limits: null }, { ...b, limits: null });
-}
-
-function requireId(id: string): void {
-  if (!SandboxIdSchema.safeParse(id).success) {
-    throw new CayError('invalid_argument', `"${id.slice(0, 64)}" is not a sandbox id: must be "sbx_" and 20 characters of a-z and 0-9`);
-  }
 }

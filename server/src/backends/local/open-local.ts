@@ -1,6 +1,7 @@
 /** Lays the ground for the local backend in a directory, and opens it there. */
-import { mkdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { chmod, mkdir, readFile, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
 import type { Ground } from '../../host/instances/ground.ts';
@@ -17,7 +18,7 @@ import { randomName } from '../../lib/random-name.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
 import { openSandboxRecords } from './sandbox-record.ts';
 
-export interface OpenLocalOptions extends Pick<LocalOptions, 'poolSize' | 'poolTemplate' | 'poolRuntime' | 'startsAtOnce' | 'onError'> {
+export interface OpenLocalOptions extends Pick<LocalOptions, 'runtime' | 'poolSize' | 'poolTemplate' | 'startsAtOnce' | 'onError'> {
   dir: string;
   /** The storage driver; chosen by what the disk is if absent. */
   storage?: string;
@@ -31,8 +32,7 @@ const IDS = { hostId: 1_879_048_192, size: 65_536 };
 
 export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend> {
   const { dir } = options;
-  // Sandboxes reach into it with their own ids, so it can be passed through; what is private below is 0700.
-  await mkdir(dir, { recursive: true, mode: 0o711 });
+  await makePassable(dir);
   const installation = await installationName(dir);
   const [cgroups, trees, records, bootId] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
@@ -40,7 +40,9 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     openSandboxRecords(join(dir, 'sandboxes')),
     readFile('/proc/sys/kernel/random/boot_id', 'utf8'),
   ]);
-  const runtimes = [runscRuntime, crunRuntime, runcRuntime, processRuntime].map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
+  const runtimes = [runscRuntime, crunRuntime, runcRuntime, processRuntime].map((make) =>
+    make({ stateDir: join(dir, 'runtimes'), ids: IDS }),
+  );
   const ground: Ground = {
     dir,
     trees,
@@ -52,6 +54,21 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
   return localBackend({ ...options, ground, records, templates });
+}
+
+/**
+ * Sandboxes reach their files with ids of their own, so every directory on the way has to let them
+ * pass. Ours is made so; what is private is in directories of mode 0700 below it.
+ */
+async function makePassable(dir: string): Promise<void> {
+  await mkdir(dir, { recursive: true, mode: 0o711 });
+  await chmod(dir, 0o711);
+  for (let parent = dirname(resolve(dir)); parent !== '/'; parent = dirname(parent)) {
+    if (((await stat(parent)).mode & 0o001) !== 0) continue;
+    throw new CayError('failed_precondition', `Cannot keep sandboxes in "${dir}": "${parent}" lets only its owner pass`, {
+      hint: `choose another data directory, or run: chmod o+x ${parent}`,
+    });
+  }
 }
 
 /** Tells the cgroups of one data directory from those of another on the same machine. */

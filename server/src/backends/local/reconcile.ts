@@ -66,7 +66,9 @@ async function settle(options: ReconcileOptions, record: SandboxRecord, instance
     phase: 'failed',
     instance: undefined,
     reason: rebooted ? 'host_restarted' : 'crashed',
-    message: rebooted ? 'The machine was restarted; the files are kept' : 'The sandbox ended while no server was running; the files are kept',
+    message: rebooted
+      ? 'The machine was restarted; the files are kept'
+      : 'The sandbox ended while no server was running; the files are kept',
   });
 }
 
@@ -78,7 +80,10 @@ async function refillFrom(options: ReconcileOptions, instances: Map<string, Foun
     if (!isWhole(facts) || !facts.pooled || !(await isAlive(ground, facts))) continue;
     const instance = await adoptInstance(ground, facts, options.defaultLimits);
     // One that does not answer is not worth waiting for: it goes the way of the others.
-    const answered = await instance.link.ready({ timeoutMs: 2000 }).then(() => true, () => false);
+    const answered = await instance.link.ready({ timeoutMs: 2000 }).then(
+      () => true,
+      () => false,
+    );
     if (!answered) {
       await instance.link.close();
       continue;

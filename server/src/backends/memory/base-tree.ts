@@ -4,8 +4,18 @@ import { PROGRAM_MARK } from './launch.ts';
 import { ROOT, lookUpUser } from './users.ts';
 
 const DIRECTORIES: [path: string, mode: number][] = [
-  ['/dev', 0o755], ['/dev/shm', 0o1777], ['/etc', 0o755], ['/home', 0o755], ['/opt', 0o755], ['/root', 0o700],
-  ['/run', 0o755], ['/tmp', 0o1777], ['/usr', 0o755], ['/usr/bin', 0o755], ['/usr/local/bin', 0o755], ['/var', 0o755],
+  ['/dev', 0o755],
+  ['/dev/shm', 0o1777],
+  ['/etc', 0o755],
+  ['/home', 0o755],
+  ['/opt', 0o755],
+  ['/root', 0o700],
+  ['/run', 0o755],
+  ['/tmp', 0o1777],
+  ['/usr', 0o755],
+  ['/usr/bin', 0o755],
+  ['/usr/local/bin', 0o755],
+  ['/var', 0o755],
 ];
 
 /** The files that a sandbox starts with. Programs are files too, so that `PATH`, `ls /bin` and rights mean what they say. */

@@ -27,7 +27,7 @@ export function memoryCapabilities(): Capabilities {
       freeze: false,
     },
     notes: {
-      isolation: 'Programs are functions of the server\'s own process',
+      isolation: "Programs are functions of the server's own process",
       processes: 'Programs are functions; only those registered and a few built-in ones exist',
       pty: 'There are no terminals in memory',
       signals: 'Every signal that ends a process ends the command; none can be trapped, and SIGSTOP is refused',
@@ -35,7 +35,7 @@ export function memoryCapabilities(): Capabilities {
       memoryLimit: 'Counts what programs say that they allocate',
       pidsLimit: 'Counts programs',
       openFilesLimit: 'Programs have no file descriptors',
-      survivesRestart: 'Sandboxes live in the server\'s own process and end with it',
+      survivesRestart: "Sandboxes live in the server's own process and end with it",
       freeze: 'Functions cannot be kept from running',
     },
   };

@@ -40,7 +40,12 @@ export interface Owner {
 const common = ({ uid, gid }: Owner, mode: number): Common => ({ mode, uid, gid, modifiedAtMs: Date.now(), links: 1, xattrs: new Map() });
 
 export const newDirectory = (owner: Owner, mode = 0o755): Directory => ({ ...common(owner, mode), type: 'directory', entries: new Map() });
-export const newFile = (owner: Owner, mode = 0o644): RegularFile => ({ ...common(owner, mode), type: 'file', data: new Uint8Array(0), size: 0 });
+export const newFile = (owner: Owner, mode = 0o644): RegularFile => ({
+  ...common(owner, mode),
+  type: 'file',
+  data: new Uint8Array(0),
+  size: 0,
+});
 export const newSymlink = (owner: Owner, target: string): Symlink => ({ ...common(owner, 0o777), type: 'symlink', target });
 export const newDevice = (owner: Owner, device: Device['device']): Device => ({ ...common(owner, 0o666), type: 'char', device });
 

@@ -26,17 +26,26 @@ export interface Launch extends Streams {
 }
 
 const notFound = (name: string) =>
-  new CayError('not_found', `Cannot run ${JSON.stringify(name.slice(0, 256))}: command not found`, { details: { what: 'command', exitCode: 127 } });
+  new CayError('not_found', `Cannot run ${JSON.stringify(name.slice(0, 256))}: command not found`, {
+    details: { what: 'command', exitCode: 127 },
+  });
 const notExecutable = (name: string) =>
-  new CayError('permission_denied', `Cannot run ${JSON.stringify(name.slice(0, 256))}: permission denied`, { details: { what: 'command', exitCode: 126 } });
+  new CayError('permission_denied', `Cannot run ${JSON.stringify(name.slice(0, 256))}: permission denied`, {
+    details: { what: 'command', exitCode: 126 },
+  });
 
 /** Finds what an argv means, as `execvp` would: in the `PATH`, with the user's rights, through `#!` lines. */
-export function findProgram(machine: Machine, { argv, env, workdir, user }: Pick<Launch, 'argv' | 'env' | 'workdir' | 'user'>): { program: Program; argv: string[] } {
+export function findProgram(
+  machine: Machine,
+  { argv, env, workdir, user }: Pick<Launch, 'argv' | 'env' | 'workdir' | 'user'>,
+): { program: Program; argv: string[] } {
   const { tree, programs } = machine;
   let current = [...argv];
   for (let round = 0; round < MAX_INTERPRETERS; round++) {
     const name = current[0] ?? '';
-    const paths = name.includes('/') ? [posix.resolve(workdir, name)] : (env['PATH'] ?? DEFAULT_PATH).split(':').map((dir) => posix.resolve(workdir, dir, name));
+    const paths = name.includes('/')
+      ? [posix.resolve(workdir, name)]
+      : (env['PATH'] ?? DEFAULT_PATH).split(':').map((dir) => posix.resolve(workdir, dir, name));
     const content = firstExecutable(paths, name);
     if (content.startsWith(PROGRAM_MARK)) {
       const program = programs.get(content.slice(PROGRAM_MARK.length).split('\n')[0]!);

@@ -32,7 +32,7 @@ export const newUsage = (): Usage => ({ cpuMs: 0, memoryBytes: 0, programs: 0, c
 export async function compute({ limits, usage }: Machine, cpuMs: number, signal: AbortSignal): Promise<void> {
   usage.computing++;
   try {
-    for (let left = cpuMs; left > 0; ) {
+    for (let left = cpuMs; left > 0;) {
       const share = Math.min(1, (limits.cpus ?? Infinity) / usage.computing);
       const work = Math.min(left, SLICE_MS * share);
       await setTimeout(work / share, undefined, { signal });

@@ -156,7 +156,8 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
           try {
             await stdin.write(data);
           } catch (error) {
-            if (error instanceof BrokenPipe) throw new CayError('failed_precondition', `Cannot write to command "${id}": it does not read any more`);
+            if (error instanceof BrokenPipe)
+              throw new CayError('failed_precondition', `Cannot write to command "${id}": it does not read any more`);
             throw error;
           }
         },

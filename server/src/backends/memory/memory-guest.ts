@@ -29,7 +29,8 @@ export function memoryGuest(machine: Machine): MemoryGuest {
 
   function get(id: string): MemoryCommand {
     const command = commands.get(id);
-    if (!command) throw new CayError('not_found', `Cannot find command ${JSON.stringify(id.slice(0, 128))}`, { details: { what: 'command' } });
+    if (!command)
+      throw new CayError('not_found', `Cannot find command ${JSON.stringify(id.slice(0, 128))}`, { details: { what: 'command' } });
     return command;
   }
 
@@ -54,7 +55,10 @@ export function memoryGuest(machine: Machine): MemoryGuest {
       if (node.type !== 'directory') throw new Error('not a directory');
       tree.demand(user, node, 1, request.workdir);
     } catch (cause) {
-      throw new CayError('not_found', `Cannot run in ${JSON.stringify(request.workdir)}: no such directory`, { cause, details: { what: 'workdir' } });
+      throw new CayError('not_found', `Cannot run in ${JSON.stringify(request.workdir)}: no such directory`, {
+        cause,
+        details: { what: 'workdir' },
+      });
     }
     const env = { PATH: DEFAULT_PATH, HOME: user.home, USER: user.name, LOGNAME: user.name, ...request.env };
     const argv = request.argv ?? ['/bin/sh', '-c', request.shell!];
@@ -72,7 +76,9 @@ export function memoryGuest(machine: Machine): MemoryGuest {
       const known = commands.get(request.id);
       const { limits, usage } = machine;
       if (!known && limits.pids !== null && usage.programs >= limits.pids) {
-        throw new CayError('resource_exhausted', `Cannot run the command: ${limits.pids} processes are running already`, { details: { errno: 'EAGAIN' } });
+        throw new CayError('resource_exhausted', `Cannot run the command: ${limits.pids} processes are running already`, {
+          details: { errno: 'EAGAIN' },
+        });
       }
       return (known ?? start(request)).attach({ offset: 0, existing: known !== undefined, ...options });
     },
@@ -88,7 +94,8 @@ export function memoryGuest(machine: Machine): MemoryGuest {
       check(options);
       const command = get(id);
       if (command.end) throw new CayError('failed_precondition', `Cannot signal command "${id}": it has ended`);
-      if (HOLDING.includes(signal)) throw new CayError('unsupported', `Cannot send ${signal}: a program of the memory backend cannot be held`);
+      if (HOLDING.includes(signal))
+        throw new CayError('unsupported', `Cannot send ${signal}: a program of the memory backend cannot be held`);
       if (!IGNORED.includes(signal)) command.kill({ kind: 'signalled', signal });
     },
     async resize(id, _size, options) {

@@ -18,7 +18,8 @@ export function memoryPorts(gone: AbortSignal): MemoryPorts {
   return {
     listen({ port, address }, handler) {
       checkPort(port);
-      if (listening.has(port)) throw new CayError('already_exists', `Cannot listen on port ${port}: it is in use`, { details: { errno: 'EADDRINUSE' } });
+      if (listening.has(port))
+        throw new CayError('already_exists', `Cannot listen on port ${port}: it is in use`, { details: { errno: 'EADDRINUSE' } });
       const open = new Set<() => void>();
       listening.set(port, { port, address, handler, open });
       events.send({ type: 'opened', port, address });
@@ -33,7 +34,8 @@ export function memoryPorts(gone: AbortSignal): MemoryPorts {
       if (gone.aborted) throw gone.reason;
       checkPort(port);
       const listener = listening.get(port);
-      if (!listener) throw new CayError('unavailable', `Cannot connect to port ${port}: nobody listens`, { details: { errno: 'ECONNREFUSED' } });
+      if (!listener)
+        throw new CayError('unavailable', `Cannot connect to port ${port}: nobody listens`, { details: { errno: 'ECONNREFUSED' } });
       const inward = bytePipe();
       const outward = bytePipe();
       const close = () => {

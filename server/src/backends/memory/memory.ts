@@ -105,8 +105,14 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
       const issue = SandboxSpecSchema.safeParse(spec).error?.issues[0];
       if (issue) throw new CayError('invalid_argument', `Cannot make the sandbox: "${issue.path.join('.')}" ${issue.message}`);
       const { template, runtime = 'memory' } = spec;
-      if (template !== 'base') throw new CayError('not_found', `Cannot make the sandbox: template ${JSON.stringify(template)} is unknown`, { details: { what: 'template' } });
-      if (runtime !== 'memory') throw new CayError('not_found', `Cannot make the sandbox: runtime ${JSON.stringify(runtime)} is unknown`, { details: { what: 'runtime' } });
+      if (template !== 'base')
+        throw new CayError('not_found', `Cannot make the sandbox: template ${JSON.stringify(template)} is unknown`, {
+          details: { what: 'template' },
+        });
+      if (runtime !== 'memory')
+        throw new CayError('not_found', `Cannot make the sandbox: runtime ${JSON.stringify(runtime)} is unknown`, {
+          details: { what: 'runtime' },
+        });
     },
 
     async ensure(id, spec, options) {
@@ -224,6 +230,8 @@ function check(id: SandboxId, { signal }: CallOptions = {}): void {
 /** All of a spec that must stay as it is, in one text that does not depend on the order of keys. */
 function identity(spec: SandboxSpec): string {
   return JSON.stringify({ ...spec, limits: undefined }, (_key, value: unknown) =>
-    typeof value === 'object' && value !== null && !Array.isArray(value) ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))) : value,
+    typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : value,
   );
 }

@@ -47,7 +47,8 @@ export function outputLog(keepBytes: number, overflow: 'wait' | 'drop'): OutputL
   };
 
   function makeRoom(bytes: number): boolean {
-    while (chunks.length > 0 && outputBytes - keptFrom + bytes > keepBytes && mayForget(chunks[0]!)) keptFrom += chunks.shift()!.data.length;
+    while (chunks.length > 0 && outputBytes - keptFrom + bytes > keepBytes && mayForget(chunks[0]!))
+      keptFrom += chunks.shift()!.data.length;
     return outputBytes - keptFrom + bytes <= keepBytes || chunks.length === 0;
   }
 

@@ -46,7 +46,16 @@ function header(node: FileNode, path: string): Uint8Array {
   const link = node.type === 'symlink' ? node.target : '';
   const size = node.type === 'file' ? node.size : 0;
   const records = { ...(!fits(name) && { path: name }), ...(!fits(link) && { linkpath: link }) };
-  const main = block({ name, link, size, type: TYPES[node.type], mode: node.mode, uid: node.uid, gid: node.gid, mtime: Math.floor(node.modifiedAtMs / 1000) });
+  const main = block({
+    name,
+    link,
+    size,
+    type: TYPES[node.type],
+    mode: node.mode,
+    uid: node.uid,
+    gid: node.gid,
+    mtime: Math.floor(node.modifiedAtMs / 1000),
+  });
   if (Object.keys(records).length === 0) return main;
   const body = Buffer.concat(Object.entries(records).map(([key, value]) => record(key, value)));
   const pax = block({ name: 'pax', link: '', size: body.length, type: 'x', mode: 0o644, uid: 0, gid: 0, mtime: 0 });
@@ -88,7 +97,11 @@ function block(fields: Fields): Buffer {
   bytes.write(fields.type, 156);
   bytes.write(fields.link, 157, 100);
   bytes.write('ustar\u000000', 257);
-  octal(bytes.reduce((sum, byte) => sum + byte, 0), 148, 6);
+  octal(
+    bytes.reduce((sum, byte) => sum + byte, 0),
+    148,
+    6,
+  );
   bytes[154] = 0;
   return bytes;
 }

@@ -42,7 +42,12 @@ function byteReader(data: AsyncIterable<Uint8Array>) {
 }
 
 /** Unpacks ustar, pax and GNU archives. Nothing that an archive says leads outside `path`. */
-export async function unpackTree(tree: FileTree, user: User, path: string, data: AsyncIterable<Uint8Array>): Promise<{ entries: number; bytes: number }> {
+export async function unpackTree(
+  tree: FileTree,
+  user: User,
+  path: string,
+  data: AsyncIterable<Uint8Array>,
+): Promise<{ entries: number; bytes: number }> {
   tree.makeDirectory(user, path);
   const { node: top, path: topPath } = tree.get(user, path);
   if (top.type !== 'directory') throw refuse(`${JSON.stringify(path)} is not a directory`);
@@ -160,11 +165,12 @@ function text(bytes: Buffer, at: number, length: number): string {
 
 function recordsOf(body: Buffer): Record<string, string> {
   const records: Record<string, string> = Object.create(null);
-  for (let at = 0; at < body.length; ) {
+  for (let at = 0; at < body.length;) {
     const space = body.indexOf(0x20, at);
     const length = Number(body.toString('latin1', at, space < 0 ? at : space));
     const equals = body.indexOf(0x3d, space);
-    if (space < 0 || equals < 0 || !Number.isSafeInteger(length) || length <= 0 || at + length > body.length) throw refuse('a pax record is broken');
+    if (space < 0 || equals < 0 || !Number.isSafeInteger(length) || length <= 0 || at + length > body.length)
+      throw refuse('a pax record is broken');
     records[body.toString('utf8', space + 1, equals)] = body.toString('utf8', equals + 1, at + length - 1);
     at += length;
   }

@@ -32,7 +32,13 @@ function lookUpGroup(tree: FileTree, group: string, text: string): number {
 function table(tree: FileTree, path: string): string[][] {
   const { node } = tree.find(ROOT, path);
   if (node?.type !== 'file') return [];
-  return Buffer.from(contentOf(node)).toString().split('\n').map((line) => line.split(':'));
+  return Buffer.from(contentOf(node))
+    .toString()
+    .split('\n')
+    .map((line) => line.split(':'));
 }
 
-const unknown = (text: string) => new CayError('not_found', `Cannot find user ${JSON.stringify(text.slice(0, 256))}: it is not in /etc/passwd`, { details: { what: 'user' } });
+const unknown = (text: string) =>
+  new CayError('not_found', `Cannot find user ${JSON.stringify(text.slice(0, 256))}: it is not in /etc/passwd`, {
+    details: { what: 'user' },
+  });

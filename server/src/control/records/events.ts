@@ -97,5 +97,13 @@ export function openEventLog(path: string, now: () => number = Date.now): EventL
 }
 
 function parse(row: StoredEvent): CayEvent {
-  return { id: row.id, atMs: row.at, type: row.type, project: row.project, sandbox: row.sandbox, key: row.key, data: JSON.parse(row.data) as Record<string, unknown> };
+  return {
+    id: row.id,
+    atMs: row.at,
+    type: row.type,
+    project: row.project,
+    sandbox: row.sandbox,
+    key: row.key,
+    data: JSON.parse(row.data) as Record<string, unknown>,
+  };
 }

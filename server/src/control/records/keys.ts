@@ -42,14 +42,21 @@ export function keyRecords(database: Database, now: () => number = Date.now): Ke
       const key: Key = { id: newId('key'), name, project, role, hint: `${secret.slice(0, 8)}…`, createdAtMs: now(), lastUsedAtMs: null };
       database.run(
         'INSERT INTO keys (id, name, project, role, hash, hint, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)',
-        key.id, name, project, role, hashOf(secret), key.hint, key.createdAtMs,
+        key.id,
+        name,
+        project,
+        role,
+        hashOf(secret),
+        key.hint,
+        key.createdAtMs,
       );
       return { key, secret };
     },
     list(project) {
-      const rows = project === undefined
-        ? database.all<StoredKey>('SELECT * FROM keys ORDER BY created_at')
-        : database.all<StoredKey>('SELECT * FROM keys WHERE project = ? ORDER BY created_at', project);
+      const rows =
+        project === undefined
+          ? database.all<StoredKey>('SELECT * FROM keys ORDER BY created_at')
+          : database.all<StoredKey>('SELECT * FROM keys WHERE project = ? ORDER BY created_at', project);
       return rows.map(parse);
     },
     find(secret) {
@@ -67,9 +74,10 @@ export function keyRecords(database: Database, now: () => number = Date.now): Ke
     },
     revoke(id, project) {
       cache.clear();
-      const removed = project === undefined
-        ? database.run('DELETE FROM keys WHERE id = ?', id)
-        : database.run('DELETE FROM keys WHERE id = ? AND project = ?', id, project);
+      const removed =
+        project === undefined
+          ? database.run('DELETE FROM keys WHERE id = ?', id)
+          : database.run('DELETE FROM keys WHERE id = ? AND project = ?', id, project);
       return removed > 0;
     },
   };
@@ -85,5 +93,13 @@ function hashOf(secret: string): string {
 }
 
 function parse(row: StoredKey): Key {
-  return { id: row.id, name: row.name, project: row.project, role: row.role, hint: row.hint, createdAtMs: row.created_at, lastUsedAtMs: row.last_used_at };
+  return {
+    id: row.id,
+    name: row.name,
+    project: row.project,
+    role: row.role,
+    hint: row.hint,
+    createdAtMs: row.created_at,
+    lastUsedAtMs: row.last_used_at,
+  };
 }

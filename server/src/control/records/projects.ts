@@ -21,7 +21,13 @@ export function projectRecords(database: Database, now: () => number = Date.now)
     create(name, quota = QuotaSchema.parse({})) {
       if (records.byName(name)) throw new CayError('already_exists', `A project named "${name}" exists already`);
       const project: Project = { id: newId('prj'), name, quota, createdAtMs: now() };
-      database.run('INSERT INTO projects (id, name, quota, created_at) VALUES (?, ?, ?, ?)', project.id, name, JSON.stringify(quota), project.createdAtMs);
+      database.run(
+        'INSERT INTO projects (id, name, quota, created_at) VALUES (?, ?, ?, ?)',
+        project.id,
+        name,
+        JSON.stringify(quota),
+        project.createdAtMs,
+      );
       return project;
     },
     get: (id) => parse(database.get<StoredProject>('SELECT * FROM projects WHERE id = ?', id)),

@@ -80,8 +80,20 @@ export interface SandboxRecords {
 }
 
 const COLUMNS = {
-  name: 'name', state: 'state', reason: 'reason', message: 'message', backend: 'backend', runtime: 'runtime', spec: 'spec', labels: 'labels',
-  ports: 'ports', timeoutMs: 'timeout_ms', onTimeout: 'on_timeout', expiresAtMs: 'expires_at', incarnation: 'incarnation', startedAtMs: 'started_at',
+  name: 'name',
+  state: 'state',
+  reason: 'reason',
+  message: 'message',
+  backend: 'backend',
+  runtime: 'runtime',
+  spec: 'spec',
+  labels: 'labels',
+  ports: 'ports',
+  timeoutMs: 'timeout_ms',
+  onTimeout: 'on_timeout',
+  expiresAtMs: 'expires_at',
+  incarnation: 'incarnation',
+  startedAtMs: 'started_at',
 } as const;
 
 export function sandboxRecords(database: Database): SandboxRecords {
@@ -91,12 +103,29 @@ export function sandboxRecords(database: Database): SandboxRecords {
         database.run(
           `INSERT INTO sandboxes (id, project, name, state, reason, message, backend, runtime, spec, labels, ports, timeout_ms, on_timeout, expires_at, incarnation, created_at, started_at)
            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-          row.id, row.project, row.name, row.state, row.reason, row.message, row.backend, row.runtime, JSON.stringify(row.spec), JSON.stringify(row.labels),
-          JSON.stringify(row.ports), row.timeoutMs, row.onTimeout, row.expiresAtMs, row.incarnation, row.createdAtMs, row.startedAtMs,
+          row.id,
+          row.project,
+          row.name,
+          row.state,
+          row.reason,
+          row.message,
+          row.backend,
+          row.runtime,
+          JSON.stringify(row.spec),
+          JSON.stringify(row.labels),
+          JSON.stringify(row.ports),
+          row.timeoutMs,
+          row.onTimeout,
+          row.expiresAtMs,
+          row.incarnation,
+          row.createdAtMs,
+          row.startedAtMs,
         );
       } catch (error) {
         if (row.name !== null && records.byName(row.project, row.name)) {
-          throw new CayError('already_exists', `A sandbox named "${row.name}" exists already`, { hint: 'choose another name, or pass getOrCreate' });
+          throw new CayError('already_exists', `A sandbox named "${row.name}" exists already`, {
+            hint: 'choose another name, or pass getOrCreate',
+          });
         }
         throw error;
       }
@@ -106,13 +135,13 @@ export function sandboxRecords(database: Database): SandboxRecords {
     list(query) {
       const conditions: string[] = ['1'];
       const values: (string | number)[] = [];
-      if (query.project !== undefined) conditions.push('project = ?'), values.push(query.project);
-      if (query.state !== undefined) conditions.push('state = ?'), values.push(query.state);
+      if (query.project !== undefined) (conditions.push('project = ?'), values.push(query.project));
+      if (query.state !== undefined) (conditions.push('state = ?'), values.push(query.state));
       for (const [key, value] of Object.entries(query.labels ?? {})) {
         conditions.push('EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)');
         values.push(key, value);
       }
-      if (query.after) conditions.push('(created_at, id) < (?, ?)'), values.push(query.after.createdAtMs, query.after.id);
+      if (query.after) (conditions.push('(created_at, id) < (?, ?)'), values.push(query.after.createdAtMs, query.after.id));
       values.push(query.limit ?? -1);
       return database
         .all<StoredRow>(`SELECT * FROM sandboxes WHERE ${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`, ...values)
@@ -125,7 +154,9 @@ export function sandboxRecords(database: Database): SandboxRecords {
         if (changes.state !== undefined && changes.state !== before.state) requireTransition(id, before.state, changes.state);
         const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [keyof typeof COLUMNS, unknown][];
         if (entries.length > 0) {
-          const values = entries.map(([, value]) => (typeof value === 'object' && value !== null ? JSON.stringify(value) : (value as string | number | null)));
+          const values = entries.map(([, value]) =>
+            typeof value === 'object' && value !== null ? JSON.stringify(value) : (value as string | number | null),
+          );
           database.run(`UPDATE sandboxes SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`, ...values, id);
         }
         return records.get(id)!;
@@ -133,7 +164,10 @@ export function sandboxRecords(database: Database): SandboxRecords {
     delete: (id) => void database.run('DELETE FROM sandboxes WHERE id = ?', id),
     usage(project) {
       const usage: Usage = { sandboxes: 0, cpus: 0, memoryBytes: 0, diskBytes: 0 };
-      for (const { state, spec } of database.all<{ state: SandboxState; spec: string }>('SELECT state, spec FROM sandboxes WHERE project = ?', project)) {
+      for (const { state, spec } of database.all<{ state: SandboxState; spec: string }>(
+        'SELECT state, spec FROM sandboxes WHERE project = ?',
+        project,
+      )) {
         const { cpus, memoryBytes, diskBytes } = (JSON.parse(spec) as { limits: Limits }).limits;
         usage.sandboxes++;
         usage.diskBytes += diskBytes ?? 0;

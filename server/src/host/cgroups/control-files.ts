@@ -62,7 +62,9 @@ export function makeGroup(dir: string): boolean {
 
 export function subgroups(dir: string): string[] {
   try {
-    return readdirSync(dir, { withFileTypes: true }).filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+    return readdirSync(dir, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => entry.name);
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return [];
     throw error;
@@ -85,7 +87,10 @@ export function removeGroup(dir: string): boolean {
 
 /** A process of an outer pid namespace is listed as 0, and to signal 0 would mean our own process group. */
 export function parseProcesses(text: string): number[] {
-  return text.split('\n').map(Number).filter((pid) => Number.isInteger(pid) && pid > 1);
+  return text
+    .split('\n')
+    .map(Number)
+    .filter((pid) => Number.isInteger(pid) && pid > 1);
 }
 
 /** The number after `key` in a file of `key value` lines. */

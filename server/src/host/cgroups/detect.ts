@@ -54,7 +54,9 @@ function openV2(mount: CgroupMount, prefix: string): Cgroups {
   const path = join(atRoot ? '' : relative('/', join('/', mount.own)), prefix);
   const dir = join(mount.dir, path);
   if (!canMake(dir)) {
-    throw new CayError('unavailable', `Cannot limit sandboxes: cgroup "${dir}" cannot be made`, { hint: 'Run as root, or in a service with Delegate=yes' });
+    throw new CayError('unavailable', `Cannot limit sandboxes: cgroup "${dir}" cannot be made`, {
+      hint: 'Run as root, or in a service with Delegate=yes',
+    });
   }
   const parts = path.split('/');
   // A controller works in a group only if every group above hands it down.
@@ -116,7 +118,12 @@ export function parseCgroupMounts(mountinfo: string, selfCgroup: string): Cgroup
     const [, , , root, dir] = left?.split(' ') ?? [];
     const [type, , superOptions] = right?.split(' ') ?? [];
     if (root === undefined || dir === undefined || (type !== 'cgroup' && type !== 'cgroup2')) continue;
-    const controllers = type === 'cgroup2' ? [] : (superOptions ?? '').split(',').filter((name) => !['rw', 'ro', 'xattr', 'noprefix', 'clone_children'].includes(name) && !name.startsWith('release_agent'));
+    const controllers =
+      type === 'cgroup2'
+        ? []
+        : (superOptions ?? '')
+            .split(',')
+            .filter((name) => !['rw', 'ro', 'xattr', 'noprefix', 'clone_children'].includes(name) && !name.startsWith('release_agent'));
     const key = controllers.join(',');
     const version = type === 'cgroup2' ? 'v2' : 'v1';
     if (mounts.some((mount) => mount.version === version && mount.controllers.join(',') === key)) continue;

@@ -145,7 +145,9 @@ function writeMemoryLimit(name: string, dir: string, bytes: number | null): void
     if (swap !== undefined && !raising) files.write(dir, 'memory.memsw.limit_in_bytes', wanted);
   } catch (error) {
     if (files.errnoOf(error) !== 'EBUSY') throw error;
-    throw new CayError('failed_precondition', `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`, { cause: error });
+    throw new CayError('failed_precondition', `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`, {
+      cause: error,
+    });
   }
 }
 

@@ -75,8 +75,7 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
     const emptied = () => {
       const left = processes();
       if (left.length === 0) return true;
-      // One write ends a group with all that is below it and cannot be outrun; kernels before 5.14 do not have it.
-      if (files.readIfThere(dir, 'cgroup.events') !== undefined) killAll(dir, left);
+      killAll(dir, left);
       return false;
     };
     await files.until(emptied, { what: `Killing all of cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
@@ -124,6 +123,7 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
 
 function killAll(dir: string, pids: number[]): void {
   try {
+    // Ends all that is in or below the group and cannot be outrun. Kernels before 5.14 do not have it.
     files.write(dir, 'cgroup.kill', 1);
     return;
   } catch (error) {

@@ -56,7 +56,13 @@ const GUEST_TIMEOUT_MS = 30_000;
 
 function paths(ground: Ground, name: string) {
   const dir = join(ground.dir, 'instances', name);
-  return { dir, facts: join(dir, 'instance.json'), bundle: join(dir, 'bundle'), run: join(dir, 'run'), socket: join(dir, 'run', 'guest.sock') };
+  return {
+    dir,
+    facts: join(dir, 'instance.json'),
+    bundle: join(dir, 'bundle'),
+    run: join(dir, 'run'),
+    socket: join(dir, 'run', 'guest.sock'),
+  };
 }
 
 /**
@@ -109,7 +115,13 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
   const runtime = runtimeOf(ground, facts);
   const owner = runtime.isolation === 'none' ? 0 : ground.ids.hostId;
   const guarded = runtime.guestGuardsMemory && limits.memoryBytes !== null ? limits.memoryBytes : undefined;
-  const instance: Omit<Instance, 'link'> = { facts, cgroup: ground.cgroups.group(facts.name), runtime, memoryLimit: guarded, onLost: () => {} };
+  const instance: Omit<Instance, 'link'> = {
+    facts,
+    cgroup: ground.cgroups.group(facts.name),
+    runtime,
+    memoryLimit: guarded,
+    onLost: () => {},
+  };
   const link = await listenForGuest(paths(ground, facts.name).socket, {
     hello: () => ({ sandbox: facts.name, incarnation: 1, memoryLimit: instance.memoryLimit }),
     owner: { uid: owner, gid: owner },

@@ -79,7 +79,7 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
       // No pipes: the container inherits the standard streams, and would hold them open.
       await run(binary, args, { silent: true, timeoutMs: START_TIMEOUT_MS });
     } catch (error) {
-      throw startError(traits, container.name, binary, error, lastWords(log));
+      throw startError(traits, container.name, binary, error, lastWords(readLog(log)));
     }
   }
 
@@ -110,8 +110,8 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
       }
       return { available: true, version };
     } catch (error) {
-      const reason = error instanceof CayError ? String(error.details['words'] ?? error.message) : (error as Error).message;
-      return { available: false, reason, hint: traits.hint };
+      const words = error instanceof CayError ? error.details['words'] : undefined;
+      return { available: false, reason: typeof words === 'string' ? words : (error as Error).message, hint: traits.hint };
     }
   }
 
@@ -167,7 +167,13 @@ export function parseVersion(name: string, text: string): string {
 async function isExecutable(binary: string): Promise<boolean> {
   const candidates = binary.includes('/') ? [binary] : (process.env['PATH'] ?? '').split(delimiter).map((dir) => join(dir, binary));
   for (const path of candidates) {
-    if (await access(path, constants.X_OK).then(() => true, () => false)) return true;
+    if (
+      await access(path, constants.X_OK).then(
+        () => true,
+        () => false,
+      )
+    )
+      return true;
   }
   return false;
 }
@@ -181,22 +187,33 @@ function startError(traits: OciTraits, name: string, binary: string, error: unkn
     });
   }
   const said = words || (error as Error).message;
-  return new CayError('unavailable', `Cannot start container "${name}": ${traits.name} says: ${said}`, { cause: error, details: { words: said } });
+  return new CayError('unavailable', `Cannot start container "${name}": ${traits.name} says: ${said}`, {
+    cause: error,
+    details: { words: said },
+  });
 }
 
 const LOG_BYTES = 16_384;
+const MAX_ERRORS = 4;
 
-/** The last error in the runtime's log, which is lines of text with `msg=`, or JSON. */
-function lastWords(log: string): string {
-  let text: string;
+/** The errors in the runtime's log, the first of which is often the cause. Lines of text with `msg=`, or JSON. */
+export function lastWords(log: string): string {
+  const lines = log
+    .slice(-LOG_BYTES)
+    .split('\n')
+    .filter((line) => line.trim() !== '');
+  const errors = lines.filter((line) => /level"?[=:]\s*"?(error|fatal)/.test(line));
+  const said = (errors.length > 0 ? errors.slice(0, MAX_ERRORS) : lines.slice(-1)).map((line) => {
+    const message = /msg="((?:[^"\\]|\\.)*)"/.exec(line)?.[1] ?? /"msg":\s*"((?:[^"\\]|\\.)*)"/.exec(line)?.[1];
+    return message === undefined ? line.trim() : message.replaceAll('\\"', '"').trim();
+  });
+  return said.join('; ');
+}
+
+function readLog(path: string): string {
   try {
-    text = readFileSync(log, 'utf8').slice(-LOG_BYTES);
+    return readFileSync(path, 'utf8');
   } catch {
     return '';
   }
-  const lines = text.split('\n').filter((line) => line.trim() !== '');
-  const line = lines.findLast((candidate) => /error|fatal/i.test(candidate)) ?? lines.at(-1) ?? '';
-  const quoted = /msg="((?:[^"\\]|\\.)*)"/.exec(line)?.[1];
-  if (quoted !== undefined) return quoted.replaceAll('\\"', '"');
-  return /"msg":\s*"((?:[^"\\]|\\.)*)"/.exec(line)?.[1]?.replaceAll('\\"', '"') ?? line.trim();
 }

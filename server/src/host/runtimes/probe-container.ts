@@ -31,7 +31,10 @@ export function probeContainer(ids: IdMapping): { container: Bundled; remove: ()
       binds.push({ source, target: source, readOnly: true });
     }
   }
-  const name = `probe-${dir.slice(-6).toLowerCase().replace(/[^a-z0-9]/g, '0')}`;
+  const name = `probe-${dir
+    .slice(-6)
+    .toLowerCase()
+    .replace(/[^a-z0-9]/g, '0')}`;
   const container = {
     name,
     bundleDir: dir,

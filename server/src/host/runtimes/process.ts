@@ -76,7 +76,10 @@ export function processRuntime({ stateDir }: ProcessOptions): Runtime {
     },
     list: async () => {
       const entries = await readdir(root).catch(() => []);
-      return entries.filter((entry) => entry.endsWith('.json')).map((entry) => entry.slice(0, -'.json'.length)).toSorted();
+      return entries
+        .filter((entry) => entry.endsWith('.json'))
+        .map((entry) => entry.slice(0, -'.json'.length))
+        .toSorted();
     },
   };
 }

@@ -41,7 +41,7 @@ export interface BtrfsSnapshotter extends Snapshotter {
   destroy(): Promise<void>;
 }
 
-export const BTRFS_MAGIC = 0x9123683e;
+const BTRFS_MAGIC = 0x9123683e;
 
 export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter> {
   const { onStep, tendEveryMs = 15_000 } = options;
@@ -126,7 +126,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
       await pool?.grow();
       await qgroups?.recount();
       // On a filesystem of others a group without a subvolume may be meant.
-      if (pool) await qgroups?.sweep(await subvolumes.everyId());
+      if (pool) await qgroups?.sweep(() => subvolumes.everyId());
     }
   }
 

@@ -109,11 +109,12 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
 
     async grow() {
       const [inside, outside, { size, blocks }] = await Promise.all([disk(path), disk(dir), stat(file)]);
-      if (inside.free > inside.total * 0.15) return false;
+      const unfinished = size > inside.total;
+      if (inside.free > inside.total * 0.15 && !unfinished) return false;
       const limit = Math.min(usable(outside.free) + blocks * 512, maxBytes ?? Number.MAX_SAFE_INTEGER);
-      const next = Math.floor(Math.min(size * 2, limit) / 4096) * 4096;
+      const next = unfinished ? size : Math.floor(Math.min(size * 2, limit) / 4096) * 4096;
       // A little more each time would be work without end on a disk that fills up.
-      if (next < size * 1.1) return false;
+      if (next < inside.total * 1.1) return false;
       const [loop] = await loopsOf(file);
       if (loop === undefined) return false;
       await step('pool:extend');

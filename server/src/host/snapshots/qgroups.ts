@@ -2,12 +2,16 @@
  * Quotas of btrfs: a "qgroup" for each subvolume, counted by the kernel and read from sysfs without
  * a process.
  *
- * The ordinary mode counts what a subvolume refers to, shared or not, so a copy starts with all that
- * its parent has: a limit is the parent's size plus the quota. Taking snapshots of the tree does
- * not change that number, so a sandbox cannot escape its quota by being snapshotted. The simple mode
- * counts only what a subvolume wrote itself.
+ * The simple mode (kernel 6.7, btrfs-progs 6.7) counts what a subvolume wrote itself, until the last
+ * copy of it is gone. It costs next to nothing and is preferred.
  *
- * The counts are those of the last transaction (30 s at most); the limits hold at once.
+ * The ordinary mode counts what a subvolume refers to, shared or not, so a copy starts with all that
+ * its parent has: a limit is the parent's size plus the quota. The kernel looks up every owner of
+ * what changes, so with hundreds of copies of one parent each transaction takes hundreds of
+ * milliseconds.
+ *
+ * In both, taking snapshots of a tree does not lower its count, so a sandbox cannot escape its quota
+ * by being snapshotted. The counts are those of the last transaction (30 s at most); the limits hold at once.
  */
 import { readFile, readdir, realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';
@@ -18,14 +22,14 @@ export interface Qgroups {
   readonly mode: 'qgroup' | 'squota';
   /** What the subvolume refers to in ordinary mode, 0 in simple mode: the start that a quota comes on top of. */
   base(subvolumeId: number): Promise<number>;
-  /** Bytes that go away with the subvolume. */
+  /** Bytes that go away with the subvolume; in simple mode, those that it wrote. */
   exclusive(subvolumeId: number): Promise<number | undefined>;
   limitOf(subvolumeId: number): Promise<number | null>;
   limit(path: string, bytes: number | null): Promise<void>;
   /** Starts counting anew if the kernel gave up, as it does when a very large tree is dropped. */
   recount(): Promise<void>;
-  /** Removes the groups of subvolumes that are gone; newer kernels do it themselves. */
-  sweep(alive: ReadonlySet<number>): Promise<void>;
+  /** Removes the groups of subvolumes that are gone and cleaned up; newer kernels do it themselves. */
+  sweep(alive: () => Promise<ReadonlySet<number>>): Promise<void>;
 }
 
 /** Resolves `undefined` where quotas are off and `enable` is not set, or the kernel does not show them. */
@@ -37,10 +41,13 @@ export async function openQgroups(path: string, { enable }: { enable: boolean })
   const isOn = async (): Promise<boolean> => (await readFile(join(groups, 'enabled'), 'utf8').catch(() => '0')).trim() === '1';
   if (!(await isOn())) {
     if (!enable) return undefined;
-    const { exitCode } = await attempt(['btrfs', 'quota', 'enable', path]);
-    if (exitCode !== 0 || !(await isOn())) return undefined;
-    // What was there before is counted; nothing to count takes no time.
-    await attempt(['btrfs', 'quota', 'rescan', '-w', path], { timeoutMs: 600_000 });
+    const simple = await attempt(['btrfs', 'quota', 'enable', '--simple', path]);
+    if (simple.exitCode !== 0) {
+      await attempt(['btrfs', 'quota', 'enable', path]);
+      // What was there before is counted; nothing to count takes no time.
+      await attempt(['btrfs', 'quota', 'rescan', '-w', path], { timeoutMs: 600_000 });
+    }
+    if (!(await isOn())) return undefined;
   }
   const mode = (await readMode()) === 'squota' ? 'squota' : 'qgroup';
 
@@ -65,11 +72,17 @@ export async function openQgroups(path: string, { enable }: { enable: boolean })
       if (inconsistent.trim() === '1') await attempt(['btrfs', 'quota', 'rescan', path]);
     },
     async sweep(alive) {
+      const empty: number[] = [];
       for (const name of await readdir(groups).catch(() => [])) {
-        const id = /^0_(\d+)$/.exec(name)?.[1];
-        // Below 256 are the filesystem's own trees. A group that is still in use is left for the next time.
-        if (id === undefined || Number(id) < 256 || alive.has(Number(id))) continue;
-        await attempt(['btrfs', 'qgroup', 'destroy', `0/${id}`, path]);
+        const id = Number(/^0_(\d+)$/.exec(name)?.[1] ?? 0);
+        // Below 256 are the filesystem's own trees.
+        if (id >= 256 && (await read(id, 'referenced')) === 0) empty.push(id);
+      }
+      if (empty.length === 0) return;
+      // Asked after the groups were read: a subvolume that has just come is on the list then.
+      const living = await alive();
+      for (const id of empty) {
+        if (!living.has(id)) await attempt(['btrfs', 'qgroup', 'destroy', `0/${id}`, path]);
       }
     },
   };

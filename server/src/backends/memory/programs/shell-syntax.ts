@@ -28,7 +28,26 @@ export interface Step {
 
 type Token = { kind: 'word'; word: Word; text: string } | { kind: 'operator'; text: string };
 
-const RESERVED = new Set(['if', 'then', 'else', 'elif', 'fi', 'for', 'while', 'until', 'do', 'done', 'case', 'esac', 'function', '{', '}', '!', '[[', 'in']);
+const RESERVED = new Set([
+  'if',
+  'then',
+  'else',
+  'elif',
+  'fi',
+  'for',
+  'while',
+  'until',
+  'do',
+  'done',
+  'case',
+  'esac',
+  'function',
+  '{',
+  '}',
+  '!',
+  '[[',
+  'in',
+]);
 const OPERATOR = /^(?:&&|\|\||;|\n|&(?!>)|\||[012]?>&[12]|[012]?>>|[012]?>|0?<(?![<&(]))/;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*/;
 

@@ -26,7 +26,11 @@ interface State {
 export async function shell(context: ProgramContext): Promise<number> {
   const [name = 'sh', ...rest] = context.argv;
   const asLine = rest[0] === '-c';
-  const script = asLine ? (rest[1] ?? '') : rest[0] === undefined ? (await gather(context.stdin)).toString() : await fileText(context, rest[0]);
+  const script = asLine
+    ? (rest[1] ?? '')
+    : rest[0] === undefined
+      ? (await gather(context.stdin)).toString()
+      : await fileText(context, rest[0]);
   const state: State = {
     variables: new Map(Object.entries(context.env)),
     exported: new Set(Object.keys(context.env)),

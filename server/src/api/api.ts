@@ -1,0 +1,156 @@
+/**
+ * The HTTP API on one port: previews by Host or path, WebSockets by upgrade, and everything else
+ * by the routes. What a request passes through first is the same for all: an id, a log line,
+ * a metric, and headers that keep browsers careful.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { getRequestListener } from '@hono/node-server';
+import { Hono } from 'hono';
+import type { Logger } from 'pino';
+import { CayError } from '@cay/sdk/protocol';
+import type { Control } from '../control/control.ts';
+import type { KeyRecords } from '../control/records/keys.ts';
+import type { ProjectRecords } from '../control/records/projects.ts';
+import { authenticator } from './authenticate.ts';
+import { answerCors } from './cors.ts';
+import { errorAnswer, type ErrorAnswer } from './error-answer.ts';
+import { openMetrics } from './metrics.ts';
+import { openFiles } from './open-files.ts';
+import { openApiDocument } from './openapi.ts';
+import { previewAddresses } from './preview/preview-address.ts';
+import { previewProxy } from './preview/preview-proxy.ts';
+import { rateLimit, type RateLimitOptions } from './rate-limit.ts';
+import { safePath } from './redact.ts';
+import { mount, type Env, type Route } from './route.ts';
+import { commandRoutes } from './routes/commands.ts';
+import { eventRoutes } from './routes/events.ts';
+import { execRoutes } from './routes/exec.ts';
+import { fileChangeRoutes } from './routes/file-changes.ts';
+import { fileRoutes } from './routes/files.ts';
+import { keyRoutes } from './routes/keys.ts';
+import { portRoutes } from './routes/ports.ts';
+import { projectRoutes } from './routes/projects.ts';
+import { sandboxRoutes } from './routes/sandboxes.ts';
+import { statsRoutes } from './routes/stats.ts';
+import { systemRoutes } from './routes/system.ts';
+import { openSockets } from './sockets/sockets.ts';
+import { beginTrace, traceOf, type Trace } from './trace.ts';
+
+export interface ApiOptions {
+  control: Control;
+  keys: KeyRecords;
+  projects: ProjectRecords;
+  log: Logger;
+  version: string;
+  /** Domains whose subdomains are previews. */
+  previewDomains: readonly string[];
+  /** Origins whose pages may call the API; `*` for all. None by default. */
+  corsOrigins: readonly string[];
+  rateLimit: RateLimitOptions;
+  openMetrics: boolean;
+  ready(): Promise<{ records: boolean; backend: boolean }>;
+}
+
+export interface Api {
+  handle(request: IncomingMessage, response: ServerResponse): void;
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
+  close(): void;
+}
+
+export function openApi(options: ApiOptions): Api {
+  const { control, keys, projects, log, version } = options;
+  const metrics = openMetrics({ version, sandboxes: () => control.counts() });
+  const authenticate = authenticator(keys, rateLimit(options.rateLimit));
+  const addresses = previewAddresses(options.previewDomains);
+  const previews = previewProxy(control);
+  const sockets = openSockets({ control, authenticator: authenticate, log });
+  const files = openFiles(control);
+
+  const routes: Route[] = [
+    ...systemRoutes({ control, metrics, version, openMetrics: options.openMetrics, ready: options.ready }),
+    ...sandboxRoutes(control),
+    ...execRoutes(control),
+    ...commandRoutes(control),
+    ...fileRoutes(control, files),
+    ...fileChangeRoutes(control, files),
+    ...portRoutes(control),
+    ...statsRoutes(control),
+    ...eventRoutes(control),
+    ...keyRoutes(keys, projects, control.events),
+    ...projectRoutes(projects, control.events),
+  ];
+  const app = new Hono<Env>();
+  for (const route of routes) mount(app, route, authenticate);
+  let document: string | undefined;
+  app.get('/openapi.json', (context) => {
+    traceOf(context.env.outgoing).route = 'openapi';
+    return context.body((document ??= JSON.stringify(openApiDocument(routes, { version }))), 200, { 'Content-Type': 'application/json' });
+  });
+  app.notFound((context) => respond(context.env.outgoing, new CayError('not_found', `There is no ${context.req.method} ${context.req.path.slice(0, 200)}`)));
+  app.onError((error, context) => respond((context.env as Env['Bindings']).outgoing, error));
+  const listener = getRequestListener((request, env) => app.fetch(request, env as Env['Bindings']), { overrideGlobalObjects: false });
+
+  function respond(response: ServerResponse, error: unknown): Response {
+    const answer = explain(response, error);
+    return Response.json(answer.body, { status: answer.status, headers: answer.headers });
+  }
+
+  function explain(response: ServerResponse, error: unknown): ErrorAnswer {
+    const answer = errorAnswer(error);
+    if (answer.cause !== undefined) traceOf(response).error = answer.cause;
+    return answer;
+  }
+
+  function finish(request: IncomingMessage, response: ServerResponse, trace: Trace): void {
+    const durationMs = performance.now() - trace.startedAt;
+    metrics.request(trace.route, response.statusCode, durationMs / 1000);
+    const level = trace.error !== undefined || response.statusCode >= 500 ? 'error' : request.method === 'GET' || request.method === 'HEAD' ? 'debug' : 'info';
+    if (!log.isLevelEnabled(level)) return;
+    log[level](
+      {
+        requestId: trace.id,
+        method: request.method,
+        path: safePath(request.url),
+        status: response.statusCode,
+        ms: Math.round(durationMs * 100) / 100,
+        key: trace.principal?.key,
+        ...(trace.error !== undefined && { err: trace.error }),
+        ...(!response.writableFinished && { aborted: true }),
+      },
+      trace.route,
+    );
+  }
+
+  return {
+    handle(request, response) {
+      const trace = beginTrace(request, response);
+      response.once('close', () => finish(request, response, trace));
+      const address = addresses.of(request);
+      if (address) {
+        trace.route = 'preview';
+        previews.handle(address, request, response).catch((error: unknown) => {
+          const answer = explain(response, error);
+          if (response.headersSent) response.destroy();
+          else response.writeHead(answer.status, { ...answer.headers, 'Content-Type': 'application/json' }).end(JSON.stringify(answer.body));
+        });
+        return;
+      }
+      response.setHeader('X-Content-Type-Options', 'nosniff');
+      response.setHeader('X-Frame-Options', 'DENY');
+      response.setHeader('Referrer-Policy', 'no-referrer');
+      response.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'");
+      if (answerCors(request, response, options.corsOrigins)) return;
+      void listener(request, response);
+    },
+    upgrade(request, socket, head) {
+      const address = addresses.of(request);
+      if (address) previews.upgrade(address, request, socket, head);
+      else sockets.upgrade(request, socket, head);
+    },
+    close() {
+      sockets.close();
+      metrics.close();
+    },
+  };
+}

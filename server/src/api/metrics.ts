@@ -1,0 +1,75 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+
+/** Counts what the server does. Labels are of a small fixed set: route names, status classes, states. */
+export interface Metrics {
+  request(route: string, status: number, seconds: number): void;
+  /** In Prometheus' text format. */
+  text(): string;
+  close(): void;
+}
+
+const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60];
+
+interface Series {
+  byClass: Map<string, number>;
+  buckets: number[];
+  sum: number;
+  count: number;
+}
+
+export function openMetrics(options: { version: string; sandboxes(): Record<string, number> }): Metrics {
+  const routes = new Map<string, Series>();
+  const delay = monitorEventLoopDelay({ resolution: 20 });
+  delay.enable();
+
+  function seriesOf(route: string): Series {
+    let series = routes.get(route);
+    if (!series) routes.set(route, (series = { byClass: new Map(), buckets: BUCKETS.map(() => 0), sum: 0, count: 0 }));
+    return series;
+  }
+
+  return {
+    request(route, status, seconds) {
+      const series = seriesOf(route);
+      const kind = `${Math.floor(status / 100)}xx`;
+      series.byClass.set(kind, (series.byClass.get(kind) ?? 0) + 1);
+      series.sum += seconds;
+      series.count++;
+      const bucket = BUCKETS.findIndex((bound) => seconds <= bound);
+      if (bucket >= 0) series.buckets[bucket]!++;
+    },
+    text() {
+      const lines: string[] = [];
+      const metric = (name: string, type: string, help: string) => lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`);
+      metric('cay_build_info', 'gauge', 'The version that runs.');
+      lines.push(`cay_build_info{version="${options.version}"} 1`);
+      metric('cay_http_requests_total', 'counter', 'Requests by route and class of status.');
+      for (const [route, { byClass }] of routes) {
+        for (const [kind, count] of byClass) lines.push(`cay_http_requests_total{route="${route}",status="${kind}"} ${count}`);
+      }
+      metric('cay_http_request_duration_seconds', 'histogram', 'How long requests took, streams included.');
+      for (const [route, { buckets, sum, count }] of routes) {
+        let below = 0;
+        BUCKETS.forEach((bound, index) => {
+          below += buckets[index]!;
+          lines.push(`cay_http_request_duration_seconds_bucket{route="${route}",le="${bound}"} ${below}`);
+        });
+        lines.push(`cay_http_request_duration_seconds_bucket{route="${route}",le="+Inf"} ${count}`);
+        lines.push(`cay_http_request_duration_seconds_sum{route="${route}"} ${sum}`, `cay_http_request_duration_seconds_count{route="${route}"} ${count}`);
+      }
+      metric('cay_sandboxes', 'gauge', 'Sandboxes by state.');
+      for (const [state, count] of Object.entries(options.sandboxes())) lines.push(`cay_sandboxes{state="${state}"} ${count}`);
+      metric('cay_event_loop_delay_seconds', 'gauge', 'How late timers were since the last reading.');
+      for (const quantile of [50, 99]) lines.push(`cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${(delay.percentile(quantile) || 0) / 1e9}`);
+      delay.reset();
+      metric('process_resident_memory_bytes', 'gauge', 'Memory that the server holds.');
+      lines.push(`process_resident_memory_bytes ${process.memoryUsage.rss()}`);
+      metric('process_heap_bytes', 'gauge', 'Heap in use.');
+      lines.push(`process_heap_bytes ${process.memoryUsage().heapUsed}`);
+      metric('process_uptime_seconds', 'gauge', 'How long the server runs.');
+      lines.push(`process_uptime_seconds ${process.uptime()}`);
+      return `${lines.join('\n')}\n`;
+    },
+    close: () => delay.disable(),
+  };
+}

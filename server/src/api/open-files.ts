@@ -1,0 +1,18 @@
+import type { Control } from '../control/control.ts';
+import type { Principal } from '../control/principal.ts';
+import type { SandboxRow } from '../control/records/sandboxes.ts';
+import type { Files } from '../guest/guest.ts';
+
+/** The files of a sandbox as one of its users; its own default user if none is given. */
+export type OpenFiles = (principal: Principal, ref: string, user: string | undefined) => Promise<{ files: Files; row: SandboxRow }>;
+
+export function openFiles(control: Control): OpenFiles {
+  return async (principal, ref, user) => {
+    const { guest, row } = await control.enter(principal, ref);
+    return { files: guest.files(user ?? row.spec.user), row };
+  };
+}
+
+export function noteFile(control: Control, principal: Principal, row: SandboxRow, type: string, data: Record<string, unknown>): void {
+  control.events.append({ type, project: row.project, sandbox: row.id, key: principal.key, data });
+}

@@ -1,0 +1,46 @@
+import type { IncomingMessage } from 'node:http';
+import type { PreviewAddress } from './preview-address.ts';
+
+export const TOKEN_HEADER = 'x-cay-preview-token';
+export const TOKEN_QUERY = 'cay_token';
+const COOKIE = 'cay_preview';
+
+export interface GivenToken {
+  token: string | undefined;
+  /** The token stood in the address: there it would be kept in histories and passed on in referrers. */
+  inQuery: boolean;
+  /** The application's address without it. */
+  path: string;
+}
+
+/** The token that a visitor brings: in a header, once in the address, or in the cookie that this left behind. */
+export function tokenOf(request: IncomingMessage, address: PreviewAddress): GivenToken {
+  const { path, token: inQuery } = withoutToken(address.path);
+  const header = request.headers[TOKEN_HEADER];
+  if (typeof header === 'string') return { token: header, inQuery: false, path };
+  if (inQuery !== undefined) return { token: inQuery, inQuery: true, path };
+  const cookies = (request.headers.cookie ?? '').split(';').map((cookie) => cookie.trim());
+  return { token: cookies.find((cookie) => cookie.startsWith(`${COOKIE}=`))?.slice(COOKIE.length + 1), inQuery: false, path };
+}
+
+export function tokenCookie(token: string, address: PreviewAddress, secure: boolean): string {
+  return `${COOKIE}=${token}; Path=${address.prefix}/; HttpOnly; SameSite=Lax; Max-Age=604800${secure ? '; Secure' : ''}`;
+}
+
+/** The visitor's cookies without ours. */
+export function withoutOurCookies(cookies: string): string {
+  return cookies
+    .split(';')
+    .filter((cookie) => !cookie.trim().toLowerCase().startsWith('cay_'))
+    .join(';')
+    .trim();
+}
+
+function withoutToken(path: string): { path: string; token: string | undefined } {
+  const at = path.indexOf('?');
+  if (at < 0 || !path.includes(`${TOKEN_QUERY}=`)) return { path, token: undefined };
+  const given = path.slice(at + 1).split('&');
+  const token = given.find((part) => part.startsWith(`${TOKEN_QUERY}=`))?.slice(TOKEN_QUERY.length + 1);
+  const rest = given.filter((part) => !part.startsWith(`${TOKEN_QUERY}=`)).join('&');
+  return { path: path.slice(0, at) + (rest === '' ? '' : `?${rest}`), token };
+}

@@ -1,0 +1,164 @@
+import {
+  CayError, CommandInfoSchema, CommandListSchema, ExecBodySchema, ExecEventSchema, LaunchedSchema, PtySizeSchema, SignalBodySchema, type CommandInfo,
+  type ExecEvent, type OutputEncoding,
+} from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { Control } from '../../control/control.ts';
+import type { CommandHandle, Guest } from '../../guest/guest.ts';
+import { outputEvents } from '../output-events.ts';
+import { CommandParams, Count, EncodingQuery, Flag, SandboxParams } from '../parameters.ts';
+import { route, type Route } from '../route.ts';
+import { idempotencyKeyOf, startCommand } from '../start-command.ts';
+import { STREAMS, eventsAnswer } from '../stream-answer.ts';
+import { EXEC_BODY_BYTES } from './exec.ts';
+
+const tag = 'commands';
+const done = { 204: { description: 'Done' } };
+
+export function commandRoutes(control: Control): Route[] {
+  return [
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/commands',
+      name: 'launchCommand',
+      summary: 'Launch a command and leave it running',
+      description: 'With `expose` its port becomes reachable, for those who have the token. Output that nobody reads is dropped, oldest first, unless `overflow` says otherwise.',
+      tag,
+      headers: { 'Idempotency-Key': 'Makes the call repeatable' },
+      params: SandboxParams,
+      body: ExecBodySchema,
+      maxBodyBytes: EXEC_BODY_BYTES,
+      answers: { 200: { description: 'It was running already', schema: LaunchedSchema }, 201: { description: 'It was started', schema: LaunchedSchema } },
+      async handle({ context, request, principal, params, body }) {
+        const launched = { ...body, overflow: body.overflow ?? ('drop' as const) };
+        const { handle, guest, fed } = await startCommand(control, principal, params.id, launched, { idempotencyKey: idempotencyKeyOf(request.headers) });
+        const { existing, id } = handle;
+        // The input goes through this handle; a command that never reads it does not hold the answer.
+        const letGo = () => handle[Symbol.asyncDispose]();
+        if (body.input === undefined) await letGo();
+        else fed.then(letGo).catch(() => {});
+        const sandbox = body.expose === undefined ? undefined : await control.expose(principal, params.id, { port: body.expose, visibility: 'private' });
+        const port = sandbox?.ports.find((candidate) => candidate.port === body.expose);
+        return context.json({ command: await infoOf(guest, id), existing, ...(port && { port }) }, existing ? 200 : 201);
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/commands',
+      name: 'listCommands',
+      summary: 'List running commands and the ended ones that are still remembered',
+      tag,
+      params: SandboxParams,
+      answers: { 200: { description: 'Commands, oldest first', schema: CommandListSchema } },
+      async handle({ context, principal, params, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        return context.json({ commands: await guest.commands({ signal }) });
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/commands/{cmd}',
+      name: 'getCommand',
+      summary: 'Get a command',
+      tag,
+      params: CommandParams,
+      answers: { 200: { description: 'The command', schema: CommandInfoSchema } },
+      async handle({ context, principal, params }) {
+        const { guest } = await control.enter(principal, params.id);
+        return context.json(await infoOf(guest, params.cmd));
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/commands/{cmd}/output',
+      name: 'readOutput',
+      summary: "Stream a command's output from an offset on",
+      description: 'Follows to the end of the command; with `follow=0` it stops where the output stands now.',
+      tag,
+      params: CommandParams,
+      query: EncodingQuery.extend({ offset: Count(Number.MAX_SAFE_INTEGER).optional(), follow: Flag.optional() }),
+      answers: { 200: { description: 'A stream of events', media: STREAMS, events: ExecEventSchema } },
+      async handle({ context, principal, params, query, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        const info = await infoOf(guest, params.cmd);
+        const upTo = query.follow === false && info.end === undefined ? info.outputBytes : undefined;
+        const handle = await guest.attach(params.cmd, { offset: query.offset ?? 0, signal });
+        return eventsAnswer(context, output(handle, query.encoding ?? 'utf8', upTo));
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/commands/{cmd}/stdin',
+      name: 'writeStdin',
+      summary: "Write to a command's standard input",
+      tag,
+      params: CommandParams,
+      query: z.object({ close: Flag.optional() }).strict(),
+      rawBody: 'application/octet-stream',
+      answers: done,
+      async handle({ context, request, principal, params, query, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        const { outputBytes } = await infoOf(guest, params.cmd);
+        await using handle = await guest.attach(params.cmd, { offset: outputBytes, signal });
+        for await (const chunk of request as AsyncIterable<Buffer>) await handle.write(chunk);
+        if (query.close) await handle.closeStdin();
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/commands/{cmd}/signal',
+      name: 'signalCommand',
+      summary: 'Send a signal to a command',
+      tag,
+      params: CommandParams,
+      body: SignalBodySchema,
+      answers: done,
+      async handle({ context, principal, params, body, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        await guest.signal(params.cmd, body.signal, { signal });
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/commands/{cmd}/resize',
+      name: 'resizeCommand',
+      summary: "Resize a command's terminal",
+      tag,
+      params: CommandParams,
+      body: PtySizeSchema,
+      answers: done,
+      async handle({ context, principal, params, body, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        await guest.resize(params.cmd, body, { signal });
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/sandboxes/{id}/commands/{cmd}',
+      name: 'forgetCommand',
+      summary: 'Forget an ended command and its output',
+      tag,
+      params: CommandParams,
+      answers: done,
+      async handle({ context, principal, params, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        await guest.forget(params.cmd, { signal });
+        return context.body(null, 204);
+      },
+    }),
+  ];
+}
+
+async function infoOf(guest: Guest, id: string): Promise<CommandInfo> {
+  const info = (await guest.commands()).find((command) => command.id === id);
+  if (!info) throw new CayError('not_found', `Command "${id}" does not exist`);
+  return info;
+}
+
+async function* output(handle: CommandHandle, encoding: OutputEncoding, upTo?: number): AsyncGenerator<ExecEvent> {
+  await using _ = handle;
+  yield* outputEvents(handle, encoding, { upTo });
+}

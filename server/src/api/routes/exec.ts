@@ -1,0 +1,64 @@
+import { ExecBodySchema, ExecEventSchema, ExecResultSchema, shellExitCode, type ExecBody, type ExecEvent } from '@cay/sdk/protocol';
+import type { Control } from '../../control/control.ts';
+import { collect } from '../../guest/collect.ts';
+import { outputEvents } from '../output-events.ts';
+import { SandboxParams } from '../parameters.ts';
+import { route, type Route } from '../route.ts';
+import { idempotencyKeyOf, startCommand, type Started } from '../start-command.ts';
+import { STREAMS, eventsAnswer, streamFormat } from '../stream-answer.ts';
+
+const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
+/** `input` may be 8 MiB, and JSON may need two characters for one. */
+export const EXEC_BODY_BYTES = 20 * 1024 * 1024;
+
+export function execRoutes(control: Control): Route[] {
+  return [
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/exec',
+      name: 'exec',
+      summary: 'Run a command, and wait for its result or stream its output',
+      description:
+        'Waits for the end and answers with the result, or streams events if `Accept` is `application/x-ndjson` or `text/event-stream`. ' +
+        'A client that goes away detaches: the command goes on to its end or its `timeoutMs`. ' +
+        'With an `Idempotency-Key` or an `id` the command is started once, however often the call is repeated.',
+      tag: 'commands',
+      headers: { 'Idempotency-Key': 'Makes the call repeatable' },
+      params: SandboxParams,
+      body: ExecBodySchema,
+      maxBodyBytes: EXEC_BODY_BYTES,
+      answers: {
+        200: { description: 'The result, or a stream of events', schema: ExecResultSchema, media: STREAMS, events: ExecEventSchema },
+      },
+      async handle(call) {
+        const { context, request, principal, params, body, signal } = call;
+        const format = streamFormat(context);
+        const startedAt = performance.now();
+        const started = await startCommand(control, principal, params.id, body, { idempotencyKey: idempotencyKeyOf(request.headers), signal });
+        if (body.expose !== undefined) await control.expose(principal, params.id, { port: body.expose, visibility: 'private' });
+        if (format) return eventsAnswer(context, streamed(started, body), { format });
+        return context.json(await waited(started, body, startedAt));
+      },
+    }),
+  ];
+}
+
+async function* streamed({ handle }: Started, body: ExecBody): AsyncGenerator<ExecEvent> {
+  await using _ = handle;
+  yield* outputEvents(handle, body.encoding ?? 'utf8');
+}
+
+async function waited({ handle }: Started, body: ExecBody, startedAt: number) {
+  await using _ = handle;
+  const encoding = body.encoding ?? 'utf8';
+  const { stdout, stderr, end, truncated } = await collect(handle, { maxBytes: body.maxOutputBytes ?? DEFAULT_OUTPUT_BYTES });
+  return {
+    id: handle.id,
+    end,
+    exitCode: shellExitCode(end),
+    stdout: stdout.toString(encoding),
+    stderr: stderr.toString(encoding),
+    truncated,
+    durationMs: performance.now() - startedAt,
+  };
+}

@@ -1,0 +1,62 @@
+import { CayError, CreateKeySchema, CreatedKeySchema, KeyListSchema } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { EventLog } from '../../control/records/events.ts';
+import type { KeyRecords } from '../../control/records/keys.ts';
+import type { ProjectRecords } from '../../control/records/projects.ts';
+import { route, type Route } from '../route.ts';
+
+const tag = 'keys';
+
+export function keyRoutes(keys: KeyRecords, projects: ProjectRecords, events: EventLog): Route[] {
+  return [
+    route({
+      method: 'get',
+      path: '/v1/keys',
+      name: 'listKeys',
+      summary: "List API keys: an admin sees all, others their project's",
+      tag,
+      answers: { 200: { description: 'Keys, oldest first, without their secrets', schema: KeyListSchema } },
+      handle: ({ context, principal }) => context.json({ keys: keys.list(principal.role === 'admin' ? undefined : principal.project) }),
+    }),
+    route({
+      method: 'post',
+      path: '/v1/keys',
+      name: 'createKey',
+      summary: 'Create an API key',
+      tag,
+      access: 'admin',
+      body: CreateKeySchema,
+      answers: { 201: { description: 'The key, and its secret this once', schema: CreatedKeySchema } },
+      handle({ context, principal, body }) {
+        const wanted = body.project ?? principal.project;
+        const project = projects.get(wanted) ?? projects.byName(wanted);
+        if (!project) throw new CayError('not_found', `Project "${wanted}" does not exist`);
+        const created = keys.create({ name: body.name, project: project.id, role: body.role });
+        events.append({ type: 'key.created', project: project.id, key: principal.key, data: { id: created.key.id, name: body.name, role: body.role } });
+        return context.json(created, 201);
+      },
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/keys/{key}',
+      name: 'revokeKey',
+      summary: 'Revoke an API key',
+      description: 'A key that does not exist is revoked already. The last admin key stays.',
+      tag,
+      access: 'admin',
+      params: z.object({ key: z.string().min(1).max(80) }),
+      answers: { 204: { description: 'It is of no use any more' } },
+      handle({ context, principal, params }) {
+        const all = keys.list();
+        const key = all.find((candidate) => candidate.id === params.key);
+        if (!key) return context.body(null, 204);
+        if (key.role === 'admin' && all.filter(({ role }) => role === 'admin').length === 1) {
+          throw new CayError('failed_precondition', `Cannot revoke "${key.id}": it is the last admin key`, { hint: 'create another admin key first' });
+        }
+        keys.revoke(key.id);
+        events.append({ type: 'key.revoked', project: key.project, key: principal.key, data: { id: key.id, name: key.name } });
+        return context.body(null, 204);
+      },
+    }),
+  ];
+}

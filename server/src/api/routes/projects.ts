@@ -1,0 +1,56 @@
+import { CayError, CreateProjectSchema, ProjectListSchema, ProjectSchema, UpdateProjectSchema, type Quota } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { EventLog } from '../../control/records/events.ts';
+import type { ProjectRecords } from '../../control/records/projects.ts';
+import { route, type Route } from '../route.ts';
+
+const tag = 'projects';
+
+export function projectRoutes(projects: ProjectRecords, events: EventLog): Route[] {
+  return [
+    route({
+      method: 'get',
+      path: '/v1/projects',
+      name: 'listProjects',
+      summary: 'List projects: an admin sees all, others their own',
+      tag,
+      answers: { 200: { description: 'Projects, oldest first', schema: ProjectListSchema } },
+      handle: ({ context, principal }) =>
+        context.json({ projects: projects.list().filter(({ id }) => principal.role === 'admin' || id === principal.project) }),
+    }),
+    route({
+      method: 'post',
+      path: '/v1/projects',
+      name: 'createProject',
+      summary: 'Create a project',
+      tag,
+      access: 'admin',
+      body: CreateProjectSchema,
+      answers: { 201: { description: 'The project', schema: ProjectSchema } },
+      handle({ context, principal, body }) {
+        const project = projects.create(body.name, body.quota);
+        events.append({ type: 'project.created', project: project.id, key: principal.key, data: { name: project.name } });
+        return context.json(project, 201);
+      },
+    }),
+    route({
+      method: 'patch',
+      path: '/v1/projects/{project}',
+      name: 'updateProject',
+      summary: "Change a project's quota",
+      tag,
+      access: 'admin',
+      params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
+      body: UpdateProjectSchema,
+      answers: { 200: { description: 'The project', schema: ProjectSchema } },
+      handle({ context, principal, params, body }) {
+        const project = projects.get(params.project) ?? projects.byName(params.project);
+        if (!project) throw new CayError('not_found', `Project "${params.project}" does not exist`);
+        const given = Object.fromEntries(Object.entries(body.quota).filter(([, value]) => value !== undefined));
+        const updated = projects.setQuota(project.id, { ...project.quota, ...(given as Partial<Quota>) });
+        events.append({ type: 'project.updated', project: project.id, key: principal.key, data: { quota: updated.quota } });
+        return context.json(updated);
+      },
+    }),
+  ];
+}

@@ -1,0 +1,94 @@
+import { CreateSandboxSchema, ListSandboxesSchema, SandboxPageSchema, SandboxSchema, StopSandboxSchema, UpdateSandboxSchema } from '@cay/sdk/protocol';
+import type { Control } from '../../control/control.ts';
+import { SandboxParams } from '../parameters.ts';
+import { route, type Route } from '../route.ts';
+import { idempotencyKeyOf } from '../start-command.ts';
+
+const tag = 'sandboxes';
+const one = { 200: { description: 'The sandbox', schema: SandboxSchema } };
+
+export function sandboxRoutes(control: Control): Route[] {
+  return [
+    route({
+      method: 'post',
+      path: '/v1/sandboxes',
+      name: 'createSandbox',
+      summary: 'Create a sandbox',
+      description: 'Answers when the sandbox is ready for commands. A repeated `Idempotency-Key` answers with the sandbox that the first call made.',
+      tag,
+      headers: { 'Idempotency-Key': 'Makes the call repeatable' },
+      body: CreateSandboxSchema,
+      answers: { 200: { description: 'It existed already', schema: SandboxSchema }, 201: { description: 'It was created', schema: SandboxSchema } },
+      async handle({ context, request, principal, body }) {
+        const { sandbox, created } = await control.create(principal, body, { idempotencyKey: idempotencyKeyOf(request.headers) });
+        return context.json(sandbox, created ? 201 : 200);
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes',
+      name: 'listSandboxes',
+      summary: 'List sandboxes, newest first',
+      tag,
+      query: ListSandboxesSchema,
+      answers: { 200: { description: 'A page of sandboxes', schema: SandboxPageSchema } },
+      handle: ({ context, principal, query }) => context.json(control.list(principal, query)),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}',
+      name: 'getSandbox',
+      summary: 'Get a sandbox',
+      tag,
+      params: SandboxParams,
+      answers: one,
+      handle: ({ context, principal, params }) => context.json(control.get(principal, params.id)),
+    }),
+    route({
+      method: 'patch',
+      path: '/v1/sandboxes/{id}',
+      name: 'updateSandbox',
+      summary: 'Change labels, limits or timeout',
+      tag,
+      params: SandboxParams,
+      body: UpdateSandboxSchema,
+      answers: one,
+      handle: async ({ context, principal, params, body }) => context.json(await control.update(principal, params.id, body)),
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/sandboxes/{id}',
+      name: 'removeSandbox',
+      summary: 'Remove a sandbox and all that it has',
+      description: 'A sandbox that does not exist is removed already.',
+      tag,
+      params: SandboxParams,
+      answers: { 204: { description: 'It is gone' } },
+      async handle({ context, principal, params }) {
+        await control.remove(principal, params.id);
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/start',
+      name: 'startSandbox',
+      summary: 'Start a stopped or failed sandbox with the files it had',
+      tag,
+      params: SandboxParams,
+      answers: one,
+      handle: async ({ context, principal, params }) => context.json(await control.start(principal, params.id)),
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/stop',
+      name: 'stopSandbox',
+      summary: 'End all processes and keep the files',
+      tag,
+      params: SandboxParams,
+      body: StopSandboxSchema,
+      answers: one,
+      handle: async ({ context, principal, params, body }) => context.json(await control.stop(principal, params.id, body)),
+    }),
+  ];
+}

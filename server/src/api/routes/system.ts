@@ -1,0 +1,85 @@
+import { CapabilitiesSchema, ReadinessSchema, TemplatePageSchema, VersionSchema } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { Control } from '../../control/control.ts';
+import type { Metrics } from '../metrics.ts';
+import { route, type Route } from '../route.ts';
+
+const tag = 'system';
+
+export interface SystemOptions {
+  control: Control;
+  metrics: Metrics;
+  version: string;
+  /** Lets anybody read the metrics. */
+  openMetrics: boolean;
+  ready(): Promise<{ records: boolean; backend: boolean }>;
+}
+
+export function systemRoutes({ control, metrics, version, openMetrics, ready }: SystemOptions): Route[] {
+  return [
+    route({
+      method: 'get',
+      path: '/healthz',
+      name: 'health',
+      summary: 'Tell that the server is alive',
+      tag,
+      access: 'open',
+      answers: { 200: { description: 'It is', schema: z.object({ alive: z.literal(true) }) } },
+      handle: ({ context }) => context.json({ alive: true }),
+    }),
+    route({
+      method: 'get',
+      path: '/readyz',
+      name: 'readiness',
+      summary: 'Tell whether the server can do its work',
+      tag,
+      access: 'open',
+      answers: { 200: { description: 'It can', schema: ReadinessSchema }, 503: { description: 'It cannot', schema: ReadinessSchema } },
+      async handle({ context }) {
+        const checks = await ready();
+        const verdict = checks.records && checks.backend;
+        return context.json({ ready: verdict, checks }, verdict ? 200 : 503);
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/metrics',
+      name: 'metrics',
+      summary: "Read the server's metrics",
+      tag,
+      access: openMetrics ? 'open' : 'admin',
+      answers: { 200: { description: "In Prometheus' text format", media: ['text/plain'] } },
+      handle: ({ context }) => context.text(metrics.text(), 200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/version',
+      name: 'getVersion',
+      summary: "Tell the server's version",
+      tag,
+      answers: { 200: { description: 'The version', schema: VersionSchema } },
+      handle: ({ context }) => context.json({ name: 'cay', version, api: 'v1' }),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/capabilities',
+      name: 'getCapabilities',
+      summary: 'Tell what sandboxes can do here',
+      tag,
+      answers: { 200: { description: 'Each ability that was seen to work, and why others do not', schema: CapabilitiesSchema } },
+      handle: async ({ context, signal }) => context.json(await control.backend.capabilities({ signal })),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/templates',
+      name: 'listTemplates',
+      summary: 'List what sandboxes can start from',
+      tag: 'templates',
+      answers: { 200: { description: 'Templates', schema: TemplatePageSchema } },
+      async handle({ context, signal }) {
+        const { templates } = await control.backend.capabilities({ signal });
+        return context.json({ templates: templates.map((name) => ({ name })) });
+      },
+    }),
+  ];
+}

@@ -1,0 +1,95 @@
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { CayError, PortSchema } from '@cay/sdk/protocol';
+import type { Logger } from 'pino';
+import { WebSocketServer, type WebSocket } from 'ws';
+import type { Control } from '../../control/control.ts';
+import type { Principal } from '../../control/principal.ts';
+import type { Authenticator } from '../authenticate.ts';
+import { refuseUpgrade } from '../refuse-upgrade.ts';
+import { execSocket } from './exec-socket.ts';
+import { tcpSocket } from './tcp-socket.ts';
+
+export interface Sockets {
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
+  close(): void;
+}
+
+export interface SocketContext {
+  control: Control;
+  principal: Principal;
+  ref: string;
+  log: Logger;
+}
+
+const MAX_MESSAGE = 4 * 1024 * 1024;
+const PING_EVERY_MS = 30_000;
+const PATH = /^\/v1\/sandboxes\/([^/?]{1,80})\/(?:(exec)|ports\/(\d{1,5})\/tcp)(?:\?|$)/;
+
+export function openSockets(options: { control: Control; authenticator: Authenticator; log: Logger }): Sockets {
+  const { control, authenticator, log } = options;
+  const server = new WebSocketServer({
+    noServer: true,
+    maxPayload: MAX_MESSAGE,
+    perMessageDeflate: false,
+    // The key may be among those offered; it is chosen only by clients that offer nothing else.
+    handleProtocols: (protocols) => (protocols.has('cay') ? 'cay' : ([...protocols][0] ?? false)),
+  });
+  const alive = new WeakSet<WebSocket>();
+  const pings = setInterval(() => {
+    for (const socket of server.clients) {
+      if (!alive.delete(socket)) socket.terminate();
+      else socket.ping();
+    }
+  }, PING_EVERY_MS);
+  pings.unref();
+
+  function prepare(request: IncomingMessage): (socket: WebSocket) => Promise<void> {
+    const principal = authenticator.authenticate(request);
+    const match = PATH.exec(request.url ?? '');
+    if (!match) throw new CayError('not_found', 'There is no WebSocket here');
+    const ref = decode(match[1]!);
+    // Told now, so that a stranger's sandbox is a plain 404.
+    control.get(principal, ref);
+    const context: SocketContext = { control, principal, ref, log };
+    if (match[2] !== undefined) return (socket) => execSocket(socket, context);
+    const port = PortSchema.safeParse(Number(match[3]));
+    if (!port.success) throw new CayError('invalid_argument', `"${match[3]}" is not a port`);
+    return (socket) => tcpSocket(socket, context, port.data);
+  }
+
+  return {
+    upgrade(request, socket, head) {
+      socket.on('error', () => socket.destroy());
+      let serve: (socket: WebSocket) => Promise<void>;
+      try {
+        serve = prepare(request);
+      } catch (error) {
+        refuseUpgrade(socket, error);
+        return;
+      }
+      server.handleUpgrade(request, socket, head, (webSocket) => {
+        alive.add(webSocket);
+        webSocket.on('pong', () => alive.add(webSocket));
+        webSocket.on('error', () => webSocket.terminate());
+        serve(webSocket).catch((error: unknown) => {
+          log.error({ err: error }, 'websocket');
+          webSocket.terminate();
+        });
+      });
+    },
+    close() {
+      clearInterval(pings);
+      for (const socket of server.clients) socket.terminate();
+      server.close();
+    },
+  };
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new CayError('invalid_argument', 'The path is not well encoded');
+  }
+}

@@ -1,0 +1,33 @@
+/** What every backend checks at its door, whoever stands before it. */
+import { CayError, LimitsSchema, SandboxIdSchema, SandboxSpecSchema, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
+import type { ZodType } from 'zod';
+
+/** Rejects `invalid_argument` for what could not be a directory's, a cgroup's or a container's name. */
+export function requireSandboxId(id: string): void {
+  if (SandboxIdSchema.safeParse(id).success) return;
+  throw new CayError(
+    'invalid_argument',
+    `${JSON.stringify(String(id).slice(0, 64))} is not a sandbox id: must be "sbx_" and 20 characters of a-z and 0-9`,
+  );
+}
+
+export function requireSpec(spec: SandboxSpec): void {
+  require('spec', SandboxSpecSchema, spec);
+}
+
+export function requireLimits(limits: Partial<Limits>): void {
+  require('limits', LimitsSchema.partial(), limits);
+}
+
+function require(what: string, schema: ZodType, value: unknown): void {
+  const issue = schema.safeParse(value).error?.issues[0];
+  if (issue)
+    throw new CayError('invalid_argument', `The ${what} cannot be: ${issue.path.join('.') || what} ${issue.message}`, {
+      details: { path: issue.path },
+    });
+}
+
+/** Rejects `cancelled` once the caller has given up. Asked between steps; what was begun is undone like after any failure. */
+export function requireWanted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw new CayError('cancelled', 'The caller has given up', { cause: signal.reason });
+}

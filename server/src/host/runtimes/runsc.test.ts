@@ -1,0 +1,4 @@
+import { runtimeSuite } from '../../../../test/conformance/runtime-suite.ts';
+import { runscRuntime } from './runsc.ts';
+
+await runtimeSuite('runsc', runscRuntime);

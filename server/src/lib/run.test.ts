@@ -1,0 +1,43 @@
+import { describe, expect, it } from 'vitest';
+import { RunError, run } from './run.ts';
+
+describe('run()', () => {
+  it('resolves what the program wrote', async () => {
+    expect(await run('sh', ['-c', 'echo out; echo err >&2'])).toEqual({ stdout: 'out\n', stderr: 'err\n' });
+  });
+
+  it('hands over standard input', async () => {
+    expect((await run('cat', [], { stdin: 'hello' })).stdout).toBe('hello');
+  });
+
+  it('rejects an exit code other than 0 with the words of the program', async () => {
+    const error = await run('sh', ['-c', 'echo broken >&2; exit 3']).catch((caught: unknown) => caught);
+    expect(error).toBeInstanceOf(RunError);
+    expect(error).toMatchObject({ reason: 'exit', exitCode: 3, stderr: 'broken\n', message: '"sh" exited with 3: broken' });
+  });
+
+  it('rejects a program that does not exist', async () => {
+    await expect(run('/nonexistent/program', [])).rejects.toMatchObject({ reason: 'spawn', errno: 'ENOENT' });
+  });
+
+  it('rejects one that a signal ended', async () => {
+    await expect(run('sh', ['-c', 'kill -TERM $$'])).rejects.toMatchObject({ reason: 'signal', exitCode: null });
+  });
+
+  it('kills at the deadline even if a grandchild holds the pipes', async () => {
+    await expect(run('sh', ['-c', 'sleep 5 & sleep 5'], { timeoutMs: 50 })).rejects.toMatchObject({ reason: 'timeout' });
+  });
+
+  it('kills when aborted, and does not start when aborted before', async () => {
+    const abort = new AbortController();
+    const running = run('sleep', ['5'], { signal: abort.signal });
+    abort.abort();
+    await expect(running).rejects.toMatchObject({ reason: 'aborted' });
+    await expect(run('sleep', ['5'], { signal: abort.signal })).rejects.toMatchObject({ reason: 'aborted' });
+  });
+
+  it('keeps no more output than was asked for', async () => {
+    const { stdout } = await run('sh', ['-c', 'yes | head -c 300000'], { keepBytes: 1000 });
+    expect(stdout).toHaveLength(1000);
+  });
+});

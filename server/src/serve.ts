@@ -1,0 +1,190 @@
+/** Puts records, control plane and API together behind one listening port. */
+import { mkdirSync, readFileSync } from 'node:fs';
+import { createServer as createHttpServer, type Server } from 'node:http';
+import { createServer as createHttpsServer } from 'node:https';
+import { isIP, type AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import { pino, type Logger } from 'pino';
+import { openApi } from './api/api.ts';
+import { previewHost } from './api/preview/preview-address.ts';
+import type { RateLimitOptions } from './api/rate-limit.ts';
+import { REDACTED } from './api/redact.ts';
+import type { Backend } from './backends/backend.ts';
+import { openControl } from './control/control.ts';
+import { previewTokens } from './control/preview-tokens.ts';
+import { openDatabase } from './control/records/database.ts';
+import { openEventLog } from './control/records/events.ts';
+import { keyRecords } from './control/records/keys.ts';
+import { projectRecords } from './control/records/projects.ts';
+import { sandboxRecords } from './control/records/sandboxes.ts';
+import { installationSecret } from './control/records/secrets.ts';
+import { lockFile } from './lib/file-lock.ts';
+
+export interface ServeOptions {
+  /** Opened by the caller; closed with the server. */
+  backend: Backend;
+  dataDir: string;
+  /** Default 127.0.0.1. */
+  host?: string;
+  /** Default 7070; 0 lets the system choose. */
+  port?: number;
+  /** Paths of PEM files. */
+  tls?: { certFile: string; keyFile: string };
+  /** Allows to listen beyond this machine without TLS. */
+  insecure?: boolean;
+  /** Domains whose subdomains are previews; the first is the one shown. `localhost` always is one. */
+  previewDomains?: readonly string[];
+  /** How clients reach the server, if not by the address it listens on: `https://cay.example.com`. */
+  publicUrl?: string;
+  corsOrigins?: readonly string[];
+  /** For each key. Default 1000 a second, 2000 at once. */
+  rateLimit?: RateLimitOptions;
+  /** Lets anybody read the metrics. */
+  openMetrics?: boolean;
+  log?: Logger;
+}
+
+export interface RunningServer {
+  url: string;
+  /** The secret of the first admin key, only when it was just created. */
+  adminKey?: string;
+  close(): Promise<void>;
+}
+
+const VERSION = (JSON.parse(readFileSync(join(import.meta.dirname, '../package.json'), 'utf8')) as { version: string }).version;
+const CLOSE_GRACE_MS = 2_000;
+const READY_TIMEOUT_MS = 2_000;
+const READY_CACHE_MS = 1_000;
+
+export async function serve(options: ServeOptions): Promise<RunningServer> {
+  const { backend, dataDir, host = '127.0.0.1', port = 7070, tls, previewDomains = [], publicUrl } = options;
+  const log = options.log ?? pino({ redact: REDACTED });
+  requireSafeListening(host, options);
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  const lock = requireLock(dataDir);
+  const undo: (() => unknown)[] = [() => lock.release()];
+  try {
+    const server = tls
+      ? createHttpsServer({ cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
+      : createHttpServer();
+    const database = openDatabase(join(dataDir, 'records.db'));
+    undo.push(() => database.close());
+    const events = openEventLog(join(dataDir, 'events.db'));
+    undo.push(() => events.close());
+    const keys = keyRecords(database);
+    const projects = projectRecords(database);
+    const project = projects.byName('default') ?? projects.create('default');
+    const adminKey = keys.list().some(({ role }) => role === 'admin') ? undefined : keys.create({ name: 'admin', project: project.id, role: 'admin' }).secret;
+
+    // Listening comes first: what the control plane shows has the address in it.
+    await listen(server, host, port);
+    undo.push(() => server.close());
+    const url = addressOf(server, host, tls !== undefined);
+    const base = new URL(publicUrl ?? url);
+    const previewUrl = (id: SandboxId, at: number) =>
+      `${base.protocol}//${previewHost(id, at, previewDomains[0] ?? 'localhost')}${base.port === '' ? '' : `:${base.port}`}/`;
+
+    const control = await openControl({
+      backend, database, sandboxes: sandboxRecords(database), projects, events, previews: previewTokens(installationSecret(database, 'previews')), previewUrl,
+      onError: (error) => log.error({ err: error }, 'control'),
+    });
+    const api = openApi({
+      control, keys, projects, log, version: VERSION, previewDomains, corsOrigins: options.corsOrigins ?? [],
+      rateLimit: options.rateLimit ?? { perSecond: 1000, burst: 2000 }, openMetrics: options.openMetrics ?? false,
+      ready: readiness(() => database.get('SELECT 1') !== undefined, backend),
+    });
+    server.on('request', api.handle);
+    server.on('upgrade', api.upgrade);
+    log.info({ url, backend: backend.name, dataDir }, 'listening');
+
+    let closing: Promise<void> | undefined;
+    return {
+      url,
+      ...(adminKey !== undefined && { adminKey }),
+      close() {
+        return (closing ??= (async () => {
+          api.close();
+          await closeServer(server);
+          await control.close();
+          lock.release();
+          log.info('closed');
+        })());
+      },
+    };
+  } catch (error) {
+    for (const step of undo.reverse()) step();
+    throw error;
+  }
+}
+
+function requireSafeListening(host: string, { tls, insecure }: Pick<ServeOptions, 'tls' | 'insecure'>): void {
+  const loopback = host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+  if (loopback || tls || insecure) return;
+  throw new CayError('failed_precondition', `Cannot listen on "${host}": keys would travel unencrypted`, {
+    hint: 'give a certificate and key for TLS, listen on 127.0.0.1 behind a proxy, or allow it with the insecure option',
+  });
+}
+
+function requireLock(dataDir: string) {
+  const result = lockFile(join(dataDir, 'lock'), { pid: process.pid, startedAtMs: Date.now() });
+  if ('lock' in result) return result.lock;
+  const pid = result.heldBy?.pid;
+  throw new CayError('failed_precondition', `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`, {
+    details: { pid: typeof pid === 'number' ? pid : null },
+    hint: 'stop that server, or choose another data directory',
+  });
+}
+
+function listen(server: Server, host: string, port: number): Promise<void> {
+  // Slow senders of headers are cut off; bodies and answers may take as long as they like.
+  server.headersTimeout = 15_000;
+  server.requestTimeout = 0;
+  server.keepAliveTimeout = 75_000;
+  server.maxHeadersCount = 100;
+  return new Promise((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      const why = error.code === 'EADDRINUSE' ? 'the port is in use' : error.code === 'EACCES' ? 'permission denied' : (error.code ?? error.message);
+      reject(new CayError('failed_precondition', `Cannot listen on "${host}:${port}": ${why}`, { cause: error, hint: 'choose another address or stop what listens there' }));
+    });
+    server.listen(port, host, resolve);
+  });
+}
+
+function addressOf(server: Server, host: string, encrypted: boolean): string {
+  const { port } = server.address() as AddressInfo;
+  const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : isIP(host) === 6 ? `[${host}]` : host;
+  return `${encrypted ? 'https' : 'http'}://${name}:${port}`;
+}
+
+/** Ends what is idle at once, and what is not after a moment. */
+async function closeServer(server: Server): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+  server.closeIdleConnections();
+  const timer = setTimeout(() => server.closeAllConnections(), CLOSE_GRACE_MS);
+  await closed;
+  clearTimeout(timer);
+}
+
+/** Whether records and backend answer. Asked by anybody, so the answer is kept for a moment. */
+function readiness(records: () => boolean, backend: Backend): () => Promise<{ records: boolean; backend: boolean }> {
+  let kept: { atMs: number; verdict: Promise<{ records: boolean; backend: boolean }> } | undefined;
+  const check = async () => {
+    const answers = await backend.list({ signal: AbortSignal.timeout(READY_TIMEOUT_MS) }).then(
+      () => true,
+      () => false,
+    );
+    let recorded = false;
+    try {
+      recorded = records();
+    } catch {
+      // Said by the verdict.
+    }
+    return { records: recorded, backend: answers };
+  };
+  return () => {
+    const atMs = performance.now();
+    if (!kept || atMs - kept.atMs > READY_CACHE_MS) kept = { atMs, verdict: check() };
+    return kept.verdict;
+  };
+}
