@@ -7,7 +7,7 @@
  *
  * Sections: exec, create, files, idle, burst.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { openLocal } from '../server/src/backends/local/open-local.ts';
 import { startBaselines } from './baselines.ts';
 import { benchBurst } from './burst.ts';
@@ -35,6 +35,8 @@ console.log(
 );
 
 const dir = await mkdtemp('/tmp/cay-bench-');
+// Sandboxes pass through it with ids of their own.
+await chmod(dir, 0o711);
 const baselines = await startBaselines();
 try {
   for (const [name, section] of Object.entries(SECTIONS)) {

@@ -4,15 +4,9 @@
  * Carried by one WebSocket. Leaving it (`detach`, the end of an `await using` block, or a lost
  * connection) does not end the command; `sandbox.attach(id, { offset })` goes on where this stopped.
  */
-import {
-  CayError,
-  shellExitCode,
-  type CommandEnd,
-  type ExecEvent,
-  type OutputChannel,
-  type PtySize,
-  type Signal,
-} from './protocol/index.ts';
+import { CayError, isErrorCode, type WireError } from './protocol/error.ts';
+import { shellExitCode } from './protocol/exit-code.ts';
+import type { CommandEnd, ExecEvent, OutputChannel, PtySize, Signal } from './protocol/index.ts';
 
 export interface Output {
   channel: OutputChannel;
@@ -21,58 +15,61 @@ export interface Output {
 
 const CHANNELS: Record<number, OutputChannel> = { 1: 'stdout', 2: 'stderr', 3: 'pty' };
 
+/** Beyond this much unread output a socket that can pause does, and goes on at half of it. */
+const READ_AHEAD = 4 * 1024 * 1024;
+/** Beyond this much unsent input `write` waits. */
+const WRITE_AHEAD = 1024 * 1024;
+const WRITE_POLL_MS = 5;
+
+type Pausable = WebSocket & { pause?(): void; resume?(): void };
+
 export class Process implements AsyncDisposable {
   readonly id: string;
   readonly pid: number;
-  /** Settles when the command has ended. Rejects `unavailable` if the connection is lost before. */
+  /** Settles when the command has ended. Rejects `unavailable` if the connection is lost before, `cancelled` on `detach`. */
   readonly ended: Promise<CommandEnd>;
-  readonly #socket: WebSocket;
+  readonly #socket: Pausable;
   readonly #queue: Output[] = [];
+  #queuedBytes = 0;
+  #paused = false;
   #wake: (() => void) | undefined;
   #over = false;
   #failure: CayError | undefined;
-  #bytes = 0;
+  #offset: number;
+  #settle!: { resolve(end: CommandEnd): void; reject(error: CayError): void };
 
   /** @internal Made by `Sandbox.spawn`, `shell` and `attach`. */
   constructor(socket: WebSocket, started: { id: string; pid: number }, offset: number) {
     this.#socket = socket;
-    this.#bytes = offset;
+    this.#offset = offset;
     this.id = started.id;
     this.pid = started.pid;
-    this.ended = new Promise((resolve, reject) => {
-      socket.addEventListener('message', ({ data }: { data: unknown }) => {
-        if (typeof data !== 'string') return this.#push(new Uint8Array(data as ArrayBuffer));
-        const event = JSON.parse(data) as ExecEvent;
-        if (event.type === 'gap') this.#bytes += event.bytes;
-        if (event.type === 'end') resolve(event.end);
-        if (event.type === 'error') reject((this.#failure = new CayError('unavailable', event.error.message)));
-        if (event.type === 'end' || event.type === 'error') this.#finish();
-      });
-      socket.addEventListener('close', () => {
-        if (!this.#over)
-          reject(
-            (this.#failure = new CayError('unavailable', `The connection to command "${this.id}" was lost`, {
-              hint: 'attach again from its offset',
-            })),
-          );
-        this.#finish();
-      });
-    });
+    this.ended = new Promise((resolve, reject) => (this.#settle = { resolve, reject }));
     // Whoever does not ask for the end does not want to hear that it is unknown.
     this.ended.catch(() => {});
+    socket.addEventListener('message', ({ data }: { data: unknown }) => {
+      if (typeof data === 'string') this.#take(JSON.parse(data) as ExecEvent);
+      else this.#push(new Uint8Array(data as ArrayBuffer));
+    });
+    socket.addEventListener('close', () => {
+      this.#fail(new CayError('unavailable', `The connection to command "${this.id}" was lost`, { hint: 'attach again from its offset' }));
+    });
   }
 
   /** Bytes of output received so far, over all channels: where `attach` would go on. */
   get offset(): number {
-    return this.#bytes;
+    return this.#offset;
   }
 
   /** Output in order. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Output, void, undefined> {
     for (;;) {
       const next = this.#queue.shift();
-      if (next) yield next;
-      else if (this.#failure) throw this.#failure;
+      if (next) {
+        this.#queuedBytes -= next.data.length;
+        if (this.#paused && this.#queuedBytes < READ_AHEAD / 2) this.#pause(false);
+        yield next;
+      } else if (this.#failure) throw this.#failure;
       else if (this.#over) return;
       else await new Promise<void>((resolve) => (this.#wake = resolve));
     }
@@ -84,38 +81,72 @@ export class Process implements AsyncDisposable {
     return { end, exitCode: shellExitCode(end) };
   }
 
-  write(data: string | Uint8Array): void {
-    this.#socket.send((typeof data === 'string' ? new TextEncoder().encode(data) : data) as Uint8Array<ArrayBuffer>);
+  /** Sends input, and resolves when there is room for more. */
+  async write(data: string | Uint8Array): Promise<void> {
+    this.#send(typeof data === 'string' ? new TextEncoder().encode(data) : data);
+    while (!this.#over && this.#socket.bufferedAmount > WRITE_AHEAD) await new Promise((resolve) => setTimeout(resolve, WRITE_POLL_MS));
   }
 
   closeStdin(): void {
-    this.#socket.send(JSON.stringify({ closeStdin: true }));
+    this.#send({ closeStdin: true });
   }
 
   resize(size: PtySize): void {
-    this.#socket.send(JSON.stringify({ resize: size }));
+    this.#send({ resize: size });
   }
 
   kill(signal: Signal = 'SIGKILL'): void {
-    this.#socket.send(JSON.stringify({ signal }));
+    this.#send({ signal });
   }
 
   /** Lets go; the command runs on. */
   detach(): void {
-    this.#over = true;
-    this.#socket.close();
+    if (this.#over) return;
+    this.#settle.reject(new CayError('cancelled', `Command "${this.id}" was detached from`));
+    this.#finish();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.detach();
   }
 
+  /** What is sent to a command that has ended is lost, as with any process. */
+  #send(message: Uint8Array | Record<string, unknown>): void {
+    if (this.#over) return;
+    // The bytes are the caller's own, never shared memory.
+    this.#socket.send(message instanceof Uint8Array ? (message as Uint8Array<ArrayBuffer>) : JSON.stringify(message));
+  }
+
+  #take(event: ExecEvent): void {
+    if (event.type === 'gap') this.#offset += event.bytes;
+    if (event.type === 'error') this.#fail(errorOf(event.error));
+    if (event.type !== 'end' || this.#over) return;
+    this.#settle.resolve(event.end);
+    this.#finish();
+  }
+
   #push(frame: Uint8Array): void {
     const channel = CHANNELS[frame[0] ?? 0];
-    if (!channel) return;
-    this.#bytes += frame.length - 1;
-    this.#queue.push({ channel, data: frame.subarray(1) });
+    if (!channel || this.#over) return;
+    const data = frame.subarray(1);
+    this.#offset += data.length;
+    this.#queuedBytes += data.length;
+    this.#queue.push({ channel, data });
+    if (!this.#paused && this.#queuedBytes > READ_AHEAD) this.#pause(true);
     this.#wake?.();
+  }
+
+  #pause(paused: boolean): void {
+    this.#paused = paused;
+    if (paused) this.#socket.pause?.();
+    else this.#socket.resume?.();
+  }
+
+  #fail(error: CayError): void {
+    if (this.#over) return;
+    this.#failure = error;
+    this.#settle.reject(error);
+    this.#finish();
   }
 
   #finish(): void {
@@ -125,24 +156,27 @@ export class Process implements AsyncDisposable {
   }
 }
 
-/** Opens a command's stream and waits until the server says that it has started. */
-export async function openProcess(socket: WebSocket, opening: Record<string, unknown>, offset = 0): Promise<Process> {
-  const started = new Promise<{ id: string; pid: number }>((resolve, reject) => {
-    socket.addEventListener('message', function first({ data }: { data: unknown }) {
-      socket.removeEventListener('message', first);
-      const event = JSON.parse(String(data)) as ExecEvent & { error?: { code: never; message: string } };
-      if (event.type === 'started') resolve(event);
-      else if (event.type === 'error') reject(CayError.fromWire(event.error as never));
-      else reject(new CayError('internal', `The server began a command's stream with "${event.type}"`));
-    });
-    socket.addEventListener('close', () => reject(new CayError('unavailable', 'The connection was lost before the command started')), {
-      once: true,
-    });
+/** Opens a command's stream and resolves when the server says that it has started. */
+export function openProcess(socket: WebSocket, opening: Record<string, unknown>, offset = 0): Promise<Process> {
+  return new Promise((resolve, reject) => {
+    const lost = () => reject(new CayError('unavailable', 'The connection was lost before the command started'));
+    socket.addEventListener('close', lost, { once: true });
+    socket.addEventListener(
+      'message',
+      ({ data }: { data: unknown }) => {
+        socket.removeEventListener('close', lost);
+        const event = JSON.parse(String(data)) as ExecEvent;
+        // The next message may come in this same turn, so the Process has to listen before it ends.
+        if (event.type === 'started') return resolve(new Process(socket, event, offset));
+        socket.close();
+        reject(event.type === 'error' ? errorOf(event.error) : new CayError('internal', `The server began a command's stream with "${event.type}"`));
+      },
+      { once: true },
+    );
+    socket.send(JSON.stringify(opening));
   });
-  let process: Process | undefined;
-  // The Process must be listening when the message after `started` arrives, which may be in the same turn.
-  const made = started.then((event) => (process = new Process(socket, event, offset)));
-  socket.send(JSON.stringify(opening));
-  await made;
-  return process!;
+}
+
+function errorOf(error: { code: string; message: string }): CayError {
+  return isErrorCode(error.code) ? CayError.fromWire(error as WireError) : new CayError('unavailable', error.message);
 }

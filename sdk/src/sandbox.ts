@@ -17,6 +17,7 @@ import type {
   ExecRequest,
   ExecResult,
   ExposedPort,
+  Launched,
   PtySize,
   Sandbox as SandboxInfo,
   SandboxPage,
@@ -113,7 +114,7 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Starts a command that nobody waits for. */
-  launch(command: Command, options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {}): Promise<CommandInfo> {
+  launch(command: Command, options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {}): Promise<Launched> {
     const { signal, ...rest } = options;
     return this.#json('POST', '/commands', { json: { ...bodyOf(command), ...rest }, signal });
   }

@@ -2,7 +2,7 @@
  * How the client speaks to a server: `fetch` and `WebSocket` as every runtime has them, JSON
  * answers, lines of JSON for what streams, and one kind of error.
  */
-import { CayError, isErrorCode, type WireError } from './protocol/index.ts';
+import { CayError, isErrorCode, type WireError } from './protocol/error.ts';
 
 export interface ConnectOptions {
   /** Where the server is. Default: `CAY_URL`, else http://127.0.0.1:7070. */
@@ -11,6 +11,8 @@ export interface ConnectOptions {
   apiKey?: string;
   /** For tests and special runtimes. */
   fetch?: typeof fetch;
+  /** A WebSocket that can `pause` and `resume`, as the package "ws" has, bounds what a slow reader holds. */
+  WebSocket?: new (url: string, protocols: string[]) => WebSocket;
 }
 
 type Body = NonNullable<RequestInit['body']>;
@@ -41,13 +43,14 @@ export function connect(options: ConnectOptions = {}): Transport {
   const url = (options.url ?? env['CAY_URL'] ?? DEFAULT_URL).replace(/\/+$/, '');
   const apiKey = options.apiKey ?? env['CAY_API_KEY'];
   const send = options.fetch ?? fetch;
+  const Socket = options.WebSocket ?? WebSocket;
 
   function target(path: string, query: RequestOptions['query'] = {}): string {
     const search = new URLSearchParams();
     for (const [key, value] of Object.entries(query)) {
       for (const one of [value].flat()) if (one !== undefined) search.append(key, String(one));
     }
-    return `${url}${path}${search.size > 0 ? `?${search}` : ''}`;
+    return `${url}${path}${search.size > 0 ? `?${search.toString()}` : ''}`;
   }
 
   const transport: Transport = {
@@ -90,7 +93,13 @@ export function connect(options: ConnectOptions = {}): Transport {
       const headers = { accept: 'application/x-ndjson', ...requestOptions.headers };
       const response = await transport.request(method, path, { ...requestOptions, headers, signal });
       try {
-        for await (const line of splitLines(bytesOf(response))) if (line !== '') yield JSON.parse(line) as T;
+        for await (const line of splitLines(bytesOf(response))) {
+          // An empty line is a sign of life; a value of type `error` is why the stream ends.
+          if (line === '') continue;
+          const value = JSON.parse(line) as T & { type?: string; error?: WireError };
+          if (value.type === 'error' && isErrorCode(value.error?.code)) throw CayError.fromWire(value.error);
+          yield value;
+        }
       } catch (cause) {
         if (requestOptions.signal?.aborted) throw new CayError('cancelled', 'The request was cancelled', { cause });
         throw cause instanceof CayError ? cause : new CayError('unavailable', `The connection to ${url} was lost`, { cause });
@@ -102,7 +111,7 @@ export function connect(options: ConnectOptions = {}): Transport {
     async socket(path, { query, signal } = {}) {
       const address = target(path, query).replace(/^http/, 'ws');
       // A browser cannot set headers here, so the key travels as a subprotocol that the server does not echo.
-      const socket = new WebSocket(address, ['cay.v1', ...(apiKey ? [`cay.key.${apiKey}`] : [])]);
+      const socket = new Socket(address, ['cay.v1', ...(apiKey ? [`cay.key.${apiKey}`] : [])]);
       socket.binaryType = 'arraybuffer';
       await new Promise<void>((resolve, reject) => {
         const fail = () =>

@@ -1,15 +1,17 @@
 /** Puts records, control plane and API together behind one listening port. */
 import { mkdirSync, readFileSync } from 'node:fs';
-import { createServer as createHttpServer, type Server } from 'node:http';
+import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import { isIP, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { pino, type Logger } from 'pino';
-import { openApi } from './api/api.ts';
+import { openApi, type Api } from './api/api.ts';
+import { errorAnswer } from './api/error-answer.ts';
 import { previewHost } from './api/preview/preview-address.ts';
 import type { RateLimitOptions } from './api/rate-limit.ts';
 import { REDACTED } from './api/redact.ts';
+import { refuseUpgrade } from './api/refuse-upgrade.ts';
 import type { Backend } from './backends/backend.ts';
 import { openControl } from './control/control.ts';
 import { previewTokens } from './control/preview-tokens.ts';
@@ -56,6 +58,7 @@ const VERSION = (JSON.parse(readFileSync(join(import.meta.dirname, '../package.j
 const CLOSE_GRACE_MS = 2_000;
 const READY_TIMEOUT_MS = 2_000;
 const READY_CACHE_MS = 1_000;
+const STARTING = new CayError('unavailable', 'The server is starting', { details: { retryAfterMs: 1000 } });
 
 export async function serve(options: ServeOptions): Promise<RunningServer> {
   const { backend, dataDir, host = '127.0.0.1', port = 7070, tls, previewDomains = [], publicUrl } = options;
@@ -78,6 +81,9 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const adminKey = keys.list().some(({ role }) => role === 'admin') ? undefined : keys.create({ name: 'admin', project: project.id, role: 'admin' }).secret;
 
     // Listening comes first: what the control plane shows has the address in it.
+    let api: Api | undefined;
+    server.on('request', (request, response) => (api ? api.handle(request, response) : answerStarting(request, response)));
+    server.on('upgrade', (request, socket, head) => (api ? api.upgrade(request, socket, head) : refuseUpgrade(socket, STARTING)));
     await listen(server, host, port);
     undo.push(() => server.close());
     const url = addressOf(server, host, tls !== undefined);
@@ -89,13 +95,11 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       backend, database, sandboxes: sandboxRecords(database), projects, events, previews: previewTokens(installationSecret(database, 'previews')), previewUrl,
       onError: (error) => log.error({ err: error }, 'control'),
     });
-    const api = openApi({
+    const opened = (api = openApi({
       control, keys, projects, log, version: VERSION, previewDomains, corsOrigins: options.corsOrigins ?? [],
       rateLimit: options.rateLimit ?? { perSecond: 1000, burst: 2000 }, openMetrics: options.openMetrics ?? false,
       ready: readiness(() => database.get('SELECT 1') !== undefined, backend),
-    });
-    server.on('request', api.handle);
-    server.on('upgrade', api.upgrade);
+    }));
     log.info({ url, backend: backend.name, dataDir }, 'listening');
 
     let closing: Promise<void> | undefined;
@@ -104,7 +108,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       ...(adminKey !== undefined && { adminKey }),
       close() {
         return (closing ??= (async () => {
-          api.close();
+          opened.close();
           await closeServer(server);
           await control.close();
           lock.release();
@@ -155,6 +159,13 @@ function addressOf(server: Server, host: string, encrypted: boolean): string {
   const { port } = server.address() as AddressInfo;
   const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : isIP(host) === 6 ? `[${host}]` : host;
   return `${encrypted ? 'https' : 'http'}://${name}:${port}`;
+}
+
+/** While the control plane finishes what it found, the server is alive and not ready. */
+function answerStarting(request: IncomingMessage, response: ServerResponse): void {
+  const { status, headers, body } = errorAnswer(STARTING);
+  if (request.url === '/healthz') response.writeHead(200, { 'Content-Type': 'application/json' }).end('{"alive":true}');
+  else response.writeHead(status, { ...headers, 'Content-Type': 'application/json' }).end(JSON.stringify(body));
 }
 
 /** Ends what is idle at once, and what is not after a moment. */

@@ -214,6 +214,7 @@ impl Spawner {
             poke: self.poke,
             streams,
             pty: request.pty.is_some(),
+            dies_with_guest: std::process::id() != 1,
             change_user: self.is_root,
             uid: user.uid,
             gid: user.gid,

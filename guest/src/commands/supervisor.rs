@@ -74,6 +74,8 @@ pub struct Shared {
     pub streams: [i32; 3],
     /// They are a terminal to be controlled.
     pub pty: bool,
+    /// The guest is not PID 1, whose end would be everybody's: a supervisor left over would hold its descriptors.
+    pub dies_with_guest: bool,
     /// Become the user.
     pub change_user: bool,
     /// User id.
@@ -112,6 +114,9 @@ unsafe extern "C" fn supervise(area: *mut u8) -> ! {
     unsafe {
         let shared = &*(area as *const Shared);
         call(libc::SYS_prctl, libc::PR_SET_CHILD_SUBREAPER as usize, 1, 0, 0, 0);
+        if shared.dies_with_guest {
+            call(libc::SYS_prctl, libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0, 0);
+        }
         // The kernel notes the pid before the command runs: whatever happens to us afterwards, the guest knows it.
         let flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID | libc::SIGCHLD) as usize;
         let main = clone(flags, area.add(SHARED + CHILD_STACK), shared.pid.as_ptr(), run_command, area);

@@ -267,6 +267,13 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
+        // Nobody but PID 1 takes everything along: what the guest started goes first.
+        for _ in 0..200 {
+            if cay_guest::process_table::kill_below(self.child.id() as i32) == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { CommandIdSchema } from './id.ts';
 import { AbsolutePathSchema, EnvSchema, UserSchema, execText } from './sandbox.ts';
+import { SIGNALS, type Signal } from './signal.ts';
 
 /**
  * A command is one process tree in a sandbox, with an id, an output log and exactly one end.
@@ -81,55 +82,4 @@ export interface CommandInfo {
   keptFrom: number;
 }
 
-/** The exit code that a shell would show for this end. */
-export function shellExitCode(end: CommandEnd): number {
-  switch (end.kind) {
-    case 'exited':
-      return end.exitCode;
-    case 'signalled':
-      return 128 + (SIGNALS[end.signal as keyof typeof SIGNALS] ?? 0);
-    case 'timed_out':
-      return 124;
-    case 'oom_killed':
-      return 137;
-    case 'lost':
-      return 125;
-  }
-}
-
-/** Linux' numbers, the same on every architecture that we build for. */
-export const SIGNALS = {
-  SIGHUP: 1,
-  SIGINT: 2,
-  SIGQUIT: 3,
-  SIGILL: 4,
-  SIGTRAP: 5,
-  SIGABRT: 6,
-  SIGBUS: 7,
-  SIGFPE: 8,
-  SIGKILL: 9,
-  SIGUSR1: 10,
-  SIGSEGV: 11,
-  SIGUSR2: 12,
-  SIGPIPE: 13,
-  SIGALRM: 14,
-  SIGTERM: 15,
-  SIGSTKFLT: 16,
-  SIGCHLD: 17,
-  SIGCONT: 18,
-  SIGSTOP: 19,
-  SIGTSTP: 20,
-  SIGTTIN: 21,
-  SIGTTOU: 22,
-  SIGURG: 23,
-  SIGXCPU: 24,
-  SIGXFSZ: 25,
-  SIGVTALRM: 26,
-  SIGPROF: 27,
-  SIGWINCH: 28,
-  SIGIO: 29,
-  SIGPWR: 30,
-  SIGSYS: 31,
-} as const;
-export type Signal = keyof typeof SIGNALS;
 export const SignalSchema = z.enum(Object.keys(SIGNALS) as [Signal, ...Signal[]]);

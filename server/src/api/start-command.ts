@@ -42,7 +42,7 @@ export async function startCommand(control: Control, principal: Principal, ref: 
 }
 
 /** Arguments may hold secrets, so the log has the program's name alone. */
-export function noteCommand(control: Control, principal: Principal, row: SandboxRow, id: string, request: Pick<ExecRequest, 'argv'>): void {
+function noteCommand(control: Control, principal: Principal, row: SandboxRow, id: string, request: Pick<ExecRequest, 'argv'>): void {
   const program = request.argv?.[0]?.slice(0, 256) ?? 'shell';
   control.events.append({ type: 'command.started', project: row.project, sandbox: row.id, key: principal.key, data: { command: id, program } });
 }

@@ -86,7 +86,7 @@ export async function* encodeEvents<T>(
 /** The promise's value, or `undefined` after that time. */
 async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<undefined>((resolve) => (timer = setTimeout(resolve, ms)));
+  const late = new Promise<undefined>((resolve) => (timer = setTimeout(() => resolve(undefined), ms)));
   try {
     return await Promise.race([promise, late]);
   } finally {

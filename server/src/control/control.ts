@@ -22,11 +22,12 @@ import {
   type SandboxSpec,
   type UpdateSandbox,
 } from '@cay/sdk/protocol';
-import { createHash } from 'node:crypto';
 import { canResize, type Backend, type Observation } from '../backends/backend.ts';
 import type { Guest } from '../guest/guest.ts';
 import { KeyedQueue } from '../lib/keyed-queue.ts';
 import { startExpiry, type Expiry } from './expiry.ts';
+import { idempotency } from './idempotency.ts';
+import { formatCursor, parseCursor, parseLabels } from './listing.ts';
 import type { PreviewTokens } from './preview-tokens.ts';
 import type { Principal } from './principal.ts';
 import { requireQuota } from './quota.ts';
@@ -34,6 +35,8 @@ import type { Database } from './records/database.ts';
 import type { EventLog } from './records/events.ts';
 import type { ProjectRecords } from './records/projects.ts';
 import type { PortRecord, SandboxRecords, SandboxRow } from './records/sandboxes.ts';
+import { showSandbox } from './show-sandbox.ts';
+import { requireTransition } from './transitions.ts';
 
 export interface ControlOptions {
   backend: Backend;
@@ -81,6 +84,8 @@ const ABILITY_OF_LIMIT = {
   pids: 'pidsLimit',
 } as const satisfies Partial<Record<keyof Limits, Ability>>;
 
+const MAX_PORTS = 64;
+
 export async function openControl(options: ControlOptions): Promise<Control> {
   const { backend, database, sandboxes, projects, events, previews } = options;
   const now = options.now ?? Date.now;
@@ -88,38 +93,10 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const queue = new KeyedQueue<string>();
   const creating = new Map<string, Promise<Sandbox>>();
   const closing = new AbortController();
+  const keyed = idempotency(database);
   const capabilities = await backend.capabilities();
 
-  function show(row: SandboxRow): Sandbox {
-    return {
-      id: row.id,
-      name: row.name,
-      project: row.project,
-      state: row.state,
-      ...(row.reason !== null && { reason: row.reason }),
-      ...(row.message !== null && { message: row.message }),
-      backend: row.backend,
-      runtime: row.runtime,
-      template: row.spec.template,
-      labels: row.labels,
-      limits: row.spec.limits,
-      workdir: row.spec.workdir,
-      user: row.spec.user,
-      readOnlyRoot: row.spec.readOnlyRoot,
-      ports: row.ports.map(({ port, visibility }) => ({
-        port,
-        visibility,
-        url: options.previewUrl(row.id, port),
-        ...(visibility === 'private' && { token: previews.token(row.id, port) }),
-      })),
-      incarnation: row.incarnation,
-      createdAtMs: row.createdAtMs,
-      startedAtMs: row.startedAtMs,
-      timeoutMs: row.timeoutMs,
-      onTimeout: row.onTimeout,
-      expiresAtMs: row.expiresAtMs,
-    };
-  }
+  const show = (row: SandboxRow): Sandbox => showSandbox(row, previews, options.previewUrl);
 
   function find(principal: Principal, ref: string): SandboxRow {
     const row = ref.startsWith('sbx_') ? sandboxes.get(ref) : sandboxes.byName(principal.project, ref);
@@ -176,6 +153,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
 
   async function stop(row: SandboxRow, principal: Principal | undefined, cause: string, graceMs?: number): Promise<SandboxRow> {
     if (row.state === 'stopped') return row;
+    requireTransition(row.id, row.state, 'stopped');
     await backend.stop(row.id, graceMs === undefined ? {} : { graceMs });
     const stopped = sandboxes.update(row.id, { state: 'stopped', reason: null, message: null, runtime: null, expiresAtMs: null });
     note('sandbox.stopped', stopped, principal, { cause });
@@ -196,7 +174,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   /** What the backend saw happen by itself. */
   async function followBackend(changes: AsyncIterable<Observation>): Promise<void> {
     for await (const observed of changes) {
-      if (observed.phase !== 'failed' && observed.phase !== 'absent') continue;
+      if (observed.phase === 'ready' || observed.phase === 'starting') continue;
       await queue
         .run(observed.id, async () => {
           const row = sandboxes.get(observed.id);
@@ -205,6 +183,18 @@ export async function openControl(options: ControlOptions): Promise<Control> {
           if (current.phase === 'failed' || current.phase === 'absent') fail(row, current);
         })
         .catch(onError);
+    }
+  }
+
+  /** Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by itself. */
+  function settle(row: SandboxRow, observed: Observation): void {
+    const running = observed.phase === 'ready' || observed.phase === 'starting';
+    if (row.state === 'active' && observed.phase === 'stopped') {
+      const stopped = sandboxes.update(row.id, { state: 'stopped', runtime: null, expiresAtMs: null });
+      note('sandbox.stopped', stopped, undefined, { cause: 'backend' });
+    } else if (row.state === 'active' && !running) fail(row, observed);
+    else if (row.state !== 'active' && running) {
+      queue.run(row.id, async () => note('sandbox.started', await activate(row), undefined)).catch(onError);
     }
   }
 
@@ -220,9 +210,14 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     note('sandbox.failed', failed, undefined, { reason: failed.reason });
   }
 
-  function insert(principal: Principal, request: CreateSandbox, idempotency: { key: string; request: string } | undefined): SandboxRow {
-    const { name, getOrCreate: _, labels, limits, timeoutMs, onTimeout, ports, ...rest } = request;
-    const spec: SandboxSpec = { ...rest, limits: limitsFor(limits) };
+  function specOf(request: CreateSandbox): SandboxSpec {
+    const { name: _name, getOrCreate: _get, labels: _labels, limits, timeoutMs: _timeout, onTimeout: _on, ports: _ports, ...rest } = request;
+    return { ...rest, limits: limitsFor(limits) };
+  }
+
+  function insert(principal: Principal, request: CreateSandbox, idempotencyKey: string | undefined): SandboxRow {
+    const { name, labels, timeoutMs, onTimeout, ports } = request;
+    const spec = specOf(request);
     const row: SandboxRow = {
       id: newId('sbx'),
       project: principal.project,
@@ -247,16 +242,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       if (!project) throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
       requireQuota(project.quota, sandboxes.usage(project.id), { sandboxes: 1, limits: spec.limits });
       sandboxes.insert(row);
-      if (idempotency) {
-        database.run(
-          'INSERT OR REPLACE INTO idempotency (project, key, request, sandbox, created_at) VALUES (?, ?, ?, ?, ?)',
-          principal.project,
-          idempotency.key,
-          idempotency.request,
-          row.id,
-          row.createdAtMs,
-        );
-      }
+      if (idempotencyKey !== undefined) keyed.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
     });
     return row;
   }
@@ -270,7 +256,10 @@ export async function openControl(options: ControlOptions): Promise<Control> {
         return show(active);
       } catch (error) {
         await backend.remove(row.id).catch(onError);
-        sandboxes.delete(row.id);
+        database.transaction(() => {
+          sandboxes.delete(row.id);
+          keyed.forget(row.id);
+        });
         throw error;
       } finally {
         creating.delete(row.id);
@@ -280,55 +269,47 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     return made;
   }
 
+  /** The sandbox that a create call means and that is there already, by its idempotency key or by name. */
+  function existing(principal: Principal, request: CreateSandbox, idempotencyKey: string | undefined): Promise<Sandbox> | undefined {
+    const id = idempotencyKey === undefined ? undefined : keyed.find(principal.project, idempotencyKey, request);
+    if (id !== undefined) {
+      const row = sandboxes.get(id);
+      if (row) return creating.get(id) ?? Promise.resolve(show(row));
+      throw new CayError('not_found', `The sandbox "${id}" made with idempotency key "${idempotencyKey}" does not exist any more`, {
+        hint: 'use a new key to make another',
+      });
+    }
+    if (!request.getOrCreate || request.name === undefined) return undefined;
+    const row = sandboxes.byName(principal.project, request.name);
+    if (!row || row.state === 'destroying') return undefined;
+    const made = creating.get(row.id);
+    return made ?? (row.state === 'active' ? Promise.resolve(show(row)) : control.start(principal, row.id));
+  }
+
   const control: Control = {
     backend,
     events,
 
     async create(principal, request, { idempotencyKey } = {}) {
-      const digest = createHash('sha256').update(JSON.stringify(request)).digest('hex');
-      if (idempotencyKey !== undefined) {
-        const known = database.get<{ request: string; sandbox: string }>(
-          'SELECT request, sandbox FROM idempotency WHERE project = ? AND key = ?',
-          principal.project,
-          idempotencyKey,
-        );
-        if (known && known.request !== digest) {
-          throw new CayError('conflict', `Idempotency key "${idempotencyKey}" was used for another request`, {
-            hint: 'use a new key for a new request',
-          });
-        }
-        const row = known && sandboxes.get(known.sandbox);
-        if (known && !row) {
-          throw new CayError(
-            'not_found',
-            `The sandbox "${known.sandbox}" made with idempotency key "${idempotencyKey}" does not exist any more`,
-            { hint: 'use a new key to make another' },
-          );
-        }
-        if (row) return { sandbox: await (creating.get(row.id) ?? show(row)), created: false };
-      }
-      if (request.getOrCreate) {
-        if (request.name === undefined) throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
-        const row = sandboxes.byName(principal.project, request.name);
-        if (row && row.state !== 'destroying') {
-          const existing = await (creating.get(row.id) ?? show(row));
-          return { sandbox: existing.state === 'active' ? existing : await control.start(principal, row.id), created: false };
-        }
-      }
-      await backend.validate({ ...request, limits: limitsFor(request.limits) } as SandboxSpec);
-      const row = insert(principal, request, idempotencyKey === undefined ? undefined : { key: idempotencyKey, request: digest });
-      return { sandbox: await make(row, principal), created: true };
+      if (request.getOrCreate && request.name === undefined) throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
+      const before = existing(principal, request, idempotencyKey);
+      if (before) return { sandbox: await before, created: false };
+      await backend.validate(specOf(request));
+      // Another call may have come first meanwhile; from here to the insert nothing can come between.
+      const meanwhile = existing(principal, request, idempotencyKey);
+      if (meanwhile) return { sandbox: await meanwhile, created: false };
+      return { sandbox: await make(insert(principal, request, idempotencyKey), principal), created: true };
     },
 
     get: (principal, ref) => show(find(principal, ref)),
 
     list(principal, query) {
-      const labels = Object.fromEntries([query.label ?? []].flat().map(parseLabel));
+      const labels = parseLabels(query.label);
       const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
       const rows = sandboxes.list({ project: principal.project, state: query.state, labels, after, limit: query.limit + 1 });
       const page = rows.slice(0, query.limit);
       const last = rows.length > query.limit ? page.at(-1) : undefined;
-      return { sandboxes: page.map(show), nextCursor: last ? Buffer.from(`${last.createdAtMs}:${last.id}`).toString('base64url') : null };
+      return { sandboxes: page.map(show), nextCursor: last ? formatCursor(last) : null };
     },
 
     async update(principal, ref, changes) {
@@ -410,7 +391,9 @@ export async function openControl(options: ControlOptions): Promise<Control> {
 
     async expose(principal, ref, port) {
       const row = find(principal, ref);
-      const updated = sandboxes.update(row.id, { ports: [...row.ports.filter((other) => other.port !== port.port), port] });
+      const others = row.ports.filter((other) => other.port !== port.port);
+      if (others.length >= MAX_PORTS) throw new CayError('resource_exhausted', `Sandbox "${row.id}" exposes ${MAX_PORTS} ports already`);
+      const updated = sandboxes.update(row.id, { ports: [...others, port] });
       note('port.exposed', updated, principal, { ...port });
       return show(updated);
     },
@@ -470,13 +453,11 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   async function recover(): Promise<void> {
     const known = new Map((await backend.list()).map((observed) => [observed.id, observed]));
     for (const row of sandboxes.list({})) {
-      const observed = known.get(row.id);
+      const observed = known.get(row.id) ?? { id: row.id, phase: 'absent', incarnation: 0 };
       known.delete(row.id);
       if (row.state === 'creating') make(row, undefined).catch(onError);
       else if (row.state === 'destroying') queue.run(row.id, () => destroy(row, undefined, 'recovery')).catch(onError);
-      else if (row.state === 'active' && observed?.phase !== 'ready' && observed?.phase !== 'starting') {
-        fail(row, observed ?? { id: row.id, phase: 'absent', incarnation: 0 });
-      }
+      else settle(row, observed);
     }
     // What no record knows was never acknowledged to anybody.
     for (const id of known.keys()) await backend.remove(id).catch(onError);
@@ -487,16 +468,4 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   followBackend(changes).catch(onError);
   expiry.changed();
   return control;
-}
-
-function parseLabel(text: string): [string, string] {
-  const at = text.indexOf('=');
-  if (at < 1) throw new CayError('invalid_argument', `Label filter "${text.slice(0, 80)}" must be "key=value"`);
-  return [text.slice(0, at), text.slice(at + 1)];
-}
-
-function parseCursor(cursor: string): { createdAtMs: number; id: string } {
-  const match = /^(\d{1,16}):(sbx_[a-z0-9]{20})$/.exec(Buffer.from(cursor, 'base64url').toString());
-  if (!match) throw new CayError('invalid_argument', 'The cursor is not one that a listing gave');
-  return { createdAtMs: Number(match[1]), id: match[2]! };
 }

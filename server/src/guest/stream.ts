@@ -142,7 +142,10 @@ export class GuestStream {
       this.#credit -= payload.length;
       this.#host.send(FRAME.message, this.id, payload);
     };
-    if (!this.#sending && this.#credit > 0) return void work();
+    if (!this.#sending && this.#credit > 0) {
+      work();
+      return undefined;
+    }
     return this.#inTurn(async () => {
       await this.room();
       work();

@@ -4,12 +4,12 @@
  * messages begin with a byte for the channel; its text ones are events without data. A client that
  * goes away detaches; the command goes on.
  */
-import { CayError, SOCKET_CHANNELS, SocketMessageSchema, SocketOpenSchema, newId, shellExitCode, type ExecEvent } from '@cay/sdk/protocol';
+import { CayError, SOCKET_CHANNELS, SocketMessageSchema, SocketOpenSchema, shellExitCode, type ExecEvent } from '@cay/sdk/protocol';
 import type { WebSocket } from 'ws';
 import type { z } from 'zod';
 import type { CommandHandle, Guest } from '../../guest/guest.ts';
 import { invalid } from '../error-answer.ts';
-import { noteCommand } from '../start-command.ts';
+import { startCommand } from '../start-command.ts';
 import { closeWith, receive, send, signalOf } from './socket-flow.ts';
 import type { SocketContext } from './sockets.ts';
 
@@ -50,22 +50,10 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
 
 type Open = z.infer<typeof SocketOpenSchema>;
 
-async function open({ control, principal, ref }: SocketContext, message: Open, signal: AbortSignal): Promise<{ guest: Guest; handle: CommandHandle }> {
-  const { guest, row } = await control.enter(principal, ref);
-  if ('attach' in message) return { guest, handle: await guest.attach(message.attach.id, { offset: message.attach.offset, signal }) };
-  const request = message.exec;
-  const handle = await guest.exec(
-    {
-      ...request,
-      id: request.id ?? newId('cmd'),
-      env: { ...row.spec.env, ...request.env },
-      workdir: request.workdir ?? row.spec.workdir,
-      user: request.user ?? row.spec.user,
-    },
-    { signal },
-  );
-  if (!handle.existing) noteCommand(control, principal, row, handle.id, request);
-  return { guest, handle };
+function open({ control, principal, ref }: SocketContext, message: Open, signal: AbortSignal): Promise<{ guest: Guest; handle: CommandHandle }> {
+  if ('exec' in message) return startCommand(control, principal, ref, message.exec, { signal });
+  const { id, offset } = message.attach;
+  return control.enter(principal, ref).then(async ({ guest }) => ({ guest, handle: await guest.attach(id, { offset, signal }) }));
 }
 
 async function take({ guest, handle }: { guest: Guest; handle: CommandHandle }, data: Buffer, binary: boolean): Promise<void> {

@@ -29,6 +29,11 @@ async function containersOf(engine: Dockerd, id: SandboxId): Promise<string[]> {
   return found.map(({ Id }) => Id);
 }
 
+async function pidOf(engine: Dockerd, id: SandboxId): Promise<number> {
+  const [container] = await containersOf(engine, id);
+  return Number(execFileSync('docker', ['-H', engine.host, 'inspect', '-f', '{{.State.Pid}}', container!]));
+}
+
 async function killOutside(engine: Dockerd, id: SandboxId): Promise<void> {
   const client = dockerClient(engine.host);
   for (const container of await containersOf(engine, id)) await client.json('POST', `/containers/${container}/kill`, { action: 'kill' });
@@ -113,9 +118,10 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
     expect(await backend.observe(id)).toMatchObject({ phase: 'ready', incarnation: 1 });
   });
 
-  it('tells of a container that is removed, and of one killed while the engine was away', async () => {
+  it('tells of a container that is removed, and of those that end while the engine is away', async () => {
     const removed = await make();
     const killed = await make();
+    const gone = await make();
     const aborter = new AbortController();
     const seen: Observation[] = [];
     const watching = (async () => {
@@ -128,12 +134,17 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
     expect((await backend.observe(removed.id)).phase).toBe('absent');
     await expect(backend.connect(removed.id)).rejects.toMatchObject({ code: 'not_found' });
 
-    const [other] = await containersOf(engine, killed.id);
-    const pid = execFileSync('docker', ['-H', engine.host, 'inspect', '-f', '{{.State.Pid}}', other!]).toString().trim();
+    const [killedPid, gonePid] = [await pidOf(engine, killed.id), await pidOf(engine, gone.id)];
+    const shim = Number(execFileSync('ps', ['-o', 'ppid=', '-p', String(gonePid)]));
     await engine.halt();
-    process.kill(Number(pid), 'SIGKILL');
+    // As after the end of the whole machine: neither the guest nor what would tell of its end is there.
+    process.kill(shim, 'SIGKILL');
+    process.kill(gonePid, 'SIGKILL');
+    process.kill(killedPid, 'SIGKILL');
     await engine.resume();
-    await until('the end was told', saw(killed.id, 'failed'), 5000);
+    await until('the ends were told', () => saw(killed.id, 'failed')() && saw(gone.id, 'failed')(), 5000);
+    expect(seen.find(({ id, phase }) => id === killed.id && phase === 'failed')).toMatchObject({ reason: 'crashed' });
+    expect(seen.find(({ id, phase }) => id === gone.id && phase === 'failed')).toMatchObject({ reason: 'host_restarted' });
     aborter.abort();
     await watching;
   });

@@ -21,6 +21,7 @@ import { requireLimits, requireSandboxId, requireSpec, requireWanted } from '../
 import { startMain } from '../start-main.ts';
 import { localCapabilities } from './capabilities.ts';
 import { Pool, type PoolKey } from './pool.ts';
+import { preparedTemplates } from './prepared-templates.ts';
 import { reconcile } from './reconcile.ts';
 import type { SandboxRecord, SandboxRecords } from './sandbox-record.ts';
 
@@ -50,8 +51,9 @@ const LOSS_POLL_MS = 200;
 const DEFAULT_GRACE_MS = 10_000;
 
 export async function localBackend(options: LocalOptions): Promise<LocalBackend> {
-  const { ground, records, templates } = options;
+  const { ground, records } = options;
   const onError = options.onError ?? (() => {});
+  const templates = preparedTemplates(ground, options.templates, onError);
   const queue = new KeyedQueue<SandboxId>();
   const starts = new Semaphore(options.startsAtOnce ?? 4);
   const changes = new Broadcast<Observation>();
@@ -84,7 +86,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     how: { pooled: boolean; tree?: string },
   ): Promise<{ facts: InstanceFacts }> {
     const runtime = await chooseRuntime([...ground.runtimes.values()], spec.runtime ?? options.runtime);
-    const prepared = await templateOf(spec.template).prepare(ground.trees, ground.ids);
+    const prepared = await templates.prepare(spec.template);
     const name = `i-${randomName(20)}`;
     const facts: InstanceFacts = {
       name,
@@ -99,12 +101,6 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       pooled: how.pooled,
     };
     return { facts };
-  }
-
-  function templateOf(name: string): Template {
-    const template = templates.get(name);
-    if (template) return template;
-    throw new CayError('not_found', `Template "${name}" is unknown`, { hint: `known templates: ${[...templates.keys()].join(', ')}` });
   }
 
   function quotaOf(limits: Pick<Limits, 'diskBytes'>): number | null | undefined {
@@ -179,7 +175,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 
   async function validate(spec: SandboxSpec): Promise<void> {
     requireSpec(spec);
-    templateOf(spec.template);
+    templates.get(spec.template);
     await chooseRuntime([...ground.runtimes.values()], spec.runtime ?? options.runtime);
     const { limits } = spec;
     const { controllers } = ground.cgroups;
@@ -259,7 +255,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   const backend: LocalBackend = {
     name: 'local',
 
-    capabilities: () => localCapabilities(ground, templates, options.runtime),
+    capabilities: () => localCapabilities(ground, options.templates, options.runtime),
 
     validate,
 

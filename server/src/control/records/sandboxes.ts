@@ -135,13 +135,16 @@ export function sandboxRecords(database: Database): SandboxRecords {
     list(query) {
       const conditions: string[] = ['1'];
       const values: (string | number)[] = [];
-      if (query.project !== undefined) (conditions.push('project = ?'), values.push(query.project));
-      if (query.state !== undefined) (conditions.push('state = ?'), values.push(query.state));
+      const where = (condition: string, ...given: (string | number)[]) => {
+        conditions.push(condition);
+        values.push(...given);
+      };
+      if (query.project !== undefined) where('project = ?', query.project);
+      if (query.state !== undefined) where('state = ?', query.state);
       for (const [key, value] of Object.entries(query.labels ?? {})) {
-        conditions.push('EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)');
-        values.push(key, value);
+        where('EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)', key, value);
       }
-      if (query.after) (conditions.push('(created_at, id) < (?, ?)'), values.push(query.after.createdAtMs, query.after.id));
+      if (query.after) where('(created_at, id) < (?, ?)', query.after.createdAtMs, query.after.id);
       values.push(query.limit ?? -1);
       return database
         .all<StoredRow>(`SELECT * FROM sandboxes WHERE ${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`, ...values)

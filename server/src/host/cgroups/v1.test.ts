@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, readdirSync, rmdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import type { Cgroup, Cgroups } from './cgroup.ts';
@@ -129,9 +129,24 @@ describe.skipIf(!real)(`Cgroups version 1, on the kernel of this machine${real ?
   it('remove() takes away what a runtime made in hierarchies that we do not use', async () => {
     const group = cgroups.group('joined');
     await group.create(none);
-    const child = inside(group, 'sleep 60');
-    writeFileSync(join(group.joinPaths[0]!, 'cgroup.procs'), String(child.pid));
+    const others = readdirSync('/sys/fs/cgroup').map((hierarchy) => join('/sys/fs/cgroup', hierarchy, prefix, 'joined'));
+    for (const dir of others) mkdirSync(dir, { recursive: true });
     await group.remove();
-    expect(group.joinPaths.filter((dir) => existsSync(dir))).toEqual([]);
+    expect(others.filter((dir) => existsSync(dir))).toEqual([]);
+  });
+
+  it('remove() ends a process that comes while it is at work', async () => {
+    const group = cgroups.group('late');
+    await group.create(none);
+    // Joins one hierarchy over and over, for as long as there is something to join.
+    const child = spawn('sh', ['-c', `echo ready; while echo 0 > ${group.joinPaths[0]}/cgroup.procs; do :; done; sleep 60`], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    const exit = once(child, 'exit');
+    await firstOutput(child);
+    await group.remove();
+    expect(await cgroups.list()).toEqual([]);
+    child.kill('SIGKILL');
+    await exit;
   });
 });

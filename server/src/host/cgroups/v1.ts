@@ -59,8 +59,10 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     }
   }
 
+  /** Also those that a runtime has put into other hierarchies but not yet into ours. */
   function processes(): number[] {
-    return [...new Set(joinPaths.flatMap((dir) => files.parseProcesses(files.readIfThere(dir, 'cgroup.procs') ?? '')))];
+    const texts = everywhere.map((dir) => files.readIfThere(join(dir, prefix, name), 'cgroup.procs') ?? '');
+    return [...new Set(texts.flatMap(files.parseProcesses))];
   }
 
   async function kill(): Promise<void> {
@@ -120,11 +122,13 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     kill,
     remove: async () => {
       await kill();
-      // A process that has just ended may keep its group for another moment.
-      await files.until(() => everywhere.map((dir) => files.removeGroup(join(dir, prefix, name))).every(Boolean), {
-        what: `Removing cgroup "${name}"`,
-        timeoutMs: KILL_TIMEOUT_MS,
-      });
+      // A process that has just ended may keep its group for another moment, and one that is just being started may come late.
+      const removed = () => {
+        if (everywhere.map((dir) => files.removeGroup(join(dir, prefix, name))).every(Boolean)) return true;
+        processes().forEach(sigkill);
+        return false;
+      };
+      await files.until(removed, { what: `Removing cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
     },
   };
 }

@@ -115,8 +115,13 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
     kill,
     remove: async () => {
       await kill();
-      // A process that has just ended may keep its group for another moment.
-      await files.until(() => files.removeGroup(dir), { what: `Removing cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
+      // A process that has just ended may keep its group for another moment, and one that is just being started may come late.
+      const removed = () => {
+        if (files.removeGroup(dir)) return true;
+        killAll(dir, processes());
+        return false;
+      };
+      await files.until(removed, { what: `Removing cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
     },
   };
 }

@@ -31,10 +31,9 @@ export interface Ground {
 /** Called before each step of a verb. A test that never resolves it stops the verb there, as a crash would. */
 export type StepHook = (step: string) => Promise<void> | void;
 
-export type Forest = Pick<
-  Snapshotter,
-  'prepare' | 'path' | 'commit' | 'setQuota' | 'usage' | 'remove' | 'list'
-> & { record(name: string): TreeRecord | undefined };
+export type Forest = Pick<Snapshotter, 'prepare' | 'path' | 'commit' | 'setQuota' | 'usage' | 'remove' | 'list'> & {
+  record(name: string): TreeRecord | undefined;
+};
 
 export interface ForestOptions {
   ground: Ground;
@@ -222,7 +221,14 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     async list() {
       return [...trees]
         .filter(([, { state }]) => state === 'here')
-        .map(([name, { record: { kind, parent } }]) => ({ name, kind, ...(parent !== undefined && { parent }) }))
+        .map(
+          ([
+            name,
+            {
+              record: { kind, parent },
+            },
+          ]) => ({ name, kind, ...(parent !== undefined && { parent }) }),
+        )
         .sort((a, b) => (a.name < b.name ? -1 : 1));
     },
 

@@ -4,12 +4,12 @@ import { isBtrfs, openBtrfs } from './btrfs.ts';
 import { openOverlay } from './overlay.ts';
 import type { Snapshotter } from './snapshotter.ts';
 
-export const SNAPSHOTTER_NAMES = ['btrfs', 'overlay'] as const;
+const SNAPSHOTTER_NAMES = ['btrfs', 'overlay'] as const;
 
 export interface OpenSnapshotterOptions {
   /** Folder for the trees, or for the pool that holds them. */
   dir: string;
-  /** One of `SNAPSHOTTER_NAMES`. Default: the best that works here. */
+  /** "btrfs" or "overlay". Default: the best that works here. */
   name?: string;
   /** Size of a new pool, where one is needed. */
   poolBytes?: number;

@@ -59,7 +59,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   /** Layers below a tree, the nearest first. */
   function chain(parent: string | undefined): string[] {
     const layers: string[] = [];
-    for (let name = parent; name !== undefined; ) {
+    for (let name = parent; name !== undefined;) {
       layers.push(name);
       const record: TreeRecord | undefined = forest.record(name);
       if (!record) throw new CayError('internal', `Cannot stack tree "${parent}": its layer "${name}" is missing`);

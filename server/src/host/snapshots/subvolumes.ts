@@ -46,6 +46,8 @@ export async function openSubvolumes(base: string, treesDir: string): Promise<Su
    */
   async function removeInner(name: string): Promise<number> {
     const prefix = `${await resolve(await id(name))}/`;
+    // Removing them writes to the tree, which its quota forbids when it is full.
+    await attempt(['btrfs', 'qgroup', 'limit', 'none', join(treesDir, name)]);
     let removed = 0;
     for (const inner of await everyId()) {
       if (prefix === '/' || !(await resolve(inner)).startsWith(prefix)) continue;

@@ -1,0 +1,12 @@
+/**
+ * @module The client alone, without the schemas: for programs that must start fast or be small.
+ * The types of the contract are here all the same.
+ */
+export type * from './protocol/index.ts';
+export { CayError, ERRORS, isCayError, isErrorCode } from './protocol/error.ts';
+export { shellExitCode } from './protocol/exit-code.ts';
+export { SIGNALS } from './protocol/signal.ts';
+export { Files, type Content } from './files.ts';
+export { Process, type Output } from './process.ts';
+export { Sandbox, type Command, type ListOptions } from './sandbox.ts';
+export { connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';

@@ -1,0 +1,51 @@
+/**
+ * Templates as they were last prepared.
+ *
+ * Finding out whether a template has changed reads much of what it is made of, which no request
+ * should wait for: what was prepared before is used at once, and looked at again in the background
+ * when it is older than a while.
+ */
+import { CayError } from '@cay/sdk/protocol';
+import type { Ground } from '../../host/instances/ground.ts';
+import type { PreparedTemplate, Template } from '../../host/templates/template.ts';
+
+export interface PreparedTemplates {
+  /** Rejects `not_found`. */
+  get(name: string): Template;
+  prepare(name: string): Promise<PreparedTemplate>;
+}
+
+const FRESH_MS = 60_000;
+
+export function preparedTemplates(ground: Ground, templates: Map<string, Template>, onError: (error: unknown) => void): PreparedTemplates {
+  const known = new Map<string, { prepared: PreparedTemplate; atMs: number; looking: boolean }>();
+
+  async function look(template: Template): Promise<PreparedTemplate> {
+    const prepared = await template.prepare(ground.trees, ground.ids);
+    known.set(template.name, { prepared, atMs: performance.now(), looking: false });
+    return prepared;
+  }
+
+  function get(name: string): Template {
+    const template = templates.get(name);
+    if (template) return template;
+    throw new CayError('not_found', `Template "${name}" is unknown`, { hint: `known templates: ${[...templates.keys()].join(', ')}` });
+  }
+
+  return {
+    get,
+    async prepare(name) {
+      const template = get(name);
+      const last = known.get(name);
+      if (!last) return look(template);
+      if (!last.looking && performance.now() - last.atMs > FRESH_MS) {
+        last.looking = true;
+        look(template).catch((error: unknown) => {
+          last.looking = false;
+          onError(error);
+        });
+      }
+      return last.prepared;
+    },
+  };
+}

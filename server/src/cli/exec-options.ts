@@ -1,0 +1,28 @@
+/** The flags of a command, shared by `run` and `exec`, and what becomes of them. */
+import type { ExecRequest } from '@cay/sdk/client';
+import type { Command } from 'commander';
+import { passesStdin, terminalSize } from './stream-command.ts';
+import { parseDuration } from './units.ts';
+
+export interface ExecOptions {
+  interactive?: boolean;
+  tty?: boolean;
+  timeout?: number;
+}
+
+export function withExecOptions(command: Command): Command {
+  return command
+    .option('-i, --interactive', 'pass standard input on; done anyway unless it is a terminal')
+    .option('-t, --tty', 'run the command on a terminal')
+    .option('--timeout <time>', 'kill the command after this time, such as 30s', parseDuration);
+}
+
+export function execRequest(argv: string[], options: ExecOptions): ExecRequest & { argv: string[]; stdin: boolean } {
+  const { TERM } = process.env;
+  return {
+    argv,
+    stdin: options.tty === true || passesStdin(options.interactive),
+    ...(options.tty && { pty: terminalSize(), ...(TERM && { env: { TERM } }) }),
+    ...(options.timeout !== undefined && { timeoutMs: options.timeout }),
+  };
+}

@@ -1,0 +1,65 @@
+/** The command line as a tree. One verb's file is read when only that verb is needed. */
+import { Command, CommanderError } from 'commander';
+import { USAGE, exitCodeOf, reportFailure } from './failure.ts';
+import type { Composition, Verb } from './verb.ts';
+
+const VERBS = {
+  run: async () => (await import('./run.ts')).runVerb,
+  create: async () => (await import('./create.ts')).createVerb,
+  ls: async () => (await import('./ls.ts')).lsVerb,
+  inspect: async () => (await import('./inspect.ts')).inspectVerb,
+  exec: async () => (await import('./exec.ts')).execVerb,
+  shell: async () => (await import('./shell.ts')).shellVerb,
+  attach: async () => (await import('./attach.ts')).attachVerb,
+  logs: async () => (await import('./logs.ts')).logsVerb,
+  cp: async () => (await import('./cp.ts')).cpVerb,
+  forward: async () => (await import('./forward.ts')).forwardVerb,
+  stats: async () => (await import('./stats.ts')).statsVerb,
+  stop: async () => (await import('./stop.ts')).stopVerb,
+  start: async () => (await import('./start.ts')).startVerb,
+  rm: async () => (await import('./rm.ts')).rmVerb,
+  template: async () => (await import('./template.ts')).templateVerb,
+  key: async () => (await import('./key.ts')).keyVerb,
+  events: async () => (await import('./events.ts')).eventsVerb,
+  doctor: async () => (await import('./doctor.ts')).doctorVerb,
+  bench: async () => (await import('./bench.ts')).benchVerb,
+  up: async () => (await import('./up.ts')).upVerb,
+  down: async () => (await import('./down.ts')).downVerb,
+  status: async () => (await import('./status.ts')).statusVerb,
+  completion: async () => (await import('./completion.ts')).completionVerb,
+} satisfies Record<string, () => Promise<Verb>>;
+
+export type VerbName = keyof typeof VERBS;
+
+/** Precondition: `only`, if given, is one of the verbs. */
+export async function loadProgram(composition: Composition, only?: VerbName): Promise<Command> {
+  const program = new Command('cay');
+  program
+    .description('Sandboxes for AI agents on your own machines')
+    .enablePositionalOptions()
+    .showHelpAfterError('hint: --help tells what can be given')
+    .showSuggestionAfterError()
+    .exitOverride()
+    .helpCommand(true);
+  for (const name of only === undefined ? (Object.keys(VERBS) as VerbName[]) : [only]) (await VERBS[name]())(program, composition);
+  return program;
+}
+
+export function isVerb(name: string | undefined): name is VerbName {
+  return name !== undefined && Object.hasOwn(VERBS, name);
+}
+
+/** Runs the command line and gives its exit code. */
+export async function runCli(composition: Composition, args: readonly string[]): Promise<number> {
+  const asked = isVerb(args[0]) ? args[0] : undefined;
+  const program = await loadProgram(composition, asked);
+  try {
+    await program.parseAsync(args, { from: 'user' });
+    return Number(process.exitCode ?? 0);
+  } catch (error) {
+    // Help and the version are thrown too, with 0.
+    if (error instanceof CommanderError) return error.exitCode === 0 || error.code === 'commander.help' ? 0 : USAGE;
+    reportFailure(error);
+    return exitCodeOf(error);
+  }
+}

@@ -1,0 +1,89 @@
+import { isCayError, type Sandbox } from '@cay/sdk/client';
+import { openClient, type Client } from './client.ts';
+import { withCommonOptions } from './common-options.ts';
+import { execRequest, withExecOptions, type ExecOptions } from './exec-options.ts';
+import { commandExitCodeOf, reportFailure } from './failure.ts';
+import { note } from './output.ts';
+import { sandboxRequest, withSandboxOptions, type SandboxOptions } from './sandbox-options.ts';
+import { addressOf, type CommonOptions } from './settings.ts';
+import { streamCommand } from './stream-command.ts';
+import type { Composition, Verb } from './verb.ts';
+
+type Options = CommonOptions & SandboxOptions & ExecOptions & { keep?: boolean; rm?: boolean };
+
+/** A sandbox whose `run` was killed outlives it by at most this. */
+const LEASE_MS = 15 * 60_000;
+
+export const runVerb: Verb = (program, composition) => {
+  const command = program
+    .command('run')
+    .description('run a command in a new sandbox, which is removed afterwards')
+    .argument('<command...>', 'the program and its arguments')
+    .passThroughOptions()
+    .option('--keep', 'keep the sandbox when the command has ended')
+    .option('--rm', 'remove it (default)');
+  withExecOptions(command);
+  withSandboxOptions(command);
+  withCommonOptions(command, { json: false });
+  command
+    .addHelpText(
+      'after',
+      `
+Starts the server in the background if none answers. Exits with the command's own code, or:
+  124 it ran into --timeout     126 it cannot be executed    128+n signal n ended it
+  125 Cay failed, or lost it    127 it was not found         137 it ran out of memory
+
+  cay run -- python3 -c 'print(6 * 7)'
+  echo hello | cay run --memory 512m -- tr a-z A-Z
+  cay run -it bash`,
+    )
+    .action(async (argv: string[], options: Options) => {
+      process.exitCode = await runCommand(composition, argv, options).catch((error: unknown) => {
+        reportFailure(error);
+        return commandExitCodeOf(error);
+      });
+    });
+};
+
+async function runCommand(composition: Composition, argv: string[], options: Options): Promise<number> {
+  const asked = askedToStop();
+  const sandbox = await makeSandbox(composition, options);
+  const renewal = options.keep ? undefined : setInterval(() => void sandbox.update({ timeoutMs: LEASE_MS }).catch(() => {}), LEASE_MS / 3);
+  try {
+    if (asked.code !== undefined) return asked.code;
+    const { stdin, ...request } = execRequest(argv, options);
+    const process_ = await sandbox.spawn({ ...request, stdin });
+    asked.release();
+    return await streamCommand(process_, { stdin, pty: options.tty === true });
+  } finally {
+    clearInterval(renewal);
+    if (options.keep) note(`kept sandbox ${sandbox.info.name ?? sandbox.id}`);
+    else await sandbox.kill().catch((error: unknown) => reportFailure(error));
+  }
+}
+
+/** Tries first and starts a server only when nobody answers: one that runs is not asked whether it does. */
+async function makeSandbox(composition: Composition, options: Options): Promise<Sandbox> {
+  const request = { ...sandboxRequest(options), ...(!options.keep && { timeoutMs: LEASE_MS, onTimeout: 'destroy' as const }) };
+  const create = (client: Client) => client.create(request);
+  try {
+    return await create(openClient(options));
+  } catch (error) {
+    if (!isCayError(error, 'unavailable') || !addressOf(options).own) throw error;
+    const { ensureServer } = await import('./background-server.ts');
+    if (!(await ensureServer(composition, options))) throw error;
+    return create(openClient(options));
+  }
+}
+
+/** While the sandbox is being made there is no command yet to pass a signal to; afterwards it would be too late to start one. */
+function askedToStop(): { code: number | undefined; release(): void } {
+  const state = { code: undefined as number | undefined, release };
+  const interrupt = () => (state.code = 130);
+  const terminate = () => (state.code = 143);
+  function release() {
+    process.off('SIGINT', interrupt).off('SIGTERM', terminate);
+  }
+  process.on('SIGINT', interrupt).on('SIGTERM', terminate);
+  return state;
+}

@@ -1,0 +1,56 @@
+/** The flags that describe a sandbox, shared by `run` and `create`. */
+import type { CreateSandboxInput } from '@cay/sdk/client';
+import type { Command } from 'commander';
+import { pairs, parseCount, parseCpus, parseSize } from './units.ts';
+
+export interface SandboxOptions {
+  template?: string;
+  runtime?: string;
+  name?: string;
+  label?: Record<string, string>;
+  env?: Record<string, string>;
+  workdir?: string;
+  user?: string;
+  cpus?: number;
+  memory?: number;
+  disk?: number;
+  pids?: number;
+  readOnly?: boolean;
+}
+
+export function withSandboxOptions(command: Command): Command {
+  return command
+    .optionsGroup('Sandbox options:')
+    .option('--template <name>', 'what to start from (default: base)')
+    .option('--runtime <name>', 'the isolation: runsc, crun, runc or process (default: the strongest there is)')
+    .option('--name <name>', 'a name of your own')
+    .option('-l, --label <key=value>', 'a label; may be repeated', pairs())
+    .option('-e, --env <key=value>', "an environment variable, or the name of one of yours; may be repeated", pairs(process.env))
+    .option('-w, --workdir <dir>', 'where commands start')
+    .option('-u, --user <user>', 'as whom commands run')
+    .option('--cpus <number>', 'cores, such as 2 or 0.5', parseCpus)
+    .option('-m, --memory <size>', 'memory, such as 512m or 2g', parseSize)
+    .option('--disk <size>', 'disk, such as 5g', parseSize)
+    .option('--pids <number>', 'processes and threads', parseCount)
+    .option('--read-only', 'only /tmp, /run and /dev/shm can be written');
+}
+
+export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
+  return {
+    ...(options.template !== undefined && { template: options.template }),
+    ...(options.runtime !== undefined && { runtime: options.runtime }),
+    ...(options.name !== undefined && { name: options.name }),
+    ...(options.label && { labels: options.label }),
+    ...(options.env && { env: options.env }),
+    ...(options.workdir !== undefined && { workdir: options.workdir }),
+    ...(options.user !== undefined && { user: options.user }),
+    ...(options.readOnly && { readOnlyRoot: true }),
+    limits: {
+      ...(options.cpus !== undefined && { cpus: options.cpus }),
+      ...(options.memory !== undefined && { memoryBytes: options.memory }),
+      ...(options.disk !== undefined && { diskBytes: options.disk }),
+      ...(options.pids !== undefined && { pids: options.pids }),
+    },
+  };
+}
+

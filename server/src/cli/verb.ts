@@ -1,0 +1,25 @@
+/** A verb of the command line: adds itself, with its options and what it does, to the program. */
+import type { Command } from 'commander';
+import type { Backend } from '../backends/backend.ts';
+
+export interface BackendOptions {
+  /** Where the backend may keep things. */
+  dir: string;
+  runtime?: string;
+  poolSize?: number;
+  storage?: string;
+  onError?(error: unknown): void;
+}
+
+/** A backend whose every trace on this machine can be removed. */
+export type OpenedBackend = Backend & { destroy(): Promise<void> };
+
+/** What the entry point puts together and verbs only use. */
+export interface Composition {
+  backends: readonly string[];
+  openBackend(name: string, options: BackendOptions): Promise<OpenedBackend>;
+  /** The entry point's own path: starting the server in the background runs it again. */
+  entry: string;
+}
+
+export type Verb = (program: Command, composition: Composition) => void;

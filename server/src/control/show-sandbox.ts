@@ -1,0 +1,35 @@
+import type { Sandbox, SandboxId } from '@cay/sdk/protocol';
+import type { PreviewTokens } from './preview-tokens.ts';
+import type { SandboxRow } from './records/sandboxes.ts';
+
+/** A record as those who may see the sandbox see it. Its environment stays inside: it may hold secrets. */
+export function showSandbox(row: SandboxRow, previews: PreviewTokens, previewUrl: (id: SandboxId, port: number) => string): Sandbox {
+  return {
+    id: row.id,
+    name: row.name,
+    project: row.project,
+    state: row.state,
+    ...(row.reason !== null && { reason: row.reason }),
+    ...(row.message !== null && { message: row.message }),
+    backend: row.backend,
+    runtime: row.runtime,
+    template: row.spec.template,
+    labels: row.labels,
+    limits: row.spec.limits,
+    workdir: row.spec.workdir,
+    user: row.spec.user,
+    readOnlyRoot: row.spec.readOnlyRoot,
+    ports: row.ports.map(({ port, visibility }) => ({
+      port,
+      visibility,
+      url: previewUrl(row.id, port),
+      ...(visibility === 'private' && { token: previews.token(row.id, port) }),
+    })),
+    incarnation: row.incarnation,
+    createdAtMs: row.createdAtMs,
+    startedAtMs: row.startedAtMs,
+    timeoutMs: row.timeoutMs,
+    onTimeout: row.onTimeout,
+    expiresAtMs: row.expiresAtMs,
+  };
+}

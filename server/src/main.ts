@@ -1,0 +1,42 @@
+/**
+ * The entry point, and the one place that names the backends there are. Everything is imported
+ * when it is needed: a client verb loads neither a server nor a backend.
+ */
+import type { Backend } from './backends/backend.ts';
+import type { BackendOptions, OpenedBackend } from './cli/verb.ts';
+
+const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBackend>> = {
+  async local(options) {
+    const { openLocal } = await import('./backends/local/open-local.ts');
+    return openLocal(options);
+  },
+  async docker({ dir, runtime }) {
+    const { dockerBackend } = await import('./backends/docker/docker.ts');
+    return destroyable(dockerBackend({ dir, runtime } as never));
+  },
+  async memory() {
+    const { memoryBackend } = await import('./backends/memory/memory.ts');
+    return destroyable(memoryBackend());
+  },
+};
+
+function destroyable<T extends Backend>(backend: T): T & OpenedBackend {
+  return Object.assign(backend, {
+    async destroy() {
+      for (const { id } of await backend.list()) await backend.remove(id);
+      await backend.close();
+    },
+  });
+}
+
+const { runCli } = await import('./cli/program.ts');
+const exitCode = await runCli(
+  {
+    backends: Object.keys(BACKENDS),
+    entry: import.meta.filename,
+    openBackend: (name, options) => BACKENDS[name]!(options),
+  },
+  process.argv.slice(2),
+);
+// Sockets that are kept alive for a next request must not hold a process that has none.
+process.exit(exitCode);
