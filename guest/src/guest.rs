@@ -212,8 +212,7 @@ impl Guest {
                     for event in events.drain(..) {
                         self.event(event);
                     }
-                    if let Err(broken) = result {
-                        eprintln!("cay-guest: The connection is closed, the server sent {}", broken.0);
+                    if result.is_err() {
                         return self.lost();
                     }
                     if whole {
@@ -442,7 +441,7 @@ impl Guest {
                 }
             }
             Timer::CommandTimeout(key) => self.commands.timeout(key, &mut self.timers),
-            Timer::KillTree(supervisor) => self.commands.kill_tree(supervisor as i32, &mut self.timers),
+            Timer::KillTree(supervisor, attempt) => self.commands.kill_tree(supervisor, attempt, &mut self.timers),
             Timer::Drained(key) => self.commands.finish(key, &self.poller, &mut self.memory),
             Timer::Ports => self.look_at_ports(),
             Timer::Memory => {

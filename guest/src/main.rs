@@ -1,6 +1,7 @@
 //! `cay-guest dial PATH | serve PATH | bridge PATH`
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,14 +19,14 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         _ => {
-            eprintln!("Usage: cay-guest dial PATH | serve PATH | bridge PATH | version");
+            let _ = writeln!(std::io::stderr(), "Usage: cay-guest dial PATH | serve PATH | bridge PATH | version");
             return ExitCode::from(2);
         }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("cay-guest: {message}");
+            let _ = writeln!(std::io::stderr(), "cay-guest: {message}");
             ExitCode::FAILURE
         }
     }

@@ -98,6 +98,7 @@ struct Meminfo {
     total: u64,
     free: u64,
     cached: u64,
+    shared: u64,
 }
 
 impl Meminfo {
@@ -113,12 +114,12 @@ impl Meminfo {
             let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.split_ascii_whitespace().next()?.parse::<u64>().ok());
             number.unwrap_or(0).saturating_mul(1024)
         };
-        Meminfo { total: value("MemTotal"), free: value("MemFree"), cached: value("Cached") }
+        Meminfo { total: value("MemTotal"), free: value("MemFree"), cached: value("Cached"), shared: value("Shmem") }
     }
 
-    /// Cached files do not count: they give way.
+    /// Cached files do not count: they give way. What is in a tmpfs is listed among them and does not.
     fn used(&self) -> u64 {
-        self.total.saturating_sub(self.free).saturating_sub(self.cached)
+        self.total.saturating_sub(self.free).saturating_sub(self.cached.saturating_sub(self.shared))
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn cached_files_are_not_used_memory() {
-        let meminfo = Meminfo::parse(b"MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 1 kB\nCached: 200 kB\nSwapCached: 9 kB\n");
-        assert_eq!(meminfo.used(), 500 * 1024);
+        let meminfo = Meminfo::parse(b"MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 1 kB\nCached: 200 kB\nSwapCached: 9 kB\nShmem: 50 kB\n");
+        assert_eq!(meminfo.used(), 550 * 1024);
     }
 }

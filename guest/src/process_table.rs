@@ -4,6 +4,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::Read;
 
+/// How often one call looks for new processes.
+const LOOKS: usize = 20;
+
 /// One process.
 #[derive(Clone, Copy, Debug)]
 pub struct Process {
@@ -64,14 +67,23 @@ pub fn descendants(all: &[Process], root: i32) -> Vec<i32> {
     all.iter().filter(|process| process.pid != root && !process.zombie && family.contains(&process.pid)).map(|process| process.pid).collect()
 }
 
-/// Sends SIGKILL to all that is below `root`; how many there were. What they start meanwhile needs another look.
+/// Sends SIGKILL to all that is below `root`, until a look finds nobody new; how many were left at the last one.
+/// Who starts processes faster than they are found loses within a few looks, as each takes all that there are.
 pub fn kill_below(root: i32) -> usize {
-    let found = descendants(&read(), root);
-    for pid in &found {
-        // SAFETY: no pointers. A descendant's number cannot have been given to a stranger unless it was reaped within this call.
-        unsafe { libc::kill(*pid, libc::SIGKILL) };
+    let mut killed = HashSet::new();
+    for _ in 0..LOOKS {
+        let found = descendants(&read(), root);
+        let mut news = false;
+        for pid in &found {
+            news |= killed.insert(*pid);
+            // SAFETY: no pointers. A descendant's number cannot have been given to a stranger unless it was reaped within this call.
+            unsafe { libc::kill(*pid, libc::SIGKILL) };
+        }
+        if !news {
+            return found.len();
+        }
     }
-    found.len()
+    killed.len()
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ pub enum Timer {
     Hello(u64),
     /// The command's time is up.
     CommandTimeout(u64),
-    /// Look again for processes of a command that is being killed.
-    KillTree(u64),
+    /// Look again for processes below a supervisor that are being killed, for the so many-th time.
+    KillTree(i32, u32),
     /// The rest of a terminal's output should have come.
     Drained(u64),
     /// Look at the listening ports.

@@ -255,3 +255,35 @@ fn an_idle_guest_is_small_and_sleeps() {
     assert_eq!((ticks(&client) - before, switches(&client) - woken), (0, 0));
     eprintln!("{} KiB resident", client.resident_kib());
 }
+
+#[test]
+fn a_guest_that_serves_is_reached_through_a_bridge_and_the_newest_connection_wins() {
+    let directory = std::env::temp_dir().join(format!("cay-guest-serve-{}", std::process::id()));
+    let path = directory.join("made/guest.sock");
+    let binary = env!("CARGO_BIN_EXE_cay-guest");
+    let mut guest = std::process::Command::new(binary).arg("serve").arg(&path).spawn().unwrap();
+    let bridge = || {
+        std::process::Command::new(binary).arg("bridge").arg(&path).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let hello = |bridge: &mut std::process::Child| {
+        let mut header = [0u8; 12];
+        let stdout = bridge.stdout.as_mut().unwrap();
+        stdout.read_exact(&mut header).unwrap();
+        let header = Header::decode(&header).unwrap();
+        let mut payload = vec![0; header.length];
+        stdout.read_exact(&mut payload).unwrap();
+        (header.kind, Value::decode(&payload).unwrap())
+    };
+    let mut first = bridge();
+    assert_eq!(hello(&mut first).0, Kind::Hello);
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut second = bridge();
+    assert_eq!(hello(&mut second).0, Kind::Hello);
+    assert!(first.wait().unwrap().success(), "the older connection is closed");
+    drop(second.stdin.take());
+    assert!(second.wait().unwrap().success(), "the end of the input ends the bridge");
+    guest.kill().unwrap();
+    guest.wait().unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}

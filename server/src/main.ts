@@ -10,9 +10,15 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     const { openLocal } = await import('./backends/local/open-local.ts');
     return openLocal(options);
   },
-  async docker({ dir, runtime }) {
-    const { dockerBackend } = await import('./backends/docker/docker.ts');
-    return destroyable(dockerBackend({ dir, runtime } as never));
+  async docker({ dir }) {
+    const [{ dockerBackend }, { guestBinary }, { createHash }] = await Promise.all([
+      import('./backends/docker/docker.ts'),
+      import('./guest/guest-binary.ts'),
+      import('node:crypto'),
+    ]);
+    // Several data directories may share one engine.
+    const installation = createHash('sha256').update(dir).digest('hex').slice(0, 12);
+    return destroyable(dockerBackend({ guestPath: guestBinary(), installation }));
   },
   async memory() {
     const { memoryBackend } = await import('./backends/memory/memory.ts');

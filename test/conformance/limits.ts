@@ -67,6 +67,17 @@ export function limitCases(suite: Suite): void {
     );
   });
 
+  suite.case('a subvolume of its own does not get around the disk limit', ['processes', 'diskLimit'], async ({ skip }) => {
+    const box = await suite.box({ limits: { diskBytes: 48 * MiB } });
+    if ((await box.run('command -v btrfs')).exitCode !== 0) skip('there is no btrfs command inside');
+    await box.run(`btrfs subvolume create ${box.dir}/own; head -c 100663296 /dev/zero > ${box.dir}/own/big`);
+    const size = await box.files.stat(`${box.dir}/own/big`).then(
+      ({ sizeBytes }) => sizeBytes,
+      () => 0,
+    );
+    expect(size).toBeLessThanOrEqual(48 * MiB);
+  });
+
   suite.case('a process has as many open files as allowed, and cannot raise that', ['processes', 'openFilesLimit'], async () => {
     const box = await suite.box({ limits: { openFiles: 100 } });
     expect((await box.run('ulimit -n; ulimit -Hn')).stdout).toBe('100\n100\n');

@@ -370,16 +370,18 @@ impl Commands {
             if command.status.is_none() {
                 command.timed_out = true;
                 let supervisor = command.supervisor;
-                self.kill_tree(supervisor, timers);
+                self.kill_tree(supervisor, 0, timers);
             }
         }
     }
 
     /// Kills all that is below a supervisor, and looks again until nothing is.
-    pub fn kill_tree(&mut self, supervisor: i32, timers: &mut Timers) {
+    pub fn kill_tree(&mut self, supervisor: i32, attempt: u32, timers: &mut Timers) {
         if let Some((_, key)) = self.supervisors.get(&supervisor) {
             if process_table::kill_below(supervisor) > 0 || self.table.get(key).is_some_and(|command| command.pid == 0) {
-                timers.after(Duration::from_millis(3), Timer::KillTree(supervisor as u64));
+                // What cannot be killed (it waits for a disk) is looked at less and less often.
+                let pause = if attempt < 200 { 3 } else { 250 };
+                timers.after(Duration::from_millis(pause), Timer::KillTree(supervisor, attempt + 1));
             }
             return;
         }
@@ -407,7 +409,7 @@ impl Commands {
         if signal == libc::SIGKILL {
             command.killed = true;
             let supervisor = command.supervisor;
-            self.kill_tree(supervisor, timers);
+            self.kill_tree(supervisor, 0, timers);
         } else if command.pid == 0 {
             if command.early_signals.len() < 16 {
                 command.early_signals.push(signal);

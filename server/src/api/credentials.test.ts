@@ -41,7 +41,8 @@ describe('every route of the OpenAPI document', () => {
   });
 
   it('takes the key as a bearer and as X-API-Key', async () => {
-    for (const headers of [{ authorization: `bearer ${test.alice}` }, { 'x-api-key': test.alice }]) {
+    const ways: Record<string, string>[] = [{ authorization: `bearer ${test.alice}` }, { 'x-api-key': test.alice }];
+    for (const headers of ways) {
       expect((await test.call('GET', '/v1/version', { key: null, headers })).status).toBe(200);
     }
   });

@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { HttpBindings } from '@hono/node-server';
+import { CayError } from '@cay/sdk/protocol';
 import type { Context, Hono } from 'hono';
 import { z } from 'zod';
 import type { Principal } from '../control/principal.ts';
@@ -74,6 +75,7 @@ export function route<Params extends z.ZodType = None, Query extends z.ZodType =
 
 const DEFAULT_BODY_BYTES = 1024 * 1024;
 const NO_QUERY = z.object({}).strict();
+const GONE = new CayError('cancelled', 'The caller went away');
 
 export function mount(app: Hono<Env>, route: Route, authenticator: Authenticator): void {
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
@@ -117,7 +119,9 @@ function queryOf(context: Context<Env>): Record<string, string | string[]> {
 
 function abortOnClose(response: ServerResponse): AbortSignal {
   const controller = new AbortController();
-  if (response.closed || response.destroyed) controller.abort();
-  else response.once('close', () => controller.abort());
+  // An answer that was given in full leaves nothing to abort.
+  const check = () => response.writableFinished || controller.abort(GONE);
+  if (response.closed || response.destroyed) check();
+  else response.once('close', check);
   return controller.signal;
 }

@@ -1,5 +1,6 @@
 /** What every backend checks at its door, whoever stands before it. */
 import { CayError, LimitsSchema, SandboxIdSchema, SandboxSpecSchema, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
+import { isDeepStrictEqual } from 'node:util';
 import type { ZodType } from 'zod';
 
 /** Rejects `invalid_argument` for what could not be a directory's, a cgroup's or a container's name. */
@@ -25,6 +26,11 @@ function require(what: string, schema: ZodType, value: unknown): void {
     throw new CayError('invalid_argument', `The ${what} cannot be: ${issue.path.join('.') || what} ${issue.message}`, {
       details: { path: issue.path },
     });
+}
+
+/** Whether two specs make the same sandbox. Limits are left out: they change while it lives. */
+export function sameSpec(one: SandboxSpec, other: SandboxSpec): boolean {
+  return isDeepStrictEqual({ ...one, limits: null }, { ...other, limits: null });
 }
 
 /** Rejects `cancelled` once the caller has given up. Asked between steps; what was begun is undone like after any failure. */

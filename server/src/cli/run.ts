@@ -1,13 +1,13 @@
-import { isCayError, type Sandbox } from '@cay/sdk/client';
-import { openClient, type Client } from './client.ts';
+import type { Sandbox } from '@cay/sdk/client';
 import { withCommonOptions } from './common-options.ts';
 import { execRequest, withExecOptions, type ExecOptions } from './exec-options.ts';
 import { commandExitCodeOf, reportFailure } from './failure.ts';
 import { note } from './output.ts';
 import { sandboxRequest, withSandboxOptions, type SandboxOptions } from './sandbox-options.ts';
-import { addressOf, type CommonOptions } from './settings.ts';
+import type { CommonOptions } from './settings.ts';
 import { streamCommand } from './stream-command.ts';
 import type { Composition, Verb } from './verb.ts';
+import { withServer } from './with-server.ts';
 
 type Options = CommonOptions & SandboxOptions & ExecOptions & { keep?: boolean; rm?: boolean };
 
@@ -62,18 +62,9 @@ async function runCommand(composition: Composition, argv: string[], options: Opt
   }
 }
 
-/** Tries first and starts a server only when nobody answers: one that runs is not asked whether it does. */
-async function makeSandbox(composition: Composition, options: Options): Promise<Sandbox> {
-  const request = { ...sandboxRequest(options), ...(!options.keep && { timeoutMs: LEASE_MS, onTimeout: 'destroy' as const }) };
-  const create = (client: Client) => client.create(request);
-  try {
-    return await create(openClient(options));
-  } catch (error) {
-    if (!isCayError(error, 'unavailable') || !addressOf(options).own) throw error;
-    const { ensureServer } = await import('./background-server.ts');
-    if (!(await ensureServer(composition, options))) throw error;
-    return create(openClient(options));
-  }
+function makeSandbox(composition: Composition, options: Options): Promise<Sandbox> {
+  const lease = options.keep ? {} : { timeoutMs: LEASE_MS, onTimeout: 'destroy' as const };
+  return withServer(composition, options, (client) => client.create({ ...sandboxRequest(options), ...lease }));
 }
 
 /** While the sandbox is being made there is no command yet to pass a signal to; afterwards it would be too late to start one. */

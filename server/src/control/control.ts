@@ -374,8 +374,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
 
     async enter(principal, ref) {
       const row = find(principal, ref);
-      if (row.state === 'creating') await creating.get(row.id);
-      const current = again(row);
+      const made = row.state === 'creating' ? creating.get(row.id) : undefined;
+      const current = made ? again({ ...row, id: (await made).id }) : row;
       if (current.state !== 'active') {
         throw new CayError(
           'failed_precondition',

@@ -60,7 +60,7 @@ export async function startTestServer(options: Partial<ServeOptions> & { command
         method,
         redirect: 'manual',
         headers: { ...(key !== null && { authorization: `Bearer ${key}` }), ...headers },
-        ...(body !== undefined && { body: raw ? (body as BodyInit) : JSON.stringify(body) }),
+        ...(body !== undefined && { body: raw ? (body as string) : JSON.stringify(body) }),
       });
       const text = await response.text();
       return { status: response.status, headers: response.headers, text, json: parse(text) };

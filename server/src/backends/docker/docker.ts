@@ -8,12 +8,13 @@
  * The guest is reached through `docker exec`: each connection is a bridge between the exec's
  * standard streams and the socket on which the guest listens. There is no network.
  */
-import { CayError, LimitsSchema, isCayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { CayError, isCayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Freezing, Observation, Resizing } from '../backend.ts';
+import { requireLimits, requireSandboxId } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { GUEST_PATH, LABELS, SOCKET_PATH, containerConfig, resources } from './container-config.ts';
 import { absent, observationOf } from './container-state.ts';
@@ -26,7 +27,7 @@ import { execStream } from './exec-stream.ts';
 import { dockerImages } from './images.ts';
 import { guestWithEnv, imageEnvOf } from './image-env.ts';
 import { redialling } from './redialling-link.ts';
-import { checkId, checkSpec, hashOf } from './spec.ts';
+import { checkSpec, hashOf } from './spec.ts';
 
 export interface DockerOptions {
   /** The guest's program on this machine. */
@@ -226,7 +227,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async ensure(id, spec, call = {}) {
-      checkId(id);
+      requireSandboxId(id);
       checkSpec(spec, await lookedAt());
       return changing(id, async () => {
         const found = await containers.find(id, call);
@@ -244,7 +245,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async observe(id, call) {
-      checkId(id);
+      requireSandboxId(id);
       return look(id, call);
     },
 
@@ -270,7 +271,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async connect(id, call) {
-      checkId(id);
+      requireSandboxId(id);
       const now = live.get(id);
       if (now?.link.current) return now.guest;
       const found = await readyContainer(id, 'connect', call);
@@ -281,7 +282,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async stats(id, call) {
-      checkId(id);
+      requireSandboxId(id);
       const action = `read the stats of sandbox "${id}"`;
       const found = await readyContainer(id, action, call);
       const known = await lookedAt();
@@ -304,7 +305,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async stop(id, { graceMs = DEFAULT_GRACE_MS, ...call } = {}) {
-      checkId(id);
+      requireSandboxId(id);
       return changing(id, async () => {
         const found = await containers.find(id, call);
         if (!found) throw new CayError('not_found', `Cannot stop sandbox "${id}": it does not exist`);
@@ -330,7 +331,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async remove(id, call) {
-      checkId(id);
+      requireSandboxId(id);
       await changing(id, async () => {
         hangUp(id, 'it was removed');
         const found = await containers.find(id, call);
@@ -340,9 +341,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async resize(id, limits, call) {
-      checkId(id);
-      const parsed = LimitsSchema.partial().safeParse(limits);
-      if (!parsed.success) throw new CayError('invalid_argument', `Cannot resize sandbox "${id}": ${parsed.error.issues[0]?.message}`);
+      requireSandboxId(id);
+      requireLimits(limits);
       const action = `resize sandbox "${id}"`;
       const { container } = await readyContainer(id, action, call);
       const { machine } = await lookedAt();
@@ -366,14 +366,14 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async freeze(id, call) {
-      checkId(id);
+      requireSandboxId(id);
       const action = `freeze sandbox "${id}"`;
       const { container, inspect } = await readyContainer(id, action, call);
       if (!inspect.State.Paused) await client.json('POST', `/containers/${container}/pause`, { action, ...call });
     },
 
     async thaw(id, call) {
-      checkId(id);
+      requireSandboxId(id);
       const { container, inspect } = await readyContainer(id, `thaw sandbox "${id}"`, call);
       if (inspect.State.Paused) await unpause(id, container, call);
     },

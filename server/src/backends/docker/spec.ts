@@ -1,21 +1,13 @@
 import { createHash } from 'node:crypto';
-import { CayError, SandboxIdSchema, SandboxSpecSchema, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { CayError, type SandboxSpec } from '@cay/sdk/protocol';
+import { requireSpec } from '../check.ts';
 import type { Engine } from './engine.ts';
 
 const ENFORCED_BY = { cpus: 'cpuLimit', memoryBytes: 'memoryLimit', diskBytes: 'diskLimit', pids: 'pidsLimit' } as const;
 
-export function checkId(id: SandboxId): void {
-  if (SandboxIdSchema.safeParse(id).success) return;
-  throw new CayError('invalid_argument', `Sandbox id "${String(id).slice(0, 64)}" must be "sbx_" and 20 characters of a-z and 0-9`);
-}
-
 /** Refuses what this engine cannot honour; the image is looked at elsewhere. */
 export function checkSpec(spec: SandboxSpec, engine: Engine): void {
-  const parsed = SandboxSpecSchema.safeParse(spec);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    throw new CayError('invalid_argument', `Cannot make a sandbox: "${issue?.path.join('.')}": ${issue?.message ?? 'is invalid'}`);
-  }
+  requireSpec(spec);
   if (spec.runtime !== undefined && !engine.runtimes.includes(spec.runtime)) {
     throw new CayError('not_found', `Runtime "${spec.runtime}" is unknown to Docker`, {
       hint: `Known runtimes: ${engine.runtimes.join(', ')}`,

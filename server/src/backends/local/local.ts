@@ -5,7 +5,6 @@
  * `sandbox-record.ts`, what is kept ready in `pool.ts`, and what happens when the server starts
  * on ground that an earlier one left in `reconcile.ts`.
  */
-import { isDeepStrictEqual } from 'node:util';
 import { CayError, LimitsSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
 import type { InstanceFacts, Instance } from '../../host/instances/instance.ts';
 import { destroyInstance, destroyRemains, isAlive, limitInstance, startInstance } from '../../host/instances/instance.ts';
@@ -17,7 +16,7 @@ import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { randomName } from '../../lib/random-name.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, Freezing, Observation, Resizing } from '../backend.ts';
-import { requireLimits, requireSandboxId, requireSpec, requireWanted } from '../check.ts';
+import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { localCapabilities } from './capabilities.ts';
 import { Pool, type PoolKey } from './pool.ts';
@@ -86,7 +85,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     how: { pooled: boolean; tree?: string },
   ): Promise<{ facts: InstanceFacts }> {
     const runtime = await chooseRuntime([...ground.runtimes.values()], spec.runtime ?? options.runtime);
-    const prepared = await templates.prepare(spec.template);
+    const prepared = await templates.prepare(spec.template, runtime.ids);
     const name = `i-${randomName(20)}`;
     const facts: InstanceFacts = {
       name,
@@ -404,9 +403,4 @@ function observationOf(record: SandboxRecord): Observation {
   const { id, incarnation, runtime, reason, message } = record;
   const phase = record.phase === 'removing' ? 'stopped' : record.phase;
   return { id, phase, incarnation, ...(phase === 'ready' && { runtime }), ...(reason && { reason }), ...(message && { message }) };
-}
-
-/** Limits are left out: they change while a sandbox lives. */
-function sameSpec(a: SandboxSpec, b: SandboxSpec): boolean {
-  return isDeepStrictEqual({ ...a, limits: null }, { ...b, limits: null });
 }

@@ -48,7 +48,6 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     trees,
     cgroups,
     runtimes: new Map<string, Runtime>(runtimes.map((runtime) => [runtime.name, runtime])),
-    ids: IDS,
     guestBinary: guestBinary(),
     bootId: bootId.trim(),
   };

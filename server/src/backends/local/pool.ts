@@ -5,7 +5,8 @@
  * What can be changed while an instance runs (limits, labels, env, user) is not part of the key;
  * what cannot (template, runtime, a read-only root) is. An instance leaves the pool in
  * the same turn of the event loop in which it is found, so none is ever handed out twice. Filling
- * happens one at a time and only while nobody waits for a sandbox of their own.
+ * happens one at a time, when requests have been quiet for a moment, and only while nobody waits for
+ * a sandbox of their own.
  */
 import type { Instance } from '../../host/instances/instance.ts';
 
@@ -28,6 +29,8 @@ export interface PoolOptions {
 
 const RETRY_MS = 5_000;
 const BUSY_POLL_MS = 20;
+/** Starting an instance takes a whole core for a while: not in the middle of a burst of requests. */
+const QUIET_MS = 250;
 
 export class Pool {
   readonly #options: PoolOptions;
@@ -35,6 +38,7 @@ export class Pool {
   #filling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
+  #takenAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: PoolOptions) {
     this.#options = options;
@@ -62,6 +66,7 @@ export class Pool {
       for (const { instance } of stale) this.#options.destroy(instance).catch(this.#options.onError);
     }
     const index = this.#ready.findIndex((entry) => sameKey(entry.key, key));
+    this.#takenAtMs = performance.now();
     const found = index < 0 ? undefined : this.#ready.splice(index, 1)[0]?.instance;
     this.fill();
     return found;
@@ -71,6 +76,8 @@ export class Pool {
   fill(): void {
     if (this.#closed || this.#filling || this.#timer || this.#ready.length >= this.#options.size) return;
     if (this.#options.busy()) return this.#later(BUSY_POLL_MS);
+    const quietInMs = this.#takenAtMs + QUIET_MS - performance.now();
+    if (quietInMs > 0 && this.#ready.length > 0) return this.#later(quietInMs);
     this.#filling = this.#one().then(
       () => {
         this.#filling = undefined;

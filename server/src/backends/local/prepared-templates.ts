@@ -7,12 +7,13 @@
  */
 import { CayError } from '@cay/sdk/protocol';
 import type { Ground } from '../../host/instances/ground.ts';
+import type { IdMapping } from '../../host/runtimes/runtime.ts';
 import type { PreparedTemplate, Template } from '../../host/templates/template.ts';
 
 export interface PreparedTemplates {
   /** Rejects `not_found`. */
   get(name: string): Template;
-  prepare(name: string): Promise<PreparedTemplate>;
+  prepare(name: string, ids: IdMapping): Promise<PreparedTemplate>;
 }
 
 const FRESH_MS = 60_000;
@@ -20,9 +21,9 @@ const FRESH_MS = 60_000;
 export function preparedTemplates(ground: Ground, templates: Map<string, Template>, onError: (error: unknown) => void): PreparedTemplates {
   const known = new Map<string, { prepared: PreparedTemplate; atMs: number; looking: boolean }>();
 
-  async function look(template: Template): Promise<PreparedTemplate> {
-    const prepared = await template.prepare(ground.trees, ground.ids);
-    known.set(template.name, { prepared, atMs: performance.now(), looking: false });
+  async function look(template: Template, ids: IdMapping): Promise<PreparedTemplate> {
+    const prepared = await template.prepare(ground.trees, ids);
+    known.set(keyOf(template.name, ids), { prepared, atMs: performance.now(), looking: false });
     return prepared;
   }
 
@@ -34,13 +35,13 @@ export function preparedTemplates(ground: Ground, templates: Map<string, Templat
 
   return {
     get,
-    async prepare(name) {
+    async prepare(name, ids) {
       const template = get(name);
-      const last = known.get(name);
-      if (!last) return look(template);
+      const last = known.get(keyOf(name, ids));
+      if (!last) return look(template, ids);
       if (!last.looking && performance.now() - last.atMs > FRESH_MS) {
         last.looking = true;
-        look(template).catch((error: unknown) => {
+        look(template, ids).catch((error: unknown) => {
           last.looking = false;
           onError(error);
         });
@@ -48,4 +49,9 @@ export function preparedTemplates(ground: Ground, templates: Map<string, Templat
       return last.prepared;
     },
   };
+}
+
+/** The same template belongs to other ids under another runtime, and is another tree. */
+function keyOf(name: string, ids: IdMapping): string {
+  return `${name} ${ids.hostId}`;
 }

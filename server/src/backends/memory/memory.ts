@@ -4,9 +4,10 @@
  * Lifecycle, files, ports and the ends of commands are as with every other backend, and the same suite checks it. What runs
  * is not: programs are functions (`program.ts`), a few are built in, and nothing is isolated from anything.
  */
-import { CayError, LimitsSchema, SandboxSpecSchema, isId, type Limits, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { CayError, type Limits, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
 import type { Backend, CallOptions, FailureReason, Observation, Resizing } from '../backend.ts';
+import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { baseTree } from './base-tree.ts';
 import { memoryCapabilities } from './capabilities.ts';
@@ -102,8 +103,7 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
     },
 
     async validate(spec) {
-      const issue = SandboxSpecSchema.safeParse(spec).error?.issues[0];
-      if (issue) throw new CayError('invalid_argument', `Cannot make the sandbox: "${issue.path.join('.')}" ${issue.message}`);
+      requireSpec(spec);
       const { template, runtime = 'memory' } = spec;
       if (template !== 'base')
         throw new CayError('not_found', `Cannot make the sandbox: template ${JSON.stringify(template)} is unknown`, {
@@ -119,7 +119,7 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
       check(id, options);
       await backend.validate(spec);
       const known = sandboxes.get(id);
-      if (known && identity(known.spec) !== identity(spec)) {
+      if (known && !sameSpec(known.spec, spec)) {
         throw new CayError('already_exists', `Cannot make sandbox "${id}": it exists already, made from a different spec`);
       }
       if (known?.running) return known.seen;
@@ -189,8 +189,7 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
 
     async resize(id, limits, options) {
       const { sandbox, running } = ready(id, options);
-      const issue = LimitsSchema.partial().safeParse(limits).error?.issues[0];
-      if (issue) throw new CayError('invalid_argument', `Cannot resize sandbox "${id}": "${issue.path.join('.')}" ${issue.message}`);
+      requireLimits(limits);
       const { usage } = running.machine;
       const inUse = { memoryBytes: usage.memoryBytes, diskBytes: sandbox.tree.usedBytes, pids: usage.programs };
       for (const [name, used] of Object.entries(inUse)) {
@@ -222,16 +221,6 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
 const absent = (id: SandboxId): Observation => ({ id, phase: 'absent', incarnation: 0 });
 
 function check(id: SandboxId, { signal }: CallOptions = {}): void {
-  if (signal?.aborted) throw new CayError('cancelled', 'The caller gave up', { cause: signal.reason });
-  if (isId('sbx', id)) return;
-  throw new CayError('invalid_argument', `Cannot use ${JSON.stringify(String(id).slice(0, 64))} as the id of a sandbox`);
-}
-
-/** All of a spec that must stay as it is, in one text that does not depend on the order of keys. */
-function identity(spec: SandboxSpec): string {
-  return JSON.stringify({ ...spec, limits: undefined }, (_key, value: unknown) =>
-    typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : value,
-  );
+  requireWanted(signal);
+  requireSandboxId(id);
 }

@@ -44,7 +44,7 @@ const PRUNE_EVERY = 10_000;
 export function openEventLog(path: string, now: () => number = Date.now): EventLog {
   const sqlite = new DatabaseSync(path);
   sqlite.exec(`
-    PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000;
+    PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000;
     CREATE TABLE IF NOT EXISTS events (
       id INTEGER PRIMARY KEY AUTOINCREMENT,
       at INTEGER NOT NULL,

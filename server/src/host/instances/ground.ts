@@ -1,6 +1,6 @@
 /** What every instance on this host stands on. Made once, when the engine opens. */
 import type { Cgroups } from '../cgroups/cgroup.ts';
-import type { IdMapping, Runtime } from '../runtimes/runtime.ts';
+import type { Runtime } from '../runtimes/runtime.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
 
 export interface Ground {
@@ -9,7 +9,6 @@ export interface Ground {
   trees: Snapshotter;
   cgroups: Cgroups;
   runtimes: Map<string, Runtime>;
-  ids: IdMapping;
   guestBinary: string;
   /** Names this boot of the machine; what another boot started is gone. */
   bootId: string;

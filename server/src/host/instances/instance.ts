@@ -77,7 +77,7 @@ export async function startInstance(ground: Ground, facts: InstanceFacts, limits
   try {
     await mkdir(dir, { recursive: true, mode: 0o711 });
     await writeFileAtomic(factsFile, JSON.stringify(facts));
-    await Promise.all([mkdir(bundle, { mode: 0o700 }), makeRunDir(ground, run)]);
+    await Promise.all([mkdir(bundle, { mode: 0o700 }), makeRunDir(runtime, run)]);
     const [root] = await Promise.all([
       ground.trees.path(facts.tree),
       // The share of CPU time is set once the guest runs: starting must not be slowed down by it.
@@ -113,8 +113,8 @@ export async function startInstance(ground: Ground, facts: InstanceFacts, limits
 /** Takes up an instance that an earlier server started: its guest dials the socket that is made here. */
 export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
   const runtime = runtimeOf(ground, facts);
-  const owner = runtime.isolation === 'none' ? 0 : ground.ids.hostId;
-  const guarded = runtime.guestGuardsMemory && limits.memoryBytes !== null ? limits.memoryBytes : undefined;
+  const owner = runtime.ids.hostId;
+  const guarded = runtime.guestGuards && limits.memoryBytes !== null ? limits.memoryBytes : undefined;
   const instance: Omit<Instance, 'link'> = {
     facts,
     cgroup: ground.cgroups.group(facts.name),
@@ -139,7 +139,7 @@ export async function isAlive(ground: Ground, facts: InstanceFacts): Promise<boo
 /** Changes what can be changed while it runs. */
 export async function limitInstance(instance: Instance, limits: Partial<InstanceLimits>): Promise<void> {
   const { cgroup, runtime, link } = instance;
-  if (runtime.guestGuardsMemory && limits.memoryBytes !== undefined) {
+  if (runtime.guestGuards && limits.memoryBytes !== undefined) {
     const used = (await cgroup.read()).memoryBytes;
     if (limits.memoryBytes !== null && used > limits.memoryBytes) {
       throw new CayError('failed_precondition', `Cannot lower the memory limit to ${limits.memoryBytes} bytes: ${used} bytes are in use`);
@@ -183,16 +183,16 @@ export async function listInstances(ground: Ground): Promise<(InstanceFacts | { 
  * the guest acts first, near enough that the host is safe if it does not. gVisor's own memory is in there too.
  */
 function hardLimits<L extends Partial<InstanceLimits>>(runtime: Runtime, limits: L): L & Partial<CgroupLimits> {
-  if (!runtime.guestGuardsMemory || limits.memoryBytes === undefined || limits.memoryBytes === null) return limits;
+  if (!runtime.guestGuards || limits.memoryBytes === undefined || limits.memoryBytes === null) return limits;
   const MiB = 1024 * 1024;
   return { ...limits, memoryBytes: limits.memoryBytes + Math.max(192 * MiB, Math.ceil(limits.memoryBytes / 8)) };
 }
 
-async function makeRunDir(ground: Ground, run: string): Promise<void> {
+async function makeRunDir(runtime: Runtime, run: string): Promise<void> {
   await mkdir(run, { mode: 0o700 });
   // The mount point for the memory cgroup has to be there already, because /run/cay is read-only inside.
   await mkdir(join(run, 'cgroup'));
-  await chown(run, ground.ids.hostId, ground.ids.hostId);
+  await chown(run, runtime.ids.hostId, runtime.ids.hostId);
 }
 
 function runtimeOf(ground: Ground, facts: Pick<InstanceFacts, 'runtime'>): Runtime {

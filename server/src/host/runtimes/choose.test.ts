@@ -7,7 +7,8 @@ function runtime(name: string, probe: RuntimeProbe): Runtime {
   return {
     name,
     isolation: 'namespaces',
-    guestGuardsMemory: false,
+    guestGuards: false,
+    ids: { hostId: 0, size: 65_536 },
     probe: async () => probe,
     start: refuse,
     status: refuse,

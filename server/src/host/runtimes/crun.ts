@@ -10,7 +10,7 @@ export function crunRuntime(options: OciOptions): Runtime {
     {
       name: 'crun',
       isolation: 'namespaces',
-      guestGuardsMemory: false,
+      guestGuards: false,
       bundle: { sharesKernel: true, seccomp: seccompProfile() },
       flags: ['--cgroup-manager', 'cgroupfs'],
       flagsWithoutCgroup: [],

@@ -35,7 +35,7 @@ export interface RecordedProcess {
 export interface OciTraits {
   name: string;
   isolation: Runtime['isolation'];
-  guestGuardsMemory: boolean;
+  guestGuards: boolean;
   bundle: Omit<BundleTraits, 'ids' | 'maxOpenFiles'>;
   /** Options before the verb. */
   flags: string[];
@@ -118,7 +118,8 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
   return {
     name: traits.name,
     isolation: traits.isolation,
-    guestGuardsMemory: traits.guestGuardsMemory,
+    ids,
+    guestGuards: traits.guestGuards,
     probe: () => (probed ??= probeOnce()),
     start: async (container: Container) => {
       if ((await status(container.name)) === 'running') {

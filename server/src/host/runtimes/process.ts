@@ -51,7 +51,8 @@ export function processRuntime({ stateDir }: ProcessOptions): Runtime {
   return {
     name: 'process',
     isolation: 'none',
-    guestGuardsMemory: false,
+    ids: { hostId: 0, size: 65_536 },
+    guestGuards: false,
     probe: () => (probed ??= probeOnce()),
     start: async (container) => {
       if ((await status(container.name)) === 'running') {

@@ -10,7 +10,7 @@ export function runcRuntime(options: OciOptions): Runtime {
     {
       name: 'runc',
       isolation: 'namespaces',
-      guestGuardsMemory: false,
+      guestGuards: false,
       bundle: { sharesKernel: true, seccomp: seccompProfile() },
       flags: [],
       flagsWithoutCgroup: [],

@@ -19,7 +19,7 @@ export function runscRuntime(options: OciOptions): Runtime {
     {
       name: 'runsc',
       isolation: 'kernel',
-      guestGuardsMemory: true,
+      guestGuards: true,
       bundle: { sharesKernel: false },
       flags: [
         '--platform=systrap',

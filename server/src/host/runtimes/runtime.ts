@@ -43,8 +43,13 @@ export interface Runtime {
   readonly name: string;
   /** `kernel`: its own kernel between sandbox and host. `namespaces`: the host's kernel, walled. `none`: nothing. */
   readonly isolation: 'kernel' | 'namespaces' | 'none';
-  /** The kernel does not end a greedy process by itself, so the guest has to (see the guest protocol, memoryLimit). */
-  readonly guestGuardsMemory: boolean;
+  /** The ids that a tree has to belong to. */
+  readonly ids: IdMapping;
+  /**
+   * To the host's kernel the sandbox is one process with many threads: it cannot end a greedy process
+   * or refuse one too many by itself, so the guest guards memory and processes (see the guest protocol).
+   */
+  readonly guestGuards: boolean;
   /** Really starts something small, once; remembered afterwards. */
   probe(): Promise<RuntimeProbe>;
   /**

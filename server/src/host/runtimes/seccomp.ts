@@ -35,7 +35,7 @@ const ALLOWED = words(`
   futex_wake futimesat get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid geteuid
   getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid
   getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr inotify_add_watch inotify_init
-  inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit ioctl ioprio_get
+  inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit ioprio_get
   ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lgetxattr link linkat listen
   listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise map_shadow_stack membarrier memfd_create memfd_secret
   mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap modify_ldt mprotect mq_getsetattr mq_notify mq_open
@@ -111,7 +111,26 @@ export function seccompProfile(architecture: NodeJS.Architecture = process.arch)
         errnoRet: EAFNOSUPPORT,
         args: [{ index: 0, value: AF_NETLINK, op: 'SCMP_CMP_GT' }],
       },
+      ...ioctlRules(),
       ...PERSONALITIES.map((value) => allowValue('personality', value)),
     ],
   };
+}
+
+/** The kind of ioctl that btrfs has; three of them are every filesystem's: FICLONE, FICLONERANGE and FIDEDUPERANGE. */
+const BTRFS = 0x94;
+const SHARED_WITH_BTRFS = [0x40049409, 0x4020940d, 0xc0189436];
+
+/**
+ * All ioctls but those of btrfs: making a subvolume needs no right, and what is written in one of its own does not
+ * count against a sandbox's disk quota. A rule cannot say "not this kind", so there is one for each bit
+ * in which another kind differs.
+ */
+function ioctlRules(): SeccompRule[] {
+  const otherKinds = Array.from({ length: 8 }, (_, bit) => {
+    const mask = 1 << (8 + bit);
+    return { index: 1, value: mask, valueTwo: ~(BTRFS << 8) & mask, op: 'SCMP_CMP_MASKED_EQ' as const };
+  });
+  const shared = SHARED_WITH_BTRFS.map((value) => ({ index: 1, value, op: 'SCMP_CMP_EQ' as const }));
+  return [...otherKinds, ...shared].map((condition) => ({ names: ['ioctl'], action: 'SCMP_ACT_ALLOW', args: [condition] }));
 }

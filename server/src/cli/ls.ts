@@ -1,0 +1,41 @@
+import { Sandbox } from '@cay/sdk/client';
+import { openClient } from './client.ts';
+import { withCommonOptions } from './common-options.ts';
+import { colour, print, printJson, printable, stateText, table } from './output.ts';
+import type { CommonOptions } from './settings.ts';
+import { formatAge, formatBytes, pairs } from './units.ts';
+import type { Verb } from './verb.ts';
+
+interface Options extends CommonOptions {
+  label?: Record<string, string>;
+  state?: Sandbox['info']['state'];
+  quiet?: boolean;
+}
+
+export const lsVerb: Verb = (program) => {
+  const command = program
+    .command('ls')
+    .description('list sandboxes, newest first')
+    .option('-l, --label <key=value>', 'only those with this label; may be repeated', pairs())
+    .option('--state <state>', 'only those in this state: creating, active, stopped, failed or destroying')
+    .option('-q, --quiet', 'ids alone');
+  withCommonOptions(command).action(async (options: Options) => {
+    const { options: connection } = openClient(options);
+    const found: Sandbox['info'][] = [];
+    for await (const { info } of Sandbox.list({ ...connection, labels: options.label, state: options.state })) found.push(info);
+    if (options.json) return printJson(found);
+    if (options.quiet) return found.forEach(({ id }) => print(id));
+    const now = Date.now();
+    const rows = found.map((info) => [
+      info.id,
+      info.name ?? colour.dim('-'),
+      stateText(info.state),
+      info.template,
+      info.runtime ?? '-',
+      `${info.limits.cpus ?? '-'} × ${formatBytes(info.limits.memoryBytes)}`,
+      formatAge(now - info.createdAtMs),
+      printable(Object.entries(info.labels).map(([key, value]) => `${key}=${value}`).join(' ')),
+    ]);
+    print(table(['ID', 'NAME', 'STATE', 'TEMPLATE', 'RUNTIME', 'LIMITS', 'AGE', 'LABELS'], rows));
+  });
+};

@@ -1,0 +1,53 @@
+import { isCayError, type Capabilities, type SandboxPage, type Version } from '@cay/sdk/client';
+import { openClient } from './client.ts';
+import { withCommonOptions } from './common-options.ts';
+import { colour, print, printJson } from './output.ts';
+import { runningServer } from './running-server.ts';
+import { addressOf, dataDirOf, logFileOf, type CommonOptions } from './settings.ts';
+import { formatAge } from './units.ts';
+import type { Verb } from './verb.ts';
+
+/** As `systemctl status` has it. */
+const NOT_RUNNING = 3;
+
+export const statusVerb: Verb = (program) => {
+  const command = program.command('status').description(`tell whether the server runs and how it is; exits with ${NOT_RUNNING} if it does not`);
+  withCommonOptions(command).action(async (options: CommonOptions) => {
+    const { url, own } = addressOf(options);
+    const dataDir = dataDirOf(options);
+    const server = own ? runningServer(dataDir) : undefined;
+    const client = openClient(options);
+    let version: Version;
+    try {
+      version = await client.transport.json<Version>('GET', '/v1/version');
+    } catch (error) {
+      if (!isCayError(error, 'unavailable')) throw error;
+      process.exitCode = NOT_RUNNING;
+      if (options.json) return printJson({ running: false, url, ...(own && { dataDir }) });
+      return print(`${colour.red('not running')} at ${url}${own ? `, data ${dataDir}` : ''}`);
+    }
+    const [capabilities, page] = await Promise.all([
+      client.transport.json<Capabilities>('GET', '/v1/capabilities'),
+      client.transport.json<SandboxPage>('GET', '/v1/sandboxes', { query: { limit: 1000 } }),
+    ]);
+    const active = page.sandboxes.filter(({ state }) => state === 'active').length;
+    const all = `${page.sandboxes.length}${page.nextCursor === null ? '' : '+'}`;
+    if (options.json) {
+      return printJson({
+        running: true,
+        url,
+        version: version.version,
+        backend: capabilities.backend,
+        runtimes: capabilities.runtimes,
+        sandboxes: { shown: page.sandboxes.length, active },
+        ...(own && { dataDir }),
+        ...(server && { pid: server.pid, startedAtMs: server.startedAtMs }),
+      });
+    }
+    print(`${colour.green('running')} at ${url}, version ${version.version}`);
+    if (server) print(`  process    ${server.pid}, for ${formatAge(Date.now() - server.startedAtMs)}`);
+    print(`  backend    ${capabilities.backend}: ${capabilities.runtimes.join(', ')}`);
+    print(`  sandboxes  ${all}, ${active} active`);
+    if (own) print(`  data       ${dataDir}, log ${logFileOf(dataDir)}`);
+  });
+};

@@ -1,0 +1,191 @@
+import { chmodSync, mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { CayError } from '@cay/sdk/client';
+import { Option } from 'commander';
+import { writeFileAtomic } from '../lib/atomic-file.ts';
+import { lockFile } from '../lib/file-lock.ts';
+import { processStat } from '../lib/proc.ts';
+import { withCommonOptions } from './common-options.ts';
+import { usageError } from './failure.ts';
+import { colour, note, print } from './output.ts';
+import { DEFAULT_LISTEN, cliFileOf, dataDirOf, listenOf, readFileOr, serverFileOf, type CliFile, type CommonOptions, type ServerFile } from './settings.ts';
+import { parseCount } from './units.ts';
+import type { Composition, OpenedBackend, Verb } from './verb.ts';
+
+interface Options extends CommonOptions {
+  detach?: boolean;
+  listen?: string;
+  backend: string;
+  runtime?: string;
+  pool: number;
+  storage?: string;
+  tlsCert?: string;
+  tlsKey?: string;
+  insecure?: boolean;
+  publicUrl?: string;
+  previewDomain?: string[];
+  corsOrigin?: string[];
+  openMetrics?: boolean;
+  logLevel: string;
+}
+
+const many = (text: string, before: string[] = []) => [...before, text];
+
+export const upVerb: Verb = (program, composition) => {
+  const command = program
+    .command('up')
+    .description('start the server')
+    .option('-d, --detach', 'in the background; returns when it is ready')
+    .option('--listen <host:port>', `where to listen (CAY_LISTEN; default: ${DEFAULT_LISTEN})`)
+    .addOption(new Option('--backend <name>', 'what makes the sandboxes').choices(composition.backends).default('local').env('CAY_BACKEND'))
+    .addOption(new Option('--runtime <name>', 'the isolation of sandboxes that ask for none').env('CAY_RUNTIME'))
+    .addOption(new Option('--pool <number>', 'sandboxes kept ready').default(2).env('CAY_POOL').argParser(parseCount))
+    .addOption(new Option('--storage <driver>', 'how files are kept (default: by what the disk is)').env('CAY_STORAGE'))
+    .option('--tls-cert <file>', 'certificate in PEM form; needed to listen beyond this machine')
+    .option('--tls-key <file>', 'its private key')
+    .option('--insecure', 'listen beyond this machine without TLS')
+    .option('--public-url <url>', 'how clients reach the server, if not by the address it listens on')
+    .option('--preview-domain <domain>', 'a domain whose subdomains are previews; may be repeated', many)
+    .option('--cors-origin <origin>', 'an origin whose pages may call the API; may be repeated', many)
+    .option('--open-metrics', 'let anybody read the metrics')
+    .addOption(new Option('--log-level <level>', 'how much is logged').choices(['debug', 'info', 'warn', 'error', 'silent']).default('info').env('CAY_LOG_LEVEL'));
+  withCommonOptions(command, { json: false }).action(async (options: Options) => {
+    if (options.url !== undefined) throw usageError('"up" starts a server on this machine and takes no --url');
+    if ((options.tlsCert === undefined) !== (options.tlsKey === undefined)) throw usageError('--tls-cert and --tls-key belong together');
+    await (options.detach ? upDetached(composition, options) : upForeground(composition, options));
+  });
+};
+
+async function upDetached(composition: Composition, options: Options): Promise<void> {
+  const [{ startInBackground }, { runningServer }] = await Promise.all([import('./background-server.ts'), import('./running-server.ts')]);
+  const dataDir = dataDirOf(options);
+  const running = runningServer(dataDir);
+  if (running) throw taken(dataDir, running.pid);
+  const before = readFileOr<CliFile>(cliFileOf(dataDir))?.key;
+  const server = await startInBackground(composition, flagsOf(options, dataDir));
+  print(`${colour.green('ready')} at ${server.url} (process ${server.pid})`);
+  const key = readFileOr<CliFile>(cliFileOf(dataDir))?.key;
+  if (key !== undefined && key !== before) printKey(key, dataDir);
+}
+
+/** The same flags again, for the process in the background. */
+function flagsOf(options: Options, dataDir: string): string[] {
+  const flags = ['--data', dataDir, '--backend', options.backend, '--pool', String(options.pool), '--log-level', options.logLevel];
+  const add = (flag: string, value: string | undefined) => value !== undefined && flags.push(flag, value);
+  add('--listen', options.listen);
+  add('--runtime', options.runtime);
+  add('--storage', options.storage);
+  add('--tls-cert', options.tlsCert);
+  add('--tls-key', options.tlsKey);
+  add('--public-url', options.publicUrl);
+  for (const domain of options.previewDomain ?? []) add('--preview-domain', domain);
+  for (const origin of options.corsOrigin ?? []) add('--cors-origin', origin);
+  if (options.insecure) flags.push('--insecure');
+  if (options.openMetrics) flags.push('--open-metrics');
+  return flags;
+}
+
+async function upForeground(composition: Composition, options: Options): Promise<void> {
+  const dataDir = dataDirOf(options);
+  const { host, port } = listenOf(options.listen);
+  mkdirSync(dataDir, { recursive: true, mode: 0o711 });
+  // Sandboxes reach their files through here; what is private is in files and directories that say so.
+  chmodSync(dataDir, 0o711);
+  // Taken before the backend is opened: opening sweeps what no server holds.
+  const held = lockFile(join(dataDir, 'up.lock'), { pid: process.pid });
+  if (!('lock' in held)) throw taken(dataDir, held.heldBy?.['pid']);
+  const [{ serve }, { serverLog }] = await Promise.all([import('../serve.ts'), import('./server-log.ts')]);
+  const log = serverLog(options.logLevel);
+  let backend: OpenedBackend | undefined;
+  try {
+    backend = await openBackend(composition, options, dataDir, (error) => log.error({ err: error }, 'backend'));
+    const server = await serve({
+      backend,
+      dataDir: join(dataDir, 'control'),
+      host,
+      port,
+      log,
+      ...(options.tlsCert !== undefined && { tls: { certFile: options.tlsCert, keyFile: options.tlsKey! } }),
+      insecure: options.insecure,
+      publicUrl: options.publicUrl,
+      previewDomains: options.previewDomain,
+      corsOrigins: options.corsOrigin,
+      openMetrics: options.openMetrics,
+    });
+    const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir));
+    const known: CliFile = { url: server.url, key, backend: options.backend };
+    await writeFileAtomic(cliFileOf(dataDir), JSON.stringify(known), { mode: 0o600 });
+    banner(server.url, dataDir, options, server.adminKey);
+    const self: ServerFile = {
+      pid: process.pid,
+      startTime: processStat(process.pid)!.startTime,
+      url: server.url,
+      backend: options.backend,
+      startedAtMs: Date.now(),
+    };
+    await writeFileAtomic(serverFileOf(dataDir), JSON.stringify(self));
+    const signal = await stopSignal();
+    log.info({ signal }, 'stopping');
+    rmSync(serverFileOf(dataDir), { force: true });
+    await server.close();
+  } finally {
+    await backend?.close().catch((error: unknown) => log.error({ err: error }, 'closing the backend'));
+    held.lock.release();
+  }
+}
+
+async function openBackend(composition: Composition, options: Options, dataDir: string, onError: (error: unknown) => void): Promise<OpenedBackend> {
+  const { backend: name, runtime, storage, pool } = options;
+  if (name === 'local' && process.getuid?.() !== 0) {
+    throw new CayError('failed_precondition', 'The local backend needs root: it makes namespaces, cgroups and mounts', {
+      hint: 'run it with sudo; without root "--backend docker" uses a Docker engine you may use, and "--backend memory" imitates sandboxes',
+    });
+  }
+  return composition.openBackend(name, { dir: join(dataDir, 'engine'), runtime, storage, poolSize: pool, onError });
+}
+
+/** Records may have a key that this machine's file has lost; another one then takes its place. */
+async function newKey(dataDir: string): Promise<string> {
+  const [{ openDatabase }, { keyRecords }, { projectRecords }] = await Promise.all([
+    import('../control/records/database.ts'),
+    import('../control/records/keys.ts'),
+    import('../control/records/projects.ts'),
+  ]);
+  const database = openDatabase(join(dataDir, 'control', 'records.db'));
+  try {
+    const project = projectRecords(database).byName('default');
+    return keyRecords(database).create({ name: 'cli', project: project!.id, role: 'admin' }).secret;
+  } finally {
+    database.close();
+  }
+}
+
+function stopSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, (name: NodeJS.Signals) => resolve(name));
+    }
+    // A terminal that goes away takes the server with it, in order.
+    process.on('SIGHUP', (name: NodeJS.Signals) => resolve(name));
+  });
+}
+
+function banner(url: string, dataDir: string, options: Options, adminKey: string | undefined): void {
+  if (!process.stderr.isTTY && !process.stdout.isTTY) return;
+  note(`${colour.bold('cay')} is ready at ${colour.cyan(url)}`);
+  note(`  data     ${dataDir}`);
+  note(`  backend  ${options.backend}, ${options.runtime ?? 'the strongest runtime there is'}, ${options.pool} kept ready`);
+  if (adminKey !== undefined) printKey(adminKey, dataDir);
+}
+
+function printKey(key: string, dataDir: string): void {
+  print(`  API key  ${key}`);
+  note(colour.dim(`           shown this once; the command line finds it in ${cliFileOf(dataDir)}`));
+}
+
+function taken(dataDir: string, pid: unknown): CayError {
+  return new CayError('failed_precondition', `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`, {
+    hint: '"cay status" tells more, "cay down" stops it; --data chooses another directory',
+  });
+}
+
