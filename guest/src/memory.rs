@@ -29,6 +29,9 @@ const LIMIT: [&str; 4] = [
 ];
 /// Faster than this nothing here allocates.
 const BYTES_PER_MS: u64 = 2 << 20;
+/// More than this between two looks is growth.
+const GROWTH: u64 = 1 << 20;
+const PAGE: u64 = 4096;
 
 /// The memory of the sandbox.
 #[derive(Default)]
@@ -36,6 +39,7 @@ pub struct Memory {
     counter: Option<File>,
     searched: bool,
     guard_kills: u64,
+    used_before: u64,
     /// What the server asked us to guard.
     pub limit: Option<u64>,
     /// The guard's timer is running.
@@ -72,19 +76,22 @@ impl Memory {
         let Some(limit) = self.limit else { return (None, Duration::from_secs(1)) };
         let margin = (limit / 20).clamp(4 << 20, 64 << 20);
         let used = Meminfo::read().used();
+        let grown = used > self.used_before + GROWTH;
+        self.used_before = used;
         let room = limit.saturating_sub(margin).saturating_sub(used);
         if room > 0 {
             return (None, Duration::from_millis((room / BYTES_PER_MS).clamp(10, 250)));
         }
         let largest = process_table::read().into_iter().filter(|process| !process.zombie && !spare(process.pid)).max_by_key(|process| process.pages);
-        let killed = largest.filter(|process| process.pages > 0).map(|process| process.pid);
+        // A full tmpfs is nobody's memory: as long as it does not grow, small processes live, or it could never be emptied again.
+        let killed = largest.filter(|process| grown || process.pages * PAGE >= limit / 16).map(|process| process.pid);
         if let Some(pid) = killed {
             self.guard_kills += 1;
             // SAFETY: no pointers.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         // What a killed process held is free a moment later; killing the next one before that would be unjust.
-        (killed, Duration::from_millis(30))
+        (killed, Duration::from_millis(if killed.is_some() { 30 } else { 10 }))
     }
 }
 

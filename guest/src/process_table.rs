@@ -1,6 +1,6 @@
 //! Which processes there are, whose children they are and how much memory they hold: read from `/proc`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 
@@ -50,21 +50,24 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     })
 }
 
-/// The living processes below `root`, which is not among them.
+/// The living processes below `root`, which is not among them; parents before their children, so that
+/// who is killed in this order does not see its children die and end of its own accord.
 pub fn descendants(all: &[Process], root: i32) -> Vec<i32> {
-    let mut family = HashSet::from([root]);
-    loop {
-        let before = family.len();
-        for process in all {
-            if family.contains(&process.parent) {
-                family.insert(process.pid);
+    let mut children: HashMap<i32, Vec<&Process>> = HashMap::new();
+    for process in all.iter().filter(|process| process.pid != root) {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut living = Vec::new();
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            if !child.zombie {
+                living.push(child.pid);
             }
-        }
-        if family.len() == before {
-            break;
+            parents.push(child.pid);
         }
     }
-    all.iter().filter(|process| process.pid != root && !process.zombie && family.contains(&process.pid)).map(|process| process.pid).collect()
+    living
 }
 
 /// Sends SIGKILL to all that is below `root`, until a look finds nobody new; how many were left at the last one.
@@ -99,10 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_found_in_any_order() {
+    fn descendants_come_after_their_parents_in_whatever_order_they_are_read() {
         let make = |pid, parent| Process { pid, parent, session: 0, zombie: false, pages: 0 };
         let all = [make(9, 8), make(8, 7), make(7, 1), make(5, 1), make(1, 0)];
-        assert_eq!(descendants(&all, 7), [9, 8]);
+        assert_eq!(descendants(&all, 7), [8, 9]);
+        assert_eq!(descendants(&all, 1)[..1], [7], "siblings as they come, then what is below them");
     }
 
     #[test]

@@ -138,15 +138,19 @@ fn standard_input_arrives_and_ends() {
     client.started(stream);
     let piece = vec![b'x'; 50_000];
     let mut credit = 262_144i64;
-    for _ in 0..200 {
+    let mut wait_for_credit = |client: &mut Client, spend: i64| {
         while credit <= 0 {
             if let Frame::Credit(amount) = client.next(stream) {
                 credit += i64::from(amount);
             }
         }
+        credit -= spend;
+    };
+    for _ in 0..200 {
+        wait_for_credit(&mut client, piece.len() as i64);
         client.data(stream, &piece);
-        credit -= piece.len() as i64;
     }
+    wait_for_credit(&mut client, 0);
     client.send_map(Kind::Message, stream, &Value::map([("closeStdin", true.into())]));
     assert_eq!(client.finish(stream).unwrap().out().trim(), "10000000");
     let outcome = client.run(argv("b", &["cat"])).unwrap();

@@ -173,9 +173,9 @@ export class Sandbox implements AsyncDisposable {
     return (this.info = await this.#json<SandboxInfo>('POST', '/stop', { ...options, json: { graceMs } }));
   }
 
-  /** Removes it with all that it has. Gone already is done. */
-  async kill(options: CallOptions = {}): Promise<void> {
-    await this.#json('DELETE', '', options);
+  /** Removes it with all that it has. Gone already is done. Without `wait` it resolves when the server has taken it on. */
+  async kill({ wait = true, ...options }: CallOptions & { wait?: boolean } = {}): Promise<void> {
+    await this.#json('DELETE', '', { ...options, ...(!wait && { headers: { prefer: 'respond-async' } }) });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -186,7 +186,7 @@ export class Sandbox implements AsyncDisposable {
     return `/v1/sandboxes/${this.id}`;
   }
 
-  #json<T>(method: string, path: string, options: CallOptions & { json?: unknown } = {}): Promise<T> {
+  #json<T>(method: string, path: string, options: CallOptions & { json?: unknown; headers?: Record<string, string> } = {}): Promise<T> {
     return this.#transport.json<T>(method, `${this.#base}${path}`, options);
   }
 }

@@ -84,7 +84,7 @@ export function connect(options: ConnectOptions = {}): Transport {
 
     async json<T>(method: string, path: string, requestOptions?: RequestOptions) {
       const response = await transport.request(method, path, requestOptions);
-      return (response.status === 204 ? undefined : await response.json()) as T;
+      return (response.status === 202 || response.status === 204 ? undefined : await response.json()) as T;
     },
 
     async *lines<T>(method: string, path: string, requestOptions: RequestOptions = {}) {

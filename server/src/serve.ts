@@ -55,6 +55,8 @@ export interface RunningServer {
 }
 
 const VERSION = (JSON.parse(readFileSync(join(import.meta.dirname, '../package.json'), 'utf8')) as { version: string }).version;
+/** How often slow senders are looked for. */
+const CHECKING = { connectionsCheckingInterval: 5_000 };
 const CLOSE_GRACE_MS = 2_000;
 const READY_TIMEOUT_MS = 2_000;
 const READY_CACHE_MS = 1_000;
@@ -69,8 +71,8 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
   const undo: (() => unknown)[] = [() => lock.release()];
   try {
     const server = tls
-      ? createHttpsServer({ cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
-      : createHttpServer();
+      ? createHttpsServer({ ...CHECKING, cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
+      : createHttpServer(CHECKING);
     const database = openDatabase(join(dataDir, 'records.db'));
     undo.push(() => database.close());
     const events = openEventLog(join(dataDir, 'events.db'));
@@ -78,7 +80,9 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const keys = keyRecords(database);
     const projects = projectRecords(database);
     const project = projects.byName('default') ?? projects.create('default');
-    const adminKey = keys.list().some(({ role }) => role === 'admin') ? undefined : keys.create({ name: 'admin', project: project.id, role: 'admin' }).secret;
+    const adminKey = keys.list().some(({ role }) => role === 'admin')
+      ? undefined
+      : keys.create({ name: 'admin', project: project.id, role: 'admin' }).secret;
 
     // Listening comes first: what the control plane shows has the address in it.
     let api: Api | undefined;
@@ -92,12 +96,25 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       `${base.protocol}//${previewHost(id, at, previewDomains[0] ?? 'localhost')}${base.port === '' ? '' : `:${base.port}`}/`;
 
     const control = await openControl({
-      backend, database, sandboxes: sandboxRecords(database), projects, events, previews: previewTokens(installationSecret(database, 'previews')), previewUrl,
+      backend,
+      database,
+      sandboxes: sandboxRecords(database),
+      projects,
+      events,
+      previews: previewTokens(installationSecret(database, 'previews')),
+      previewUrl,
       onError: (error) => log.error({ err: error }, 'control'),
     });
     const opened = (api = openApi({
-      control, keys, projects, log, version: VERSION, previewDomains, corsOrigins: options.corsOrigins ?? [],
-      rateLimit: options.rateLimit ?? { perSecond: 1000, burst: 2000 }, openMetrics: options.openMetrics ?? false,
+      control,
+      keys,
+      projects,
+      log,
+      version: VERSION,
+      previewDomains,
+      corsOrigins: options.corsOrigins ?? [],
+      rateLimit: options.rateLimit ?? { perSecond: 1000, burst: 2000 },
+      openMetrics: options.openMetrics ?? false,
       ready: readiness(() => database.get('SELECT 1') !== undefined, backend),
     }));
     log.info({ url, backend: backend.name, dataDir }, 'listening');
@@ -134,10 +151,14 @@ function requireLock(dataDir: string) {
   const result = lockFile(join(dataDir, 'lock'), { pid: process.pid, startedAtMs: Date.now() });
   if ('lock' in result) return result.lock;
   const pid = result.heldBy?.pid;
-  throw new CayError('failed_precondition', `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`, {
-    details: { pid: typeof pid === 'number' ? pid : null },
-    hint: 'stop that server, or choose another data directory',
-  });
+  throw new CayError(
+    'failed_precondition',
+    `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
+    {
+      details: { pid: typeof pid === 'number' ? pid : null },
+      hint: 'stop that server, or choose another data directory',
+    },
+  );
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {
@@ -148,8 +169,14 @@ function listen(server: Server, host: string, port: number): Promise<void> {
   server.maxHeadersCount = 100;
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
-      const why = error.code === 'EADDRINUSE' ? 'the port is in use' : error.code === 'EACCES' ? 'permission denied' : (error.code ?? error.message);
-      reject(new CayError('failed_precondition', `Cannot listen on "${host}:${port}": ${why}`, { cause: error, hint: 'choose another address or stop what listens there' }));
+      const why =
+        error.code === 'EADDRINUSE' ? 'the port is in use' : error.code === 'EACCES' ? 'permission denied' : (error.code ?? error.message);
+      reject(
+        new CayError('failed_precondition', `Cannot listen on "${host}:${port}": ${why}`, {
+          cause: error,
+          hint: 'choose another address or stop what listens there',
+        }),
+      );
     });
     server.listen(port, host, resolve);
   });

@@ -32,6 +32,7 @@ import { keyRoutes } from './routes/keys.ts';
 import { portRoutes } from './routes/ports.ts';
 import { projectRoutes } from './routes/projects.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
+import { socketRoutes } from './routes/sockets.ts';
 import { statsRoutes } from './routes/stats.ts';
 import { systemRoutes } from './routes/system.ts';
 import { openSockets } from './sockets/sockets.ts';
@@ -55,6 +56,7 @@ export interface ApiOptions {
 export interface Api {
   handle(request: IncomingMessage, response: ServerResponse): void;
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
+  /** Hangs up on those who follow something; requests that have an end are let finish. */
   close(): void;
 }
 
@@ -66,6 +68,8 @@ export function openApi(options: ApiOptions): Api {
   const previews = previewProxy(control);
   const sockets = openSockets({ control, authenticator: authenticate, log });
   const files = openFiles(control);
+  const open = new Set<ServerResponse>();
+  const upgraded = new Set<Duplex>();
 
   const routes: Route[] = [
     ...systemRoutes({ control, metrics, version, openMetrics: options.openMetrics, ready: options.ready }),
@@ -75,6 +79,7 @@ export function openApi(options: ApiOptions): Api {
     ...fileRoutes(control, files),
     ...fileChangeRoutes(control, files),
     ...portRoutes(control),
+    ...socketRoutes(control),
     ...statsRoutes(control),
     ...eventRoutes(control),
     ...keyRoutes(keys, projects, control.events),
@@ -87,7 +92,9 @@ export function openApi(options: ApiOptions): Api {
     traceOf(context.env.outgoing).route = 'openapi';
     return context.body((document ??= JSON.stringify(openApiDocument(routes, { version }))), 200, { 'Content-Type': 'application/json' });
   });
-  app.notFound((context) => respond(context.env.outgoing, new CayError('not_found', `There is no ${context.req.method} ${context.req.path.slice(0, 200)}`)));
+  app.notFound((context) =>
+    respond(context.env.outgoing, new CayError('not_found', `There is no ${context.req.method} ${context.req.path.slice(0, 200)}`)),
+  );
   app.onError((error, context) => respond((context.env as Env['Bindings']).outgoing, error));
   const listener = getRequestListener((request, env) => app.fetch(request, env as Env['Bindings']), { overrideGlobalObjects: false });
 
@@ -105,7 +112,12 @@ export function openApi(options: ApiOptions): Api {
   function finish(request: IncomingMessage, response: ServerResponse, trace: Trace): void {
     const durationMs = performance.now() - trace.startedAt;
     metrics.request(trace.route, response.statusCode, durationMs / 1000);
-    const level = trace.error !== undefined || response.statusCode >= 500 ? 'error' : request.method === 'GET' || request.method === 'HEAD' ? 'debug' : 'info';
+    const level =
+      trace.error !== undefined || response.statusCode >= 500
+        ? 'error'
+        : request.method === 'GET' || request.method === 'HEAD'
+          ? 'debug'
+          : 'info';
     if (!log.isLevelEnabled(level)) return;
     log[level](
       {
@@ -125,14 +137,20 @@ export function openApi(options: ApiOptions): Api {
   return {
     handle(request, response) {
       const trace = beginTrace(request, response);
-      response.once('close', () => finish(request, response, trace));
+      open.add(response);
+      response.once('close', () => {
+        open.delete(response);
+        finish(request, response, trace);
+      });
       const address = addresses.of(request);
       if (address) {
         trace.route = 'preview';
+        trace.endless = true;
         previews.handle(address, request, response).catch((error: unknown) => {
           const answer = explain(response, error);
           if (response.headersSent) response.destroy();
-          else response.writeHead(answer.status, { ...answer.headers, 'Content-Type': 'application/json' }).end(JSON.stringify(answer.body));
+          else
+            response.writeHead(answer.status, { ...answer.headers, 'Content-Type': 'application/json' }).end(JSON.stringify(answer.body));
         });
         return;
       }
@@ -144,12 +162,16 @@ export function openApi(options: ApiOptions): Api {
       void listener(request, response);
     },
     upgrade(request, socket, head) {
+      upgraded.add(socket);
+      socket.once('close', () => upgraded.delete(socket));
       const address = addresses.of(request);
       if (address) previews.upgrade(address, request, socket, head);
       else sockets.upgrade(request, socket, head);
     },
     close() {
+      for (const response of open) if (traceOf(response).endless) response.destroy();
       sockets.close();
+      for (const socket of upgraded) socket.destroy();
       metrics.close();
     },
   };

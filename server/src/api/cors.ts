@@ -12,7 +12,10 @@ export function answerCors(request: IncomingMessage, response: ServerResponse, o
   if (request.method !== 'OPTIONS' || request.headers['access-control-request-method'] === undefined) return false;
   if (allowed) {
     response.setHeader('Access-Control-Allow-Methods', 'GET, HEAD, POST, PUT, PATCH, DELETE');
-    response.setHeader('Access-Control-Allow-Headers', 'Authorization, X-API-Key, Content-Type, Idempotency-Key, Last-Event-ID, Range, X-Request-Id');
+    response.setHeader(
+      'Access-Control-Allow-Headers',
+      'Authorization, X-API-Key, Content-Type, Idempotency-Key, Last-Event-ID, Range, X-Request-Id',
+    );
     response.setHeader('Access-Control-Max-Age', '600');
   }
   response.writeHead(204).end();

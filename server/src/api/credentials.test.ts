@@ -14,7 +14,8 @@ beforeAll(async () => {
 });
 afterAll(() => test[Symbol.asyncDispose]());
 
-const call = (operation: Operation, key: string | null) => test.call(operation.method, operation.url(sandbox), { key, body: operation.body, headers: { accept: 'application/json' } });
+const call = (operation: Operation, key: string | null) =>
+  test.call(operation.method, operation.url(sandbox), { key, body: operation.body, headers: { accept: 'application/json' } });
 const streams = (operation: Operation) => /watch|stream/.test(operation.path);
 
 describe('every route of the OpenAPI document', () => {
@@ -36,7 +37,8 @@ describe('every route of the OpenAPI document', () => {
 
   it('refuses keys that are unknown or have no key’s shape', async () => {
     for (const operation of operations.filter(({ open }) => !open)) {
-      for (const key of [`e2b_${'0'.repeat(40)}`, 'nonsense', `${test.alice}0`]) expect((await call(operation, key)).status, operation.id).toBe(401);
+      for (const key of [`e2b_${'0'.repeat(40)}`, 'nonsense', `${test.alice}0`])
+        expect((await call(operation, key)).status, operation.id).toBe(401);
     }
   });
 
@@ -67,7 +69,10 @@ describe('every route of the OpenAPI document', () => {
 
   it('answers its owner as the document says', async () => {
     const last = ['forgetCommand', 'stopSandbox', 'startSandbox', 'removeSandbox'];
-    const ordered = [...operations.filter(({ id }) => !last.includes(id)), ...last.map((id) => operations.find((operation) => operation.id === id)!)];
+    const ordered = [
+      ...operations.filter(({ id }) => !last.includes(id)),
+      ...last.map((id) => operations.find((operation) => operation.id === id)!),
+    ];
     for (const operation of ordered.filter((candidate) => !streams(candidate) && candidate.access !== 'admin')) {
       const { status, json, text } = await call(operation, test.alice);
       expect(status, `${operation.id}: ${text}`).not.toBe(500);

@@ -13,7 +13,9 @@ export interface ErrorAnswer {
 export function errorAnswer(error: unknown): ErrorAnswer {
   const known = asCayError(error);
   const ours = known.code === 'internal';
-  const wire = ours ? { code: 'internal' as const, message: 'The server failed to answer this request', hint: 'its log tells more under this request id' } : known.toWire();
+  const wire = ours
+    ? { code: 'internal' as const, message: 'The server failed to answer this request', hint: 'its log tells more under this request id' }
+    : known.toWire();
   const headers: Record<string, string> = {};
   if (known.code === 'unauthenticated') headers['WWW-Authenticate'] = 'Bearer realm="cay"';
   const { retryAfterMs, limitBytes } = known.details;

@@ -11,14 +11,24 @@ beforeAll(async () => {
 });
 afterAll(() => test[Symbol.asyncDispose]());
 
-const events = (text: string) => text.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as ExecEvent);
+const events = (text: string) =>
+  text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as ExecEvent);
 const ndjson = { accept: 'application/x-ndjson' };
 
 describe('exec', () => {
   it('waits for the result', async () => {
     const { status, json } = await test.call('POST', `${path}/exec`, { body: { shell: 'echo out; echo err >&2; exit 3' } });
     expect(status).toBe(200);
-    expect(json as ExecResult).toMatchObject({ exitCode: 3, end: { kind: 'exited', exitCode: 3 }, stdout: 'out\n', stderr: 'err\n', truncated: false });
+    expect(json as ExecResult).toMatchObject({
+      exitCode: 3,
+      end: { kind: 'exited', exitCode: 3 },
+      stdout: 'out\n',
+      stderr: 'err\n',
+      truncated: false,
+    });
   });
 
   it('starts from the sandbox’s environment', async () => {
@@ -43,11 +53,17 @@ describe('exec', () => {
   });
 
   it('ends a command at its timeout', async () => {
-    expect((await test.call('POST', `${path}/exec`, { body: { argv: ['sleep', '60'], timeoutMs: 50 } })).json).toMatchObject({ end: { kind: 'timed_out' }, exitCode: 124 });
+    expect((await test.call('POST', `${path}/exec`, { body: { argv: ['sleep', '60'], timeoutMs: 50 } })).json).toMatchObject({
+      end: { kind: 'timed_out' },
+      exitCode: 124,
+    });
   });
 
   it('streams text whose characters are cut across chunks and mixed with the other channel', async () => {
-    const { text, headers } = await test.call('POST', `${path}/exec`, { body: { argv: ['bytes', 'o:e2', 'e:c3', 'o:82', 'e:bc', 'o:ac'] }, headers: ndjson });
+    const { text, headers } = await test.call('POST', `${path}/exec`, {
+      body: { argv: ['bytes', 'o:e2', 'e:c3', 'o:82', 'e:bc', 'o:ac'] },
+      headers: ndjson,
+    });
     expect(headers.get('content-type')).toBe('application/x-ndjson');
     const seen = events(text);
     expect(seen[0]?.type).toBe('started');
@@ -58,7 +74,10 @@ describe('exec', () => {
   });
 
   it('streams bytes as base64, and events as SSE', async () => {
-    const { text, headers } = await test.call('POST', `${path}/exec`, { body: { argv: ['bytes', 'o:ff00'], encoding: 'base64' }, headers: { accept: 'text/event-stream' } });
+    const { text, headers } = await test.call('POST', `${path}/exec`, {
+      body: { argv: ['bytes', 'o:ff00'], encoding: 'base64' },
+      headers: { accept: 'text/event-stream' },
+    });
     expect(headers.get('content-type')).toBe('text/event-stream');
     expect(text).toContain(`data: {"type":"stdout","offset":0,"data":"${Buffer.from([255, 0]).toString('base64')}"}\n\n`);
   });
@@ -104,15 +123,27 @@ describe('commands', () => {
   it('are launched, listed, fed, signalled and forgotten', async () => {
     const launched = await test.call('POST', `${path}/commands`, { body: { id: 'cat', argv: ['cat'], stdin: true, expose: 8080 } });
     expect(launched.status).toBe(201);
-    expect(launched.json).toMatchObject({ existing: false, command: { id: 'cat', argv: ['cat'] }, port: { port: 8080, visibility: 'private', token: expect.any(String) } });
+    expect(launched.json).toMatchObject({
+      existing: false,
+      command: { id: 'cat', argv: ['cat'] },
+      port: { port: 8080, visibility: 'private', token: expect.any(String) },
+    });
     expect((await test.call('POST', `${path}/commands`, { body: { id: 'cat', argv: ['cat'] } })).status).toBe(200);
     expect((await test.call('POST', `${path}/commands/cat/stdin`, { body: 'hello ' })).status).toBe(204);
     expect((await test.call('POST', `${path}/commands/cat/stdin?close=1`, { body: 'world' })).status).toBe(204);
     const { text } = await test.call('GET', `${path}/commands/cat/output`);
-    expect(events(text).map((event) => ('data' in event ? event.data : '')).join('')).toBe('hello world');
+    expect(
+      events(text)
+        .map((event) => ('data' in event ? event.data : ''))
+        .join(''),
+    ).toBe('hello world');
     expect(events(text).at(-1)).toMatchObject({ type: 'end', exitCode: 0 });
     const tail = await test.call('GET', `${path}/commands/cat/output?offset=6`);
-    expect(events(tail.text).map((event) => ('data' in event ? event.data : '')).join('')).toBe('world');
+    expect(
+      events(tail.text)
+        .map((event) => ('data' in event ? event.data : ''))
+        .join(''),
+    ).toBe('world');
     expect((await test.call('DELETE', `${path}/commands/cat`)).status).toBe(204);
     expect((await test.call('GET', `${path}/commands/cat`)).status).toBe(404);
   });
@@ -128,6 +159,8 @@ describe('commands', () => {
 
   it('fed at launch get their input though nobody reads them', async () => {
     await test.call('POST', `${path}/commands`, { body: { id: 'fed', argv: ['cat'], input: 'x'.repeat(200_000) } });
-    await expect.poll(async () => (await test.call('GET', `${path}/commands/fed`)).json).toMatchObject({ outputBytes: 200_000, end: { kind: 'exited' } });
+    await expect
+      .poll(async () => (await test.call('GET', `${path}/commands/fed`)).json)
+      .toMatchObject({ outputBytes: 200_000, end: { kind: 'exited' } });
   });
 });

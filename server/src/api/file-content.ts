@@ -32,7 +32,13 @@ export async function contentAnswer(context: Context<Env>, files: Files, path: s
 
 const HEADERS = { 'Content-Type': 'application/octet-stream', 'Accept-Ranges': 'bytes', 'Cache-Control': 'no-store' };
 
-async function ranged(context: Context<Env>, files: Files, path: string, range: { from: number; length: number | undefined }, signal: AbortSignal): Promise<Response> {
+async function ranged(
+  context: Context<Env>,
+  files: Files,
+  path: string,
+  range: { from: number; length: number | undefined },
+  signal: AbortSignal,
+): Promise<Response> {
   const { info, data } = await files.read(path, { offset: range.from, length: range.length, signal });
   const size = info.sizeBytes;
   const length = Math.min(range.length ?? Infinity, size - range.from);

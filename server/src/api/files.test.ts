@@ -52,7 +52,12 @@ describe('files', () => {
     expect(json.truncated).toBe(false);
     expect((json.files as { path: string }[]).map(({ path }) => path)).toEqual(['/tmp/tree/a', '/tmp/tree/b', '/tmp/tree/b/c']);
     const { text } = await test.call('GET', `${files}/list?path=/tmp/tree`, { headers: { accept: 'application/x-ndjson' } });
-    expect(text.trim().split('\n').map((line) => (JSON.parse(line) as { name: string }).name)).toEqual(['a', 'b']);
+    expect(
+      text
+        .trim()
+        .split('\n')
+        .map((line) => (JSON.parse(line) as { name: string }).name),
+    ).toEqual(['a', 'b']);
   });
 
   it('are moved, linked, given other rights and attributes, and removed', async () => {
@@ -67,10 +72,15 @@ describe('files', () => {
     expect((await test.call('POST', `${files}/mkdir`, { body: { path: '/tmp/d/e' } })).json).toEqual({ created: true });
     const set = await test.call('PUT', `${files}/xattrs?path=/tmp/d`, { body: { attributes: { 'user.note': 'aGk=' } } });
     expect(set.json).toEqual({ attributes: { 'user.note': 'aGk=' } });
-    expect((await test.call('PUT', `${files}/xattrs?path=/tmp/d`, { body: { attributes: { 'user.note': null } } })).json).toEqual({ attributes: {} });
+    expect((await test.call('PUT', `${files}/xattrs?path=/tmp/d`, { body: { attributes: { 'user.note': null } } })).json).toEqual({
+      attributes: {},
+    });
     expect((await test.call('DELETE', `${files}?path=/tmp/d`)).status).toBe(412);
     expect((await test.call('DELETE', `${files}?path=/tmp/d&recursive=1`)).status).toBe(204);
-    expect((await test.call('GET', `${files}/stat?path=/tmp/d`)).json.error).toMatchObject({ code: 'not_found', details: { errno: 'ENOENT' } });
+    expect((await test.call('GET', `${files}/stat?path=/tmp/d`)).json.error).toMatchObject({
+      code: 'not_found',
+      details: { errno: 'ENOENT' },
+    });
   });
 
   it('travel as tar archives', async () => {

@@ -10,7 +10,8 @@ let sandbox: string;
 beforeAll(async () => {
   test = await startTestServer();
   sandbox = (await test.create()).id;
-  const finite = (operation: Operation) => !/watch|stream|metrics/.test(operation.path) && operation.id !== 'removeSandbox' && operation.id !== 'stopSandbox';
+  const finite = (operation: Operation) =>
+    !/watch|stream|metrics/.test(operation.path) && operation.id !== 'removeSandbox' && operation.id !== 'stopSandbox';
   operations = operationsOf((await test.call('GET', '/openapi.json', { key: null })).json).filter(finite);
 });
 afterAll(() => test[Symbol.asyncDispose]());
@@ -24,7 +25,10 @@ const damage = (body: unknown) =>
     fc.string({ maxLength: 100, unit: 'binary' }),
     fc.constantFrom('', 'null', '[]', '{', '"x"', '1e999', '{"__proto__":{"admin":true}}', '{"constructor":{}}', '['.repeat(5000)),
     fc
-      .tuple(fc.constantFrom(...Object.keys(typeof body === 'object' ? (body as object) : {}), 'path', 'argv', 'limits', 'extra'), fc.jsonValue({ maxDepth: 2 }))
+      .tuple(
+        fc.constantFrom(...Object.keys(typeof body === 'object' ? (body as object) : {}), 'path', 'argv', 'limits', 'extra'),
+        fc.jsonValue({ maxDepth: 2 }),
+      )
       .map(([name, value]) => JSON.stringify({ ...(body as object), [name]: value })),
   );
 
@@ -33,7 +37,10 @@ describe('malformed requests', () => {
     for (const operation of operations.filter(({ jsonBody }) => jsonBody)) {
       await fc.assert(
         fc.asyncProperty(damage(operation.body), async (body) => {
-          const { status, json, text } = await test.call(operation.method, operation.url(sandbox), { body, key: test.admin.length > 0 && operation.access === 'admin' ? test.admin : test.alice });
+          const { status, json, text } = await test.call(operation.method, operation.url(sandbox), {
+            body,
+            key: test.admin.length > 0 && operation.access === 'admin' ? test.admin : test.alice,
+          });
           expect(status, `${operation.id} ${body.slice(0, 200)} ${text}`).not.toBe(500);
           if (status >= 400) expect(json).toMatchObject(ERROR);
         }),
@@ -43,16 +50,28 @@ describe('malformed requests', () => {
   });
 
   it('never fail the server, whatever the query and the path are', async () => {
-    const text = fc.oneof(fc.string({ maxLength: 40, unit: 'binary' }), fc.constantFrom('/', '..', '/../..', '\0', '%00', '%zz', '-1', '1e9', 'sbx_', '9'.repeat(30)));
+    const text = fc.oneof(
+      fc.string({ maxLength: 40, unit: 'binary' }),
+      fc.constantFrom('/', '..', '/../..', '\0', '%00', '%zz', '-1', '1e9', 'sbx_', '9'.repeat(30)),
+    );
     for (const operation of operations.filter(({ method }) => method === 'GET' || method === 'DELETE')) {
       await fc.assert(
-        fc.asyncProperty(fc.dictionary(fc.constantFrom('path', 'user', 'depth', 'offset', 'encoding', 'follow', 'limit', 'cursor', 'label', 'after', 'x'), text), text, async (query, segment) => {
-          const search = Object.entries(query).map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join('&');
-          const parameter = segment.includes('%') ? segment.replaceAll(/[^%0-9a-z]/gi, '') : encodeURIComponent(segment);
-          const path = operation.path.replace('{id}', sandbox).replaceAll(/\{\w+\}/g, () => parameter || 'x');
-          const { status, text: answer } = await test.call(operation.method, `${path}?${search}`);
-          expect(status, `${operation.id} ${path}?${search} ${answer}`).not.toBe(500);
-        }),
+        fc.asyncProperty(
+          fc.dictionary(
+            fc.constantFrom('path', 'user', 'depth', 'offset', 'encoding', 'follow', 'limit', 'cursor', 'label', 'after', 'x'),
+            text,
+          ),
+          text,
+          async (query, segment) => {
+            const search = Object.entries(query)
+              .map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
+              .join('&');
+            const parameter = segment.includes('%') ? segment.replaceAll(/[^%0-9a-z]/gi, '') : encodeURIComponent(segment);
+            const path = operation.path.replace('{id}', sandbox).replaceAll(/\{\w+\}/g, () => parameter || 'x');
+            const { status, text: answer } = await test.call(operation.method, `${path}?${search}`);
+            expect(status, `${operation.id} ${path}?${search} ${answer}`).not.toBe(500);
+          },
+        ),
         { numRuns: 25 },
       );
     }

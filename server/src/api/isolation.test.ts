@@ -63,6 +63,9 @@ describe('two projects', () => {
       const { status } = await test.call('GET', `/preview/${mine.id}/3000/`, { key: null, headers: { 'x-cay-preview-token': token } });
       expect(status, host).toBe(404);
     }
-    expect((await test.call('GET', `/preview/${mine.id}/3000/`, { key: null, headers: { 'x-cay-preview-token': mine.ports[0]!.token! } })).status).toBe(200);
+    expect(
+      (await test.call('GET', `/preview/${mine.id}/3000/`, { key: null, headers: { 'x-cay-preview-token': mine.ports[0]!.token! } }))
+        .status,
+    ).toBe(200);
   });
 });

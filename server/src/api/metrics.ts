@@ -55,12 +55,16 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
           lines.push(`cay_http_request_duration_seconds_bucket{route="${route}",le="${bound}"} ${below}`);
         });
         lines.push(`cay_http_request_duration_seconds_bucket{route="${route}",le="+Inf"} ${count}`);
-        lines.push(`cay_http_request_duration_seconds_sum{route="${route}"} ${sum}`, `cay_http_request_duration_seconds_count{route="${route}"} ${count}`);
+        lines.push(
+          `cay_http_request_duration_seconds_sum{route="${route}"} ${sum}`,
+          `cay_http_request_duration_seconds_count{route="${route}"} ${count}`,
+        );
       }
       metric('cay_sandboxes', 'gauge', 'Sandboxes by state.');
       for (const [state, count] of Object.entries(options.sandboxes())) lines.push(`cay_sandboxes{state="${state}"} ${count}`);
       metric('cay_event_loop_delay_seconds', 'gauge', 'How late timers were since the last reading.');
-      for (const quantile of [50, 99]) lines.push(`cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${(delay.percentile(quantile) || 0) / 1e9}`);
+      for (const quantile of [50, 99])
+        lines.push(`cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${(delay.percentile(quantile) || 0) / 1e9}`);
       delay.reset();
       metric('process_resident_memory_bytes', 'gauge', 'Memory that the server holds.');
       lines.push(`process_resident_memory_bytes ${process.memoryUsage.rss()}`);

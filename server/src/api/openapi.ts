@@ -16,7 +16,9 @@ const ErrorSchema = z.object({
 
 /** The nouns that have a name of their own in the document. */
 const NAMED = new Map<z.ZodType, string>(
-  Object.entries(protocol as Record<string, unknown>).flatMap(([name, value]) => (value instanceof z.ZodType ? [[value, name.replace(/Schema$/, '')] as const] : [])),
+  Object.entries(protocol as Record<string, unknown>).flatMap(([name, value]) =>
+    value instanceof z.ZodType ? [[value, name.replace(/Schema$/, '')] as const] : [],
+  ),
 );
 NAMED.set(ErrorSchema, 'Error');
 
@@ -56,7 +58,12 @@ function operation(route: Route, schemaOf: SchemaOf): Json {
     parameters: [
       ...parameters(route.params, 'path'),
       ...parameters(route.query, 'query'),
-      ...Object.entries(route.headers ?? {}).map(([name, description]) => ({ name, in: 'header', description, schema: { type: 'string' } })),
+      ...Object.entries(route.headers ?? {}).map(([name, description]) => ({
+        name,
+        in: 'header',
+        description,
+        schema: { type: 'string' },
+      })),
     ],
     ...requestBody(route, schemaOf),
     responses: {
@@ -71,12 +78,19 @@ function parameters(schema: z.ZodType | undefined, where: 'path' | 'query'): Jso
   const { properties = {}, required = [] } = jsonSchema(schema, 'input') as { properties?: Record<string, Json>; required?: string[] };
   return Object.entries(properties).map(([name, property]) => {
     const { description, ...rest } = property;
-    return { name, in: where, required: where === 'path' || required.includes(name), ...(description !== undefined && { description }), schema: rest };
+    return {
+      name,
+      in: where,
+      required: where === 'path' || required.includes(name),
+      ...(description !== undefined && { description }),
+      schema: rest,
+    };
   });
 }
 
 function requestBody(route: Route, schemaOf: SchemaOf): Json {
-  if (route.rawBody !== undefined) return { requestBody: { content: { [route.rawBody]: { schema: { type: 'string', format: 'binary' } } } } };
+  if (route.rawBody !== undefined)
+    return { requestBody: { content: { [route.rawBody]: { schema: { type: 'string', format: 'binary' } } } } };
   if (!route.body) return {};
   const required = !route.body.safeParse({}).success;
   return { requestBody: { required, content: { 'application/json': { schema: schemaOf(route.body, 'input') } } } };
@@ -86,7 +100,9 @@ function response(answer: Answer, schemaOf: SchemaOf): Json {
   const content: Json = {};
   if (answer.schema) content['application/json'] = { schema: schemaOf(answer.schema, 'output') };
   for (const media of answer.media ?? []) {
-    content[media] = { schema: answer.events ? { type: 'string', 'x-cay-events': schemaOf(answer.events, 'output') } : { type: 'string', format: 'binary' } };
+    content[media] = {
+      schema: answer.events ? { type: 'string', 'x-cay-events': schemaOf(answer.events, 'output') } : { type: 'string', format: 'binary' },
+    };
   }
   return { description: answer.description, ...(Object.keys(content).length > 0 && { content }) };
 }

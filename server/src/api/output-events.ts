@@ -20,7 +20,11 @@ export interface OutputOptions {
  * other half; its event has the offset of the first of its bytes. Bytes that are no text become
  * U+FFFD: those who need them ask for `base64`.
  */
-export async function* outputEvents(handle: CommandHandle, encoding: OutputEncoding, options: OutputOptions = {}): AsyncGenerator<ExecEvent> {
+export async function* outputEvents(
+  handle: CommandHandle,
+  encoding: OutputEncoding,
+  options: OutputOptions = {},
+): AsyncGenerator<ExecEvent> {
   const upTo = options.upTo ?? Infinity;
   const channels = new Map<OutputChannel, Channel>();
   yield { type: 'started', id: handle.id, pid: handle.pid, existing: handle.existing };

@@ -4,7 +4,13 @@ import { z } from 'zod';
 
 export const SandboxParams = z.object({ id: z.string().min(1).max(80).describe("The sandbox's id or its name") });
 export const CommandParams = SandboxParams.extend({ cmd: CommandIdSchema });
-export const PortParams = SandboxParams.extend({ port: z.string().regex(/^\d{1,5}$/).transform(Number).pipe(PortSchema) });
+export const PortParams = SandboxParams.extend({
+  port: z
+    .string()
+    .regex(/^\d{1,5}$/)
+    .transform(Number)
+    .pipe(PortSchema),
+});
 
 /** `1` or `true`, `0` or `false`. */
 export const Flag = z.enum(['0', '1', 'true', 'false']).transform((text) => text === '1' || text === 'true');

@@ -3,7 +3,8 @@ import { CayError } from '@cay/sdk/protocol';
 
 /** The parsed body, or `undefined` if there is none. Rejects `invalid_argument` beyond `maxBytes`, before reading it all. */
 export async function readJson(request: IncomingMessage, maxBytes: number): Promise<unknown> {
-  const tooLarge = () => new CayError('invalid_argument', `The request's body is larger than ${maxBytes} bytes`, { details: { limitBytes: maxBytes } });
+  const tooLarge = () =>
+    new CayError('invalid_argument', `The request's body is larger than ${maxBytes} bytes`, { details: { limitBytes: maxBytes } });
   if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge();
   const chunks: Buffer[] = [];
   let length = 0;

@@ -7,6 +7,13 @@ export function refuseUpgrade(socket: Duplex, error: unknown): void {
   if (socket.destroyed) return;
   const { status, headers, body } = errorAnswer(error);
   const text = JSON.stringify(body);
-  const lines = Object.entries({ ...headers, 'Content-Type': 'application/json', 'Content-Length': String(Buffer.byteLength(text)), Connection: 'close' });
-  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Failed'}\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${text}`);
+  const lines = Object.entries({
+    ...headers,
+    'Content-Type': 'application/json',
+    'Content-Length': String(Buffer.byteLength(text)),
+    Connection: 'close',
+  });
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Failed'}\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${text}`,
+  );
 }

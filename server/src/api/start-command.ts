@@ -21,9 +21,18 @@ export interface Started {
 const INPUT_CHUNK = 64 * 1024;
 
 /** Starts a command with the sandbox's defaults, notes it, and feeds it the input that came along. */
-export async function startCommand(control: Control, principal: Principal, ref: string, body: ExecBody, options: StartOptions = {}): Promise<Started> {
-  const { input, encoding: _encoding, maxOutputBytes: _max, expose: _expose, ...request } = body;
+export async function startCommand(
+  control: Control,
+  principal: Principal,
+  ref: string,
+  body: ExecBody,
+  options: StartOptions = {},
+): Promise<Started> {
+  const { input, encoding: _encoding, maxOutputBytes: _max, expose, ...request } = body;
   const { guest, row } = await control.enter(principal, ref);
+  // A port that is exposed already stays as visible as it is.
+  if (expose !== undefined && !row.ports.some(({ port }) => port === expose))
+    await control.expose(principal, row.id, { port: expose, visibility: 'private' });
   const handle = await guest.exec(
     {
       ...request,
@@ -44,7 +53,13 @@ export async function startCommand(control: Control, principal: Principal, ref: 
 /** Arguments may hold secrets, so the log has the program's name alone. */
 function noteCommand(control: Control, principal: Principal, row: SandboxRow, id: string, request: Pick<ExecRequest, 'argv'>): void {
   const program = request.argv?.[0]?.slice(0, 256) ?? 'shell';
-  control.events.append({ type: 'command.started', project: row.project, sandbox: row.id, key: principal.key, data: { command: id, program } });
+  control.events.append({
+    type: 'command.started',
+    project: row.project,
+    sandbox: row.id,
+    key: principal.key,
+    data: { command: id, program },
+  });
 }
 
 async function feed(handle: CommandHandle, input: string): Promise<void> {

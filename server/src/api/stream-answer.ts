@@ -1,11 +1,11 @@
 /** Answers that go on: bytes, or one JSON value after the other. The caller's pace is the source's pace. */
 import type { Context } from 'hono';
-import { wireError } from './error-answer.ts';
+import { errorAnswer, wireError } from './error-answer.ts';
 import type { Env } from './route.ts';
 import { traceOf } from './trace.ts';
 
-export const NDJSON = 'application/x-ndjson';
-export const SSE = 'text/event-stream';
+const NDJSON = 'application/x-ndjson';
+const SSE = 'text/event-stream';
 /** For the routes' descriptions. */
 export const STREAMS = [NDJSON, SSE] as const;
 
@@ -22,7 +22,11 @@ export function streamFormat(context: Context<Env>): StreamFormat | undefined {
   return undefined;
 }
 
-export function bytesAnswer(context: Context<Env>, data: AsyncIterable<Uint8Array>, options: { status?: 200 | 206; headers: Record<string, string> }): Response {
+export function bytesAnswer(
+  context: Context<Env>,
+  data: AsyncIterable<Uint8Array>,
+  options: { status?: 200 | 206; headers: Record<string, string> },
+): Response {
   return context.newResponse(ReadableStream.from(data), { status: options.status ?? 200, headers: options.headers });
 }
 
@@ -36,7 +40,11 @@ export interface EventsOptions<T> {
 /** Every value as one line or event; a sign of life in silence; a failure as a last value of type `error`. */
 export function eventsAnswer<T>(context: Context<Env>, source: AsyncIterable<T>, options: EventsOptions<T> = {}): Response {
   const format = options.format ?? streamFormat(context) ?? 'ndjson';
-  const onError = (error: unknown) => (traceOf(context.env.outgoing).error = error);
+  const trace = traceOf(context.env.outgoing);
+  trace.endless = true;
+  const onError = (error: unknown) => {
+    if (errorAnswer(error).cause !== undefined) trace.error = error;
+  };
   return context.newResponse(ReadableStream.from(encodeEvents(source, format, { id: options.id, onError })), {
     headers: {
       'Content-Type': format === 'sse' ? SSE : NDJSON,

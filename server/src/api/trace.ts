@@ -9,6 +9,8 @@ export interface Trace {
   /** The route's pattern, never the path itself: it becomes a metric's label. */
   route: string;
   principal?: Principal;
+  /** It goes on by itself and does not end because the server wants to. */
+  endless?: boolean;
   /** Set when the answer is a failure of ours. */
   error?: unknown;
 }
@@ -19,7 +21,11 @@ const ID = /^[A-Za-z0-9_.:-]{1,128}$/;
 /** Takes the caller's request id if it is a sane one, and tells it back. */
 export function beginTrace(request: IncomingMessage, response: ServerResponse): Trace {
   const given = request.headers['x-request-id'];
-  const trace: Trace = { id: typeof given === 'string' && ID.test(given) ? given : randomUUID(), startedAt: performance.now(), route: 'none' };
+  const trace: Trace = {
+    id: typeof given === 'string' && ID.test(given) ? given : randomUUID(),
+    startedAt: performance.now(),
+    route: 'none',
+  };
   traces.set(response, trace);
   response.setHeader('X-Request-Id', trace.id);
   return trace;

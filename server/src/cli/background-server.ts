@@ -36,7 +36,7 @@ export async function startInBackground(composition: Composition, flags: string[
   let told = false;
   for (;;) {
     const server = runningServer(dataDir);
-    if (server?.pid === child.pid) return server;
+    if (server && server.pid === child.pid) return server;
     const waited = performance.now() - begun;
     // Another one may have been quicker; its lock ended ours.
     if (ended !== undefined && server) return server;

@@ -1,7 +1,8 @@
 /** The command line's side of a server: one connection, and sandboxes by id, name or the beginning of an id. */
 import { CayError, Sandbox, connect, isCayError, type ConnectOptions, type CreateSandboxInput, type Transport } from '@cay/sdk/client';
-import { WebSocket } from 'ws';
 import { addressOf, type CommonOptions } from './settings.ts';
+import { httpFetch } from './transport/http-fetch.ts';
+import { ThinWebSocket } from './transport/web-socket.ts';
 
 export interface Client {
   readonly transport: Transport;
@@ -13,8 +14,9 @@ export interface Client {
 
 export function openClient(options: CommonOptions): Client {
   const { url, apiKey } = addressOf(options);
-  // Unlike the global one, this WebSocket can be paused while our own reader is slow.
-  const connectOptions: ConnectOptions = { url, apiKey, WebSocket: WebSocket as unknown as ConnectOptions['WebSocket'] };
+  // Both have what the client uses, and no more.
+  const light = { fetch: httpFetch, WebSocket: ThinWebSocket } as unknown as Pick<ConnectOptions, 'fetch' | 'WebSocket'>;
+  const connectOptions: ConnectOptions = { url, apiKey, ...light };
   return {
     transport: connect(connectOptions),
     options: connectOptions,

@@ -17,6 +17,11 @@ export function withExecOptions(command: Command): Command {
     .option('--timeout <time>', 'kill the command after this time, such as 30s', parseDuration);
 }
 
+/** Once a sandbox was named, a `--` before the command is left in it. */
+export function withoutDashes(argv: string[]): string[] {
+  return argv[0] === '--' ? argv.slice(1) : argv;
+}
+
 export function execRequest(argv: string[], options: ExecOptions): ExecRequest & { argv: string[]; stdin: boolean } {
   const { TERM } = process.env;
   return {

@@ -1,6 +1,6 @@
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
-import { execRequest, withExecOptions, type ExecOptions } from './exec-options.ts';
+import { execRequest, withExecOptions, withoutDashes, type ExecOptions } from './exec-options.ts';
 import { commandExitCodeOf, reportFailure } from './failure.ts';
 import { print, printJson } from './output.ts';
 import type { CommonOptions } from './settings.ts';
@@ -34,7 +34,7 @@ export const execVerb: Verb = (program) => {
 
 async function execCommand(ref: string, argv: string[], options: Options): Promise<number> {
   const sandbox = await openClient(options).sandbox(ref);
-  const { env, stdin, ...request } = execRequest(argv, options);
+  const { env, stdin, ...request } = execRequest(withoutDashes(argv), options);
   const { workdir, user } = options;
   const full = { ...request, ...(workdir !== undefined && { workdir }), ...(user !== undefined && { user }), env: { ...env, ...options.env } };
   if (options.detach) {

@@ -1,11 +1,11 @@
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { CayError, type Sandbox } from '@cay/sdk/client';
-import type { WebSocket } from 'ws';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { reportFailure, usageError } from './failure.ts';
 import { print, printJson } from './output.ts';
 import type { CommonOptions } from './settings.ts';
+import type { ThinWebSocket } from './transport/web-socket.ts';
 import type { Verb } from './verb.ts';
 
 const HIGH_BYTES = 1024 * 1024;
@@ -57,24 +57,28 @@ async function forward(sandbox: Sandbox, { local, remote, address }: { local: nu
 
 async function tunnel(sandbox: Sandbox, remote: number, socket: Socket): Promise<void> {
   // What the client was given to make its sockets with.
-  const web = (await sandbox.tcp(remote)) as unknown as WebSocket;
-  web.on('message', (data: ArrayBuffer | string, binary: boolean) => {
-    if (!binary) return;
-    if (socket.write(new Uint8Array(data as ArrayBuffer))) return;
+  const web = (await sandbox.tcp(remote)) as unknown as ThinWebSocket;
+  web.addEventListener('message', ({ data }: { data: ArrayBuffer | string }) => {
+    if (typeof data === 'string' || socket.write(new Uint8Array(data))) return;
     web.pause();
     socket.once('drain', () => web.resume());
   });
-  web.on('close', (code: number, reason: Buffer) => {
-    if (code >= 4000) reportFailure(new CayError('unavailable', `Cannot reach port ${remote} of sandbox "${sandbox.id}": ${reason.toString()}`, { hint: 'does something listen there? "cay inspect" and "cay logs" tell more' }));
+  web.addEventListener('close', ({ code, reason }: { code: number; reason: string }) => {
+    if (code >= 4000) reportFailure(unreachable(sandbox, remote, reason));
     if (code === 1000) socket.end();
     else socket.destroy();
   });
-  web.on('error', () => socket.destroy());
   socket.on('data', (data) => {
     web.send(data, () => web.bufferedAmount < HIGH_BYTES && socket.isPaused() && socket.resume());
     if (web.bufferedAmount >= HIGH_BYTES) socket.pause();
   });
-  socket.on('end', () => web.readyState === web.OPEN && web.send('{"end":true}'));
+  socket.on('end', () => web.send('{"end":true}'));
   socket.on('close', () => web.close());
   socket.resume();
+}
+
+function unreachable(sandbox: Sandbox, port: number, reason: string): CayError {
+  return new CayError('unavailable', `Cannot reach port ${port} of sandbox "${sandbox.id}": ${reason}`, {
+    hint: 'does something listen there? "cay inspect" and "cay logs" tell more',
+  });
 }

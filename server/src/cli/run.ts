@@ -58,7 +58,7 @@ async function runCommand(composition: Composition, argv: string[], options: Opt
   } finally {
     clearInterval(renewal);
     if (options.keep) note(`kept sandbox ${sandbox.info.name ?? sandbox.id}`);
-    else await sandbox.kill().catch((error: unknown) => reportFailure(error));
+    else await sandbox.kill({ wait: false }).catch((error: unknown) => reportFailure(error));
   }
 }
 

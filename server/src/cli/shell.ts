@@ -1,5 +1,6 @@
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
+import { withoutDashes } from './exec-options.ts';
 import { commandExitCodeOf, reportFailure } from './failure.ts';
 import type { CommonOptions } from './settings.ts';
 import { streamCommand, terminalSize } from './stream-command.ts';
@@ -30,7 +31,7 @@ export const shellVerb: Verb = (program) => {
 async function openShell(ref: string, argv: string[], { user, workdir, ...options }: Options): Promise<number> {
   const sandbox = await openClient(options).sandbox(ref);
   const terminal = await sandbox.shell(terminalSize(), {
-    argv: argv.length > 0 ? argv : LOGIN,
+    argv: argv.length > 0 ? withoutDashes(argv) : LOGIN,
     env: { TERM: process.env['TERM'] ?? 'xterm-256color', ...(process.env['COLORTERM'] && { COLORTERM: process.env['COLORTERM'] }) },
     ...(user !== undefined && { user }),
     ...(workdir !== undefined && { workdir }),

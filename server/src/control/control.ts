@@ -22,11 +22,10 @@ import {
   type SandboxSpec,
   type UpdateSandbox,
 } from '@cay/sdk/protocol';
-import { canResize, type Backend, type Observation } from '../backends/backend.ts';
+import { canResize, type Backend } from '../backends/backend.ts';
 import type { Guest } from '../guest/guest.ts';
-import { KeyedQueue } from '../lib/keyed-queue.ts';
-import { startExpiry, type Expiry } from './expiry.ts';
 import { idempotency } from './idempotency.ts';
+import { openLifecycle } from './lifecycle.ts';
 import { formatCursor, parseCursor, parseLabels } from './listing.ts';
 import type { PreviewTokens } from './preview-tokens.ts';
 import type { Principal } from './principal.ts';
@@ -36,7 +35,6 @@ import type { EventLog } from './records/events.ts';
 import type { ProjectRecords } from './records/projects.ts';
 import type { PortRecord, SandboxRecords, SandboxRow } from './records/sandboxes.ts';
 import { showSandbox } from './show-sandbox.ts';
-import { requireTransition } from './transitions.ts';
 
 export interface ControlOptions {
   backend: Backend;
@@ -90,11 +88,11 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const { backend, database, sandboxes, projects, events, previews } = options;
   const now = options.now ?? Date.now;
   const onError = options.onError ?? (() => {});
-  const queue = new KeyedQueue<string>();
-  const creating = new Map<string, Promise<Sandbox>>();
   const closing = new AbortController();
   const keyed = idempotency(database);
   const capabilities = await backend.capabilities();
+  const lifecycle = openLifecycle({ backend, database, sandboxes, idempotency: keyed, note, now, onError });
+  const { queue } = lifecycle;
 
   const show = (row: SandboxRow): Sandbox => showSandbox(row, previews, options.previewUrl);
 
@@ -124,94 +122,17 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     return { ...limits, ...asked };
   }
 
-  function expiryOf(row: Pick<SandboxRow, 'timeoutMs'>): number | null {
-    return row.timeoutMs === null ? null : now() + row.timeoutMs;
-  }
-
-  /** Makes a recorded sandbox run, and records that it does. */
-  async function activate(row: SandboxRow): Promise<SandboxRow> {
-    const observed = await backend.ensure(row.id, row.spec);
-    const active = sandboxes.update(row.id, {
-      state: 'active',
-      reason: null,
-      message: null,
-      runtime: observed.runtime ?? null,
-      incarnation: observed.incarnation,
-      startedAtMs: now(),
-      expiresAtMs: expiryOf(row),
-    });
-    expiry.changed();
-    return active;
-  }
-
-  async function destroy(row: SandboxRow, principal: Principal | undefined, cause: string): Promise<void> {
-    sandboxes.update(row.id, { state: 'destroying', expiresAtMs: null });
-    await backend.remove(row.id);
-    sandboxes.delete(row.id);
-    note('sandbox.removed', row, principal, { cause });
-  }
-
-  async function stop(row: SandboxRow, principal: Principal | undefined, cause: string, graceMs?: number): Promise<SandboxRow> {
-    if (row.state === 'stopped') return row;
-    requireTransition(row.id, row.state, 'stopped');
-    await backend.stop(row.id, graceMs === undefined ? {} : { graceMs });
-    const stopped = sandboxes.update(row.id, { state: 'stopped', reason: null, message: null, runtime: null, expiresAtMs: null });
-    note('sandbox.stopped', stopped, principal, { cause });
-    return stopped;
-  }
-
-  async function expire(row: SandboxRow): Promise<void> {
-    await queue.run(row.id, async () => {
-      const current = sandboxes.get(row.id);
-      if (!current || current.expiresAtMs === null || current.expiresAtMs > now()) return;
-      if (current.onTimeout === 'destroy') await destroy(current, undefined, 'timeout');
-      else await stop(current, undefined, 'timeout');
-    });
-  }
-
-  const expiry: Expiry = startExpiry({ next: () => sandboxes.nextExpiry(), due: () => sandboxes.expired(now()), expire, now, onError });
-
-  /** What the backend saw happen by itself. */
-  async function followBackend(changes: AsyncIterable<Observation>): Promise<void> {
-    for await (const observed of changes) {
-      if (observed.phase === 'ready' || observed.phase === 'starting') continue;
-      await queue
-        .run(observed.id, async () => {
-          const row = sandboxes.get(observed.id);
-          if (row?.state !== 'active') return;
-          const current = await backend.observe(observed.id);
-          if (current.phase === 'failed' || current.phase === 'absent') fail(row, current);
-        })
-        .catch(onError);
-    }
-  }
-
-  /** Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by itself. */
-  function settle(row: SandboxRow, observed: Observation): void {
-    const running = observed.phase === 'ready' || observed.phase === 'starting';
-    if (row.state === 'active' && observed.phase === 'stopped') {
-      const stopped = sandboxes.update(row.id, { state: 'stopped', runtime: null, expiresAtMs: null });
-      note('sandbox.stopped', stopped, undefined, { cause: 'backend' });
-    } else if (row.state === 'active' && !running) fail(row, observed);
-    else if (row.state !== 'active' && running) {
-      queue.run(row.id, async () => note('sandbox.started', await activate(row), undefined)).catch(onError);
-    }
-  }
-
-  function fail(row: SandboxRow, observed: Observation): void {
-    const absent = observed.phase === 'absent';
-    const failed = sandboxes.update(row.id, {
-      state: 'failed',
-      reason: observed.reason ?? (absent ? 'removed_outside' : 'crashed'),
-      message: observed.message ?? (absent ? 'The sandbox is gone from its backend' : null),
-      runtime: null,
-      expiresAtMs: null,
-    });
-    note('sandbox.failed', failed, undefined, { reason: failed.reason });
-  }
-
   function specOf(request: CreateSandbox): SandboxSpec {
-    const { name: _name, getOrCreate: _get, labels: _labels, limits, timeoutMs: _timeout, onTimeout: _on, ports: _ports, ...rest } = request;
+    const {
+      name: _name,
+      getOrCreate: _get,
+      labels: _labels,
+      limits,
+      timeoutMs: _timeout,
+      onTimeout: _on,
+      ports: _ports,
+      ...rest
+    } = request;
     return { ...rest, limits: limitsFor(limits) };
   }
 
@@ -247,34 +168,12 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     return row;
   }
 
-  /** Runs the deed behind a row in state `creating`. When it fails the row goes away again. */
-  function make(row: SandboxRow, principal: Principal | undefined): Promise<Sandbox> {
-    const made = queue.run(row.id, async () => {
-      try {
-        const active = await activate(row);
-        note('sandbox.created', active, principal, { template: row.spec.template, runtime: active.runtime });
-        return show(active);
-      } catch (error) {
-        await backend.remove(row.id).catch(onError);
-        database.transaction(() => {
-          sandboxes.delete(row.id);
-          keyed.forget(row.id);
-        });
-        throw error;
-      } finally {
-        creating.delete(row.id);
-      }
-    });
-    creating.set(row.id, made);
-    return made;
-  }
-
   /** The sandbox that a create call means and that is there already, by its idempotency key or by name. */
   function existing(principal: Principal, request: CreateSandbox, idempotencyKey: string | undefined): Promise<Sandbox> | undefined {
     const id = idempotencyKey === undefined ? undefined : keyed.find(principal.project, idempotencyKey, request);
     if (id !== undefined) {
       const row = sandboxes.get(id);
-      if (row) return creating.get(id) ?? Promise.resolve(show(row));
+      if (row) return Promise.resolve(lifecycle.making(row.id) ?? row).then(show);
       throw new CayError('not_found', `The sandbox "${id}" made with idempotency key "${idempotencyKey}" does not exist any more`, {
         hint: 'use a new key to make another',
       });
@@ -282,8 +181,9 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     if (!request.getOrCreate || request.name === undefined) return undefined;
     const row = sandboxes.byName(principal.project, request.name);
     if (!row || row.state === 'destroying') return undefined;
-    const made = creating.get(row.id);
-    return made ?? (row.state === 'active' ? Promise.resolve(show(row)) : control.start(principal, row.id));
+    const made = lifecycle.making(row.id);
+    if (made) return made.then(show);
+    return row.state === 'active' ? Promise.resolve(show(row)) : control.start(principal, row.id);
   }
 
   const control: Control = {
@@ -298,7 +198,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       // Another call may have come first meanwhile; from here to the insert nothing can come between.
       const meanwhile = existing(principal, request, idempotencyKey);
       if (meanwhile) return { sandbox: await meanwhile, created: false };
-      return { sandbox: await make(insert(principal, request, idempotencyKey), principal), created: true };
+      return { sandbox: show(await lifecycle.make(insert(principal, request, idempotencyKey), principal)), created: true };
     },
 
     get: (principal, ref) => show(find(principal, ref)),
@@ -323,10 +223,10 @@ export async function openControl(options: ControlOptions): Promise<Control> {
           ...(changes.limits && { spec: { ...row.spec, limits: { ...row.spec.limits, ...changes.limits } } }),
           ...(changes.timeoutMs !== undefined && {
             timeoutMs: changes.timeoutMs,
-            expiresAtMs: row.state === 'active' ? expiryOf({ timeoutMs: changes.timeoutMs }) : null,
+            expiresAtMs: row.state === 'active' ? lifecycle.expiryOf({ timeoutMs: changes.timeoutMs }) : null,
           }),
         });
-        expiry.changed();
+        lifecycle.expiry.changed();
         note('sandbox.updated', updated, principal, { fields: Object.keys(changes) });
         return show(updated);
       });
@@ -347,7 +247,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
         // Its disk and its number are counted already.
         if (project)
           requireQuota(project.quota, sandboxes.usage(row.project), { sandboxes: 0, limits: { cpus, memoryBytes, diskBytes: 0 } });
-        const active = await activate(row);
+        const active = await lifecycle.activate(row);
         note('sandbox.started', active, principal);
         return show(active);
       });
@@ -355,7 +255,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
 
     async stop(principal, ref, { graceMs } = {}) {
       const found = find(principal, ref);
-      return queue.run(found.id, async () => show(await stop(again(found), principal, 'request', graceMs)));
+      return queue.run(found.id, async () => show(await lifecycle.stop(again(found), principal, { cause: 'request', graceMs })));
     },
 
     async remove(principal, ref) {
@@ -368,14 +268,17 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       }
       await queue.run(found.id, async () => {
         const row = sandboxes.get(found.id);
-        if (row) await destroy(row, principal, 'request');
+        if (row) await lifecycle.destroy(row, principal, 'request');
       });
     },
 
     async enter(principal, ref) {
       const row = find(principal, ref);
-      const made = row.state === 'creating' ? creating.get(row.id) : undefined;
-      const current = made ? again({ ...row, id: (await made).id }) : row;
+      let current = row;
+      if (row.state === 'creating') {
+        await lifecycle.making(row.id);
+        current = again(row);
+      }
       if (current.state !== 'active') {
         throw new CayError(
           'failed_precondition',
@@ -424,8 +327,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
 
     async close() {
       closing.abort();
-      expiry.stop();
-      await Promise.allSettled(creating.values());
+      await lifecycle.close();
       await backend.close();
       events.close();
       database.close();
@@ -449,23 +351,9 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     await backend.resize(row.id, limits);
   }
 
-  /** Brings records and backend together after a start: finishes, notes, or takes away. */
-  async function recover(): Promise<void> {
-    const known = new Map((await backend.list()).map((observed) => [observed.id, observed]));
-    for (const row of sandboxes.list({})) {
-      const observed = known.get(row.id) ?? { id: row.id, phase: 'absent', incarnation: 0 };
-      known.delete(row.id);
-      if (row.state === 'creating') make(row, undefined).catch(onError);
-      else if (row.state === 'destroying') queue.run(row.id, () => destroy(row, undefined, 'recovery')).catch(onError);
-      else settle(row, observed);
-    }
-    // What no record knows was never acknowledged to anybody.
-    for (const id of known.keys()) await backend.remove(id).catch(onError);
-  }
-
   const changes = backend.watch({ signal: closing.signal });
-  await recover();
-  followBackend(changes).catch(onError);
-  expiry.changed();
+  await lifecycle.recover();
+  lifecycle.follow(changes).catch(onError);
+  lifecycle.expiry.changed();
   return control;
 }

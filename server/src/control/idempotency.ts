@@ -16,15 +16,28 @@ const KEPT_MS = 7 * 24 * 3600 * 1000;
 export function idempotency(database: Database): Idempotency {
   return {
     find(project, key, request) {
-      const known = database.get<{ request: string; sandbox: string }>('SELECT request, sandbox FROM idempotency WHERE project = ? AND key = ?', project, key);
+      const known = database.get<{ request: string; sandbox: string }>(
+        'SELECT request, sandbox FROM idempotency WHERE project = ? AND key = ?',
+        project,
+        key,
+      );
       if (known && known.request !== digest(request)) {
-        throw new CayError('conflict', `Idempotency key "${key}" was used for another request`, { hint: 'use a new key for a new request' });
+        throw new CayError('conflict', `Idempotency key "${key}" was used for another request`, {
+          hint: 'use a new key for a new request',
+        });
       }
       return known?.sandbox;
     },
     remember(project, key, request, sandbox, atMs) {
       database.run('DELETE FROM idempotency WHERE created_at < ?', atMs - KEPT_MS);
-      database.run('INSERT INTO idempotency (project, key, request, sandbox, created_at) VALUES (?, ?, ?, ?, ?)', project, key, digest(request), sandbox, atMs);
+      database.run(
+        'INSERT INTO idempotency (project, key, request, sandbox, created_at) VALUES (?, ?, ?, ?, ?)',
+        project,
+        key,
+        digest(request),
+        sandbox,
+        atMs,
+      );
     },
     forget: (sandbox) => void database.run('DELETE FROM idempotency WHERE sandbox = ?', sandbox),
   };

@@ -12,7 +12,10 @@ export interface FileLock {
 }
 
 /** The lock, or the note of whoever has it. */
-export function lockFile(path: string, note: Record<string, unknown>): { lock: FileLock } | { heldBy: Record<string, unknown> | undefined } {
+export function lockFile(
+  path: string,
+  note: Record<string, unknown>,
+): { lock: FileLock } | { heldBy: Record<string, unknown> | undefined } {
   const sqlite = new DatabaseSync(path, { timeout: 0 });
   try {
     sqlite.exec('PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE');

@@ -5,17 +5,32 @@ import type { PreviewAddress } from './preview-address.ts';
 import { TOKEN_HEADER, TOKEN_QUERY, withoutOurCookies } from './preview-token.ts';
 
 /** They are between two neighbours and not for whoever comes after. */
-const HOP_BY_HOP = ['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'];
+const HOP_BY_HOP = [
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+];
 const OUR_KEY = /e2b_[0-9a-f]{40}/;
 
 /** What the application inside sees of a visitor's headers: never a key of ours, a token or our cookies. */
-export function toApplication(request: IncomingMessage, address: PreviewAddress, options: { upgrade: boolean }): Record<string, string | string[]> {
+export function toApplication(
+  request: IncomingMessage,
+  address: PreviewAddress,
+  options: { upgrade: boolean },
+): Record<string, string | string[]> {
   const headers = withoutHops(request.headers);
   delete headers[TOKEN_HEADER];
   const secret = secretOf(request);
   for (const name of ['authorization', 'x-api-key', 'sec-websocket-protocol']) {
     const value = headers[name];
-    if (typeof value === 'string' && (OUR_KEY.test(value) || (secret !== undefined && OUR_KEY.test(secret) && value.includes(secret)))) delete headers[name];
+    if (typeof value === 'string' && (OUR_KEY.test(value) || (secret !== undefined && OUR_KEY.test(secret) && value.includes(secret))))
+      delete headers[name];
   }
   if (typeof headers.cookie === 'string') {
     const cookies = withoutOurCookies(headers.cookie);

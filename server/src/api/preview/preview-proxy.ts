@@ -53,7 +53,13 @@ export function previewProxy(control: Control): PreviewProxy {
 
 function forward(address: PreviewAddress, request: IncomingMessage, response: ServerResponse, path: string, stream: Duplex): Promise<void> {
   return new Promise((resolve, reject) => {
-    const upstream = httpRequest({ createConnection: () => stream, method: request.method, path, headers: toApplication(request, address, { upgrade: false }), setHost: false });
+    const upstream = httpRequest({
+      createConnection: () => stream,
+      method: request.method,
+      path,
+      headers: toApplication(request, address, { upgrade: false }),
+      setHost: false,
+    });
     upstream.on('response', (answer) => {
       response.writeHead(answer.statusCode ?? 502, answer.statusMessage, toVisitor(answer.headers, address));
       // Events and slow pages show their headers before their first byte.
@@ -76,14 +82,30 @@ function forward(address: PreviewAddress, request: IncomingMessage, response: Se
   });
 }
 
-function forwardUpgrade(address: PreviewAddress, request: IncomingMessage, socket: Duplex, head: Buffer, path: string, stream: Duplex): void {
-  const upstream = httpRequest({ createConnection: () => stream, method: request.method, path, headers: toApplication(request, address, { upgrade: true }), setHost: false });
+function forwardUpgrade(
+  address: PreviewAddress,
+  request: IncomingMessage,
+  socket: Duplex,
+  head: Buffer,
+  path: string,
+  stream: Duplex,
+): void {
+  const upstream = httpRequest({
+    createConnection: () => stream,
+    method: request.method,
+    path,
+    headers: toApplication(request, address, { upgrade: true }),
+    setHost: false,
+  });
   const over = () => {
     stream.destroy();
     socket.destroy();
   };
   upstream.on('upgrade', (answer, inner: Duplex, innerHead) => {
-    socket.write(statusLine(answer) + headerLines({ ...toVisitor(answer.headers, address), connection: 'Upgrade', upgrade: answer.headers.upgrade ?? 'websocket' }));
+    socket.write(
+      statusLine(answer) +
+        headerLines({ ...toVisitor(answer.headers, address), connection: 'Upgrade', upgrade: answer.headers.upgrade ?? 'websocket' }),
+    );
     if (innerHead.length > 0) socket.write(innerHead);
     if (head.length > 0) inner.write(head);
     pipeline(socket, inner, over);
@@ -106,6 +128,8 @@ function statusLine({ statusCode = 502 }: IncomingMessage): string {
 }
 
 function headerLines(headers: Record<string, string | string[]>): string {
-  const lines = Object.entries(headers).flatMap(([name, value]) => [value].flat().map((each) => `${name}: ${each.replaceAll(/[\r\n]/g, ' ')}\r\n`));
+  const lines = Object.entries(headers).flatMap(([name, value]) =>
+    [value].flat().map((each) => `${name}: ${each.replaceAll(/[\r\n]/g, ' ')}\r\n`),
+  );
   return `${lines.join('')}\r\n`;
 }

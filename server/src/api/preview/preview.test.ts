@@ -13,7 +13,8 @@ beforeAll(async () => {
   test = await startTestServer({ previewDomains: ['preview.example.com'] });
   sandbox = await test.create({ ports: [3000, { port: 3001, visibility: 'public' }] });
   token = sandbox.ports[0]!.token!;
-  for (const port of [3000, 3001]) await test.call('POST', `/v1/sandboxes/${sandbox.id}/commands`, { body: { argv: ['http-server', String(port)] } });
+  for (const port of [3000, 3001])
+    await test.call('POST', `/v1/sandboxes/${sandbox.id}/commands`, { body: { argv: ['http-server', String(port)] } });
 });
 afterAll(() => test[Symbol.asyncDispose]());
 
@@ -25,7 +26,10 @@ interface Visit {
 }
 
 /** By Host header, which `fetch` does not let anybody set. */
-async function visit(path: string, options: { host?: string; headers?: Record<string, string>; method?: string; body?: string } = {}): Promise<Visit> {
+async function visit(
+  path: string,
+  options: { host?: string; headers?: Record<string, string>; method?: string; body?: string } = {},
+): Promise<Visit> {
   const { hostname, port } = new URL(test.server.url);
   const host = options.host ?? `3000-${sandbox.id.slice(4)}.preview.example.com`;
   const request = httpRequest({ hostname, port, path, method: options.method ?? 'GET', headers: { host, ...options.headers } });
@@ -100,11 +104,19 @@ describe('a preview', () => {
     });
     const text = JSON.stringify(seen);
     for (const secret of [token, test.alice, 'x-hop', 'cay_']) expect(text).not.toContain(secret);
-    expect(seen.headers).toMatchObject({ 'x-forwarded-proto': 'http', 'x-forwarded-for': '127.0.0.1', 'x-forwarded-host': expect.stringContaining('preview.example.com') });
+    expect(seen.headers).toMatchObject({
+      'x-forwarded-proto': 'http',
+      'x-forwarded-for': '127.0.0.1',
+      'x-forwarded-host': expect.stringContaining('preview.example.com'),
+    });
   });
 
   it('passes the application’s own credentials and bodies on', async () => {
-    const { seen } = await visit('/', { method: 'POST', body: 'payload', headers: { 'x-cay-preview-token': token, authorization: 'Basic dXNlcg==', 'x-api-key': 'theirs' } });
+    const { seen } = await visit('/', {
+      method: 'POST',
+      body: 'payload',
+      headers: { 'x-cay-preview-token': token, authorization: 'Basic dXNlcg==', 'x-api-key': 'theirs' },
+    });
     expect(seen).toMatchObject({ method: 'POST', body: 'payload', headers: { authorization: 'Basic dXNlcg==', 'x-api-key': 'theirs' } });
   });
 

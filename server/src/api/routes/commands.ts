@@ -1,6 +1,15 @@
 import {
-  CayError, CommandInfoSchema, CommandListSchema, ExecBodySchema, ExecEventSchema, LaunchedSchema, PtySizeSchema, SignalBodySchema, type CommandInfo,
-  type ExecEvent, type OutputEncoding,
+  CayError,
+  CommandInfoSchema,
+  CommandListSchema,
+  ExecBodySchema,
+  ExecEventSchema,
+  LaunchedSchema,
+  PtySizeSchema,
+  SignalBodySchema,
+  type CommandInfo,
+  type ExecEvent,
+  type OutputEncoding,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../control/control.ts';
@@ -22,23 +31,31 @@ export function commandRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/commands',
       name: 'launchCommand',
       summary: 'Launch a command and leave it running',
-      description: 'With `expose` its port becomes reachable, for those who have the token. Output that nobody reads is dropped, oldest first, unless `overflow` says otherwise.',
+      description:
+        'With `expose` its port becomes reachable, for those who have the token. Output that nobody reads is dropped, oldest first, unless `overflow` says otherwise.',
       tag,
       headers: { 'Idempotency-Key': 'Makes the call repeatable' },
       params: SandboxParams,
       body: ExecBodySchema,
       maxBodyBytes: EXEC_BODY_BYTES,
-      answers: { 200: { description: 'It was running already', schema: LaunchedSchema }, 201: { description: 'It was started', schema: LaunchedSchema } },
+      answers: {
+        200: { description: 'It was running already', schema: LaunchedSchema },
+        201: { description: 'It was started', schema: LaunchedSchema },
+      },
       async handle({ context, request, principal, params, body }) {
         const launched = { ...body, overflow: body.overflow ?? ('drop' as const) };
-        const { handle, guest, fed } = await startCommand(control, principal, params.id, launched, { idempotencyKey: idempotencyKeyOf(request.headers) });
+        const { handle, guest, fed } = await startCommand(control, principal, params.id, launched, {
+          idempotencyKey: idempotencyKeyOf(request.headers),
+        });
         const { existing, id } = handle;
         // The input goes through this handle; a command that never reads it does not hold the answer.
         const letGo = () => handle[Symbol.asyncDispose]();
         if (body.input === undefined) await letGo();
         else fed.then(letGo).catch(() => {});
-        const sandbox = body.expose === undefined ? undefined : await control.expose(principal, params.id, { port: body.expose, visibility: 'private' });
-        const port = sandbox?.ports.find((candidate) => candidate.port === body.expose);
+        const port =
+          body.expose === undefined
+            ? undefined
+            : control.get(principal, params.id).ports.find((candidate) => candidate.port === body.expose);
         return context.json({ command: await infoOf(guest, id), existing, ...(port && { port }) }, existing ? 200 : 201);
       },
     }),

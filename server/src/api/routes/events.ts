@@ -18,16 +18,22 @@ export function eventRoutes(control: Control): Route[] {
       tag: 'events',
       headers: { 'Last-Event-ID': 'The last event that was seen' },
       query: z
-        .object({ after: Count(Number.MAX_SAFE_INTEGER).optional(), sandbox: z.string().min(1).max(80).optional(), limit: Count(1000).optional() })
+        .object({
+          after: Count(Number.MAX_SAFE_INTEGER).optional(),
+          sandbox: z.string().min(1).max(80).optional(),
+          limit: Count(1000).optional(),
+        })
         .strict(),
       answers: { 200: { description: 'Events, oldest first', schema: EventPageSchema, media: STREAMS, events: CayEventSchema } },
       handle({ context, request, principal, query, signal }) {
         const { project } = principal;
         // A sandbox that is gone still has its events, under its id.
-        const sandbox = query.sandbox === undefined || query.sandbox.startsWith('sbx_') ? query.sandbox : control.get(principal, query.sandbox).id;
+        const sandbox =
+          query.sandbox === undefined || query.sandbox.startsWith('sbx_') ? query.sandbox : control.get(principal, query.sandbox).id;
         const after = query.after ?? lastSeen(request.headers['last-event-id']);
         const format = streamFormat(context);
-        if (format) return eventsAnswer(context, control.events.follow({ after, project, sandbox, signal }), { format, id: (event) => event.id });
+        if (format)
+          return eventsAnswer(context, control.events.follow({ after, project, sandbox, signal }), { format, id: (event) => event.id });
         const events = control.events.list({ after, project, sandbox, limit: Math.max(1, query.limit ?? 1000) });
         return context.json({ events, last: events.at(-1)?.id ?? after ?? 0 });
       },

@@ -34,8 +34,10 @@ export function execRoutes(control: Control): Route[] {
         const { context, request, principal, params, body, signal } = call;
         const format = streamFormat(context);
         const startedAt = performance.now();
-        const started = await startCommand(control, principal, params.id, body, { idempotencyKey: idempotencyKeyOf(request.headers), signal });
-        if (body.expose !== undefined) await control.expose(principal, params.id, { port: body.expose, visibility: 'private' });
+        const started = await startCommand(control, principal, params.id, body, {
+          idempotencyKey: idempotencyKeyOf(request.headers),
+          signal,
+        });
         if (format) return eventsAnswer(context, streamed(started, body), { format });
         return context.json(await waited(started, body, startedAt));
       },

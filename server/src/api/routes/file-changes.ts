@@ -1,4 +1,11 @@
-import { ChangeModeSchema, ChangeOwnerSchema, MakeDirectorySchema, MakeSymlinkSchema, MoveFileSchema, UnpackedSchema } from '@cay/sdk/protocol';
+import {
+  ChangeModeSchema,
+  ChangeOwnerSchema,
+  MakeDirectorySchema,
+  MakeSymlinkSchema,
+  MoveFileSchema,
+  UnpackedSchema,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../control/control.ts';
 import { noteFile, type OpenFiles } from '../open-files.ts';
@@ -103,7 +110,9 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       async handle({ context, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);
         const paths = query.paths === undefined ? undefined : [query.paths].flat();
-        return bytesAnswer(context, await files.tar(query.path, { paths, signal }), { headers: { 'Content-Type': TAR, 'Cache-Control': 'no-store' } });
+        return bytesAnswer(context, await files.tar(query.path, { paths, signal }), {
+          headers: { 'Content-Type': TAR, 'Cache-Control': 'no-store' },
+        });
       },
     }),
     route({

@@ -1,4 +1,11 @@
-import { AttributesSchema, ChangeAttributesSchema, FileEventSchema, FileInfoSchema, FileListSchema, type FileInfo } from '@cay/sdk/protocol';
+import {
+  AttributesSchema,
+  ChangeAttributesSchema,
+  FileEventSchema,
+  FileInfoSchema,
+  FileListSchema,
+  type FileInfo,
+} from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { contentAnswer } from '../file-content.ts';
 import { noteFile, type OpenFiles } from '../open-files.ts';
@@ -90,7 +97,9 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       tag,
       params: SandboxParams,
       query: PathQuery.extend({ depth: Count(1000).optional() }).strict(),
-      answers: { 200: { description: 'Files, depth first, in the order of names', schema: FileListSchema, media: STREAMS, events: FileInfoSchema } },
+      answers: {
+        200: { description: 'Files, depth first, in the order of names', schema: FileListSchema, media: STREAMS, events: FileInfoSchema },
+      },
       async handle({ context, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);
         const listed = files.list(query.path, { depth: Math.max(1, query.depth ?? 1), signal });
@@ -130,7 +139,9 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       answers: { 200: { description: 'All attributes after the change, in base64', schema: AttributesSchema } },
       async handle({ context, principal, params, query, body, signal }) {
         const { files, row } = await open(principal, params.id, query.user);
-        const set = Object.fromEntries(Object.entries(body.attributes).map(([name, value]) => [name, value === null ? null : Buffer.from(value, 'base64')]));
+        const set = Object.fromEntries(
+          Object.entries(body.attributes).map(([name, value]) => [name, value === null ? null : Buffer.from(value, 'base64')]),
+        );
         const attributes = await files.xattrs(query.path, set, { signal });
         noteFile(control, principal, row, 'file.changed', { path: query.path });
         return context.json({ attributes: encoded(attributes) });

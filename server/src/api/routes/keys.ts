@@ -32,7 +32,12 @@ export function keyRoutes(keys: KeyRecords, projects: ProjectRecords, events: Ev
         const project = projects.get(wanted) ?? projects.byName(wanted);
         if (!project) throw new CayError('not_found', `Project "${wanted}" does not exist`);
         const created = keys.create({ name: body.name, project: project.id, role: body.role });
-        events.append({ type: 'key.created', project: project.id, key: principal.key, data: { id: created.key.id, name: body.name, role: body.role } });
+        events.append({
+          type: 'key.created',
+          project: project.id,
+          key: principal.key,
+          data: { id: created.key.id, name: body.name, role: body.role },
+        });
         return context.json(created, 201);
       },
     }),
@@ -51,7 +56,9 @@ export function keyRoutes(keys: KeyRecords, projects: ProjectRecords, events: Ev
         const key = all.find((candidate) => candidate.id === params.key);
         if (!key) return context.body(null, 204);
         if (key.role === 'admin' && all.filter(({ role }) => role === 'admin').length === 1) {
-          throw new CayError('failed_precondition', `Cannot revoke "${key.id}": it is the last admin key`, { hint: 'create another admin key first' });
+          throw new CayError('failed_precondition', `Cannot revoke "${key.id}": it is the last admin key`, {
+            hint: 'create another admin key first',
+          });
         }
         keys.revoke(key.id);
         events.append({ type: 'key.revoked', project: key.project, key: principal.key, data: { id: key.id, name: key.name } });

@@ -1,4 +1,11 @@
-import { CreateSandboxSchema, ListSandboxesSchema, SandboxPageSchema, SandboxSchema, StopSandboxSchema, UpdateSandboxSchema } from '@cay/sdk/protocol';
+import {
+  CreateSandboxSchema,
+  ListSandboxesSchema,
+  SandboxPageSchema,
+  SandboxSchema,
+  StopSandboxSchema,
+  UpdateSandboxSchema,
+} from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
@@ -14,11 +21,15 @@ export function sandboxRoutes(control: Control): Route[] {
       path: '/v1/sandboxes',
       name: 'createSandbox',
       summary: 'Create a sandbox',
-      description: 'Answers when the sandbox is ready for commands. A repeated `Idempotency-Key` answers with the sandbox that the first call made.',
+      description:
+        'Answers when the sandbox is ready for commands. A repeated `Idempotency-Key` answers with the sandbox that the first call made.',
       tag,
       headers: { 'Idempotency-Key': 'Makes the call repeatable' },
       body: CreateSandboxSchema,
-      answers: { 200: { description: 'It existed already', schema: SandboxSchema }, 201: { description: 'It was created', schema: SandboxSchema } },
+      answers: {
+        200: { description: 'It existed already', schema: SandboxSchema },
+        201: { description: 'It was created', schema: SandboxSchema },
+      },
       async handle({ context, request, principal, body }) {
         const { sandbox, created } = await control.create(principal, body, { idempotencyKey: idempotencyKeyOf(request.headers) });
         return context.json(sandbox, created ? 201 : 200);
@@ -60,12 +71,21 @@ export function sandboxRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}',
       name: 'removeSandbox',
       summary: 'Remove a sandbox and all that it has',
-      description: 'A sandbox that does not exist is removed already.',
+      description:
+        'A sandbox that does not exist is removed already. With `Prefer: respond-async` the answer does not wait until it is gone; ' +
+        'should that fail, it is tried again when the server starts the next time.',
       tag,
+      headers: { Prefer: '`respond-async` to answer at once' },
       params: SandboxParams,
-      answers: { 204: { description: 'It is gone' } },
-      async handle({ context, principal, params }) {
-        await control.remove(principal, params.id);
+      answers: { 202: { description: 'It is being removed' }, 204: { description: 'It is gone' } },
+      async handle({ context, request, principal, params }) {
+        const removed = control.remove(principal, params.id);
+        if (/\brespond-async\b/.test(String(request.headers.prefer))) {
+          // The record says by now that it is to go.
+          removed.catch(() => {});
+          return context.body(null, 202);
+        }
+        await removed;
         return context.body(null, 204);
       },
     }),

@@ -41,7 +41,12 @@ export function statsRoutes(control: Control): Route[] {
   ];
 }
 
-async function* readings(control: Control, id: SandboxId, first: Stats, options: { intervalMs: number; signal: AbortSignal }): AsyncGenerator<Stats> {
+async function* readings(
+  control: Control,
+  id: SandboxId,
+  first: Stats,
+  options: { intervalMs: number; signal: AbortSignal },
+): AsyncGenerator<Stats> {
   yield first;
   for (;;) {
     await sleep(options.intervalMs, undefined, { signal: options.signal });

@@ -21,7 +21,10 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
   // Without a reader this must not count as unhandled.
   opened.promise.catch(() => {});
   let first = true;
-  const timer = setTimeout(() => opened.reject(new CayError('deadline_exceeded', 'The first message did not come in time')), FIRST_MESSAGE_MS);
+  const timer = setTimeout(
+    () => opened.reject(new CayError('deadline_exceeded', 'The first message did not come in time')),
+    FIRST_MESSAGE_MS,
+  );
   receive(
     socket,
     async (data, binary) => {
@@ -50,7 +53,11 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
 
 type Open = z.infer<typeof SocketOpenSchema>;
 
-function open({ control, principal, ref }: SocketContext, message: Open, signal: AbortSignal): Promise<{ guest: Guest; handle: CommandHandle }> {
+function open(
+  { control, principal, ref }: SocketContext,
+  message: Open,
+  signal: AbortSignal,
+): Promise<{ guest: Guest; handle: CommandHandle }> {
   if ('exec' in message) return startCommand(control, principal, ref, message.exec, { signal });
   const { id, offset } = message.attach;
   return control.enter(principal, ref).then(async ({ guest }) => ({ guest, handle: await guest.attach(id, { offset, signal }) }));

@@ -23,7 +23,11 @@ export async function send(socket: WebSocket, data: string | Uint8Array): Promis
 }
 
 /** Takes messages one after the other. While one is being dealt with and much waits, the client is not read. */
-export function receive(socket: WebSocket, deal: (data: Buffer, binary: boolean) => Promise<void>, onError: (error: unknown) => void): void {
+export function receive(
+  socket: WebSocket,
+  deal: (data: Buffer, binary: boolean) => Promise<void>,
+  onError: (error: unknown) => void,
+): void {
   let tail = Promise.resolve();
   let waiting = 0;
   socket.on('message', (raw: RawData, binary: boolean) => {

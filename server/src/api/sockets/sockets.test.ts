@@ -46,7 +46,10 @@ describe('a WebSocket for commands', () => {
     socket.send(JSON.stringify({ closeStdin: true }));
     expect(await closed).toBe(1000);
     expect(bytes.get(1)).toBe('hello world');
-    expect(events).toMatchObject([{ type: 'started', existing: false }, { type: 'end', exitCode: 0 }]);
+    expect(events).toMatchObject([
+      { type: 'started', existing: false },
+      { type: 'end', exitCode: 0 },
+    ]);
   });
 
   it('tells stdout and stderr apart', async () => {

@@ -1,6 +1,18 @@
 /** The operations of an OpenAPI document, with a plausible request for each. */
 interface Document {
-  paths: Record<string, Record<string, { operationId: string; security: unknown[]; 'x-cay-access'?: string; responses: Record<string, unknown>; requestBody?: { content: Record<string, unknown> } }>>;
+  paths: Record<
+    string,
+    Record<
+      string,
+      {
+        operationId: string;
+        security: unknown[];
+        'x-cay-access'?: string;
+        responses: Record<string, unknown>;
+        requestBody?: { content: Record<string, unknown> };
+      }
+    >
+  >;
 }
 
 export interface Operation {
@@ -60,12 +72,18 @@ export function operationsOf(document: Document): Operation[] {
       path,
       open: operation.security.length === 0,
       access: operation['x-cay-access'],
-      statuses: Object.keys(operation.responses).filter((status) => status !== 'default').map(Number),
+      statuses: Object.keys(operation.responses)
+        .filter((status) => status !== 'default')
+        .map(Number),
       jsonBody: operation.requestBody !== undefined && 'application/json' in operation.requestBody.content,
       body: BODIES[operation.operationId],
       url: (sandbox) =>
-        path.replace('{id}', sandbox).replace('{cmd}', 'known').replace('{port}', '3000').replace('{key}', 'key_unknown').replace('{project}', 'unknown') +
-        (QUERIES[operation.operationId] ?? ''),
+        path
+          .replace('{id}', sandbox)
+          .replace('{cmd}', 'known')
+          .replace('{port}', '3000')
+          .replace('{key}', 'key_unknown')
+          .replace('{project}', 'unknown') + (QUERIES[operation.operationId] ?? ''),
     })),
   );
 }

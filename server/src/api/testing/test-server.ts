@@ -70,7 +70,8 @@ export async function startTestServer(options: Partial<ServeOptions> & { command
       if (status !== 201) throw new Error(`create answered ${status}: ${text}`);
       return json as Sandbox;
     },
-    fetch: (path, { key = test.alice, ...init } = {}) => fetch(server.url + path, { ...init, headers: { authorization: `Bearer ${key}`, ...(init.headers as Record<string, string>) } }),
+    fetch: (path, { key = test.alice, ...init } = {}) =>
+      fetch(server.url + path, { ...init, headers: { authorization: `Bearer ${key}`, ...(init.headers as Record<string, string>) } }),
     async [Symbol.asyncDispose]() {
       await server.close();
       rmSync(dataDir, { recursive: true, force: true });
@@ -106,7 +107,12 @@ async function serveConnection(incoming: Incoming, listener: RequestListener): P
   const server = createServer(listener);
   const sockets = new WebSocketServer({ server });
   sockets.on('connection', (socket) => socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary })));
-  const stream = connectionStream({ readable: incoming.readable, write: (data) => incoming.write(data), end: () => incoming.end(), [Symbol.asyncDispose]: () => incoming.end() });
+  const stream = connectionStream({
+    readable: incoming.readable,
+    write: (data) => incoming.write(data),
+    end: () => incoming.end(),
+    [Symbol.asyncDispose]: () => incoming.end(),
+  });
   const closed = new Promise<void>((resolve) => stream.once('close', resolve));
   server.emit('connection', stream);
   await closed;
@@ -114,7 +120,7 @@ async function serveConnection(incoming: Incoming, listener: RequestListener): P
 
 const until = (signal: AbortSignal) => new Promise<number>((resolve) => signal.addEventListener('abort', () => resolve(0), { once: true }));
 
-export const TEST_PROGRAMS: Record<string, Program> = {
+const TEST_PROGRAMS: Record<string, Program> = {
   'http-server': ({ argv, listen, signal }) => {
     listen(Number(argv[1]), (incoming) => serveConnection(incoming, showRequest));
     return until(signal);

@@ -8,6 +8,7 @@
 import { CayError, LimitsSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
 import type { InstanceFacts, Instance } from '../../host/instances/instance.ts';
 import { destroyInstance, destroyRemains, isAlive, limitInstance, startInstance } from '../../host/instances/instance.ts';
+import { collect } from '../../guest/collect.ts';
 import type { Ground } from '../../host/instances/ground.ts';
 import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Template } from '../../host/templates/template.ts';
@@ -22,6 +23,7 @@ import { localCapabilities } from './capabilities.ts';
 import { Pool, type PoolKey } from './pool.ts';
 import { preparedTemplates } from './prepared-templates.ts';
 import { reconcile } from './reconcile.ts';
+import { SpareTrees } from './spare-trees.ts';
 import type { SandboxRecord, SandboxRecords } from './sandbox-record.ts';
 
 export interface LocalOptions {
@@ -61,6 +63,9 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   let foreground = 0;
   let closed = false;
 
+  const newName = () => `i-${randomName(20)}`;
+  const spares = new SpareTrees({ trees: ground.trees, size: SPARE_TREES, newKey: newName, quotaBytes: quotaOf(DEFAULT_LIMITS), onError });
+
   const pool = new Pool({
     size: options.poolSize ?? 0,
     busy: () => foreground > 0,
@@ -71,7 +76,9 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       const { facts } = await plan(spec, { pooled: true });
       await ground.trees.prepare(facts.tree, { parent: facts.templateTree, quotaBytes: quotaOf(DEFAULT_LIMITS) });
       try {
-        return { instance: await startInstance(ground, facts, DEFAULT_LIMITS), key: keyOf(facts) };
+        const instance = await startInstance(ground, facts, DEFAULT_LIMITS);
+        await rehearse(instance);
+        return { instance, key: keyOf(facts) };
       } catch (error) {
         await ground.trees.remove(facts.tree);
         throw error;
@@ -86,7 +93,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   ): Promise<{ facts: InstanceFacts }> {
     const runtime = await chooseRuntime([...ground.runtimes.values()], spec.runtime ?? options.runtime);
     const prepared = await templates.prepare(spec.template, runtime.ids);
-    const name = `i-${randomName(20)}`;
+    const name = newName();
     const facts: InstanceFacts = {
       name,
       runtime: runtime.name,
@@ -104,6 +111,10 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 
   function quotaOf(limits: Pick<Limits, 'diskBytes'>): number | null | undefined {
     return ground.trees.capabilities.quota ? limits.diskBytes : undefined;
+  }
+
+  async function setQuota(tree: string, limits: Limits): Promise<void> {
+    if (ground.trees.capabilities.quota) await ground.trees.setQuota(tree, limits.diskBytes);
   }
 
   async function discard(instance: Instance): Promise<void> {
@@ -199,6 +210,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     const { facts } = await plan(spec, { pooled: false, ...(before && { tree: before.tree }) });
     const poolable = !before && !facts.readOnlyRoot && facts.openFiles === DEFAULT_LIMITS.openFiles;
     const warm = poolable ? pool.take(keyOf(facts)) : undefined;
+    const spare = !before && !warm && spec.limits.diskBytes === DEFAULT_LIMITS.diskBytes ? spares.take(facts.templateTree) : undefined;
+    if (spare !== undefined) facts.tree = spare;
     const record: SandboxRecord = {
       id,
       spec,
@@ -214,9 +227,13 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       if (instance) {
         await dress(instance, spec.limits);
       } else {
-        if (!before) await ground.trees.prepare(facts.tree, { parent: facts.templateTree, quotaBytes: quotaOf(spec.limits) });
+        if (!before && spare === undefined) await ground.trees.prepare(facts.tree, { parent: facts.templateTree });
         foreground++;
+        // The quota is there before anybody but the guest is, and nobody waits for it.
+        const limited = before || spare !== undefined ? undefined : setQuota(facts.tree, spec.limits);
+        limited?.catch(() => {});
         instance = await starts.run(() => startInstance(ground, facts, spec.limits)).finally(() => foreground--);
+        await limited;
       }
       requireWanted(signal);
       await startMain(instance.link.guest, spec);
@@ -242,7 +259,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     const { cpus, memoryBytes, pids } = limits;
     await Promise.all([
       same('cpus') && same('memoryBytes') && same('pids') ? undefined : limitInstance(instance, { cpus, memoryBytes, pids }),
-      same('diskBytes') || !ground.trees.capabilities.quota ? undefined : ground.trees.setQuota(instance.facts.tree, limits.diskBytes),
+      same('diskBytes') ? undefined : setQuota(instance.facts.tree, limits),
     ]);
   }
 
@@ -364,6 +381,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       changes.close();
       // The instances of the pool stay too: the next server takes them up again.
       const waiting = await pool.close();
+      await spares.close();
       await Promise.all([...waiting, ...live.values()].map((instance) => instance.link.close()));
       await ground.trees.close();
     },
@@ -371,6 +389,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     async destroy() {
       closed = true;
       for (const instance of await pool.close()) await discard(instance);
+      await spares.close();
       for (const id of records.all.keys()) await backend.remove(id);
       changes.close();
       await ground.trees.destroy();
@@ -393,7 +412,18 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   return backend;
 }
 
+/** As many as start at once. */
+const SPARE_TREES = 4;
+
 const DEFAULT_LIMITS: Limits = LimitsSchema.parse({});
+
+/** Runs a command once, so that what the first one has to load is loaded when it matters. */
+async function rehearse(instance: Instance): Promise<void> {
+  const { guest } = instance.link;
+  const handle = await guest.exec({ id: 'rehearsal', argv: ['true'], env: {}, workdir: '/', user: 'user' });
+  await collect(handle, { maxBytes: 1024 });
+  await guest.forget('rehearsal');
+}
 
 function keyOf(facts: InstanceFacts): PoolKey {
   return { template: facts.template, templateTree: facts.templateTree, runtime: facts.runtime };

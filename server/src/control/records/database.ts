@@ -3,8 +3,7 @@
  *
  * A record is written before the deed it announces, so a commit has to be on the disk when it
  * returns: `synchronous = FULL`. Calls are synchronous; one costs a fraction of a millisecond, and
- * nothing can come between the check of a quota and the insert that uses it up. One process has
- * the file to itself, which spares SQLite the locking around every call.
+ * nothing can come between the check of a quota and the insert that uses it up.
  */
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { CayError } from '@cay/sdk/protocol';
@@ -22,7 +21,9 @@ export interface Database {
 
 export function openDatabase(path: string): Database {
   const sqlite = new DatabaseSync(path);
-  sqlite.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000');
+  sqlite.exec(
+    'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000',
+  );
   const statements = new Map<string, ReturnType<DatabaseSync['prepare']>>();
   const prepare = (sql: string) => {
     let statement = statements.get(sql);

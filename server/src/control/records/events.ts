@@ -4,6 +4,7 @@
  *
  * It is a database of its own with `synchronous = NORMAL`: an event is never lost by the server's
  * death, only the last few could be by the machine's, and a command does not wait for the disk.
+ * The server has the file to itself, which spares SQLite the locking around every event.
  */
 import { DatabaseSync } from 'node:sqlite';
 import type { CayEvent } from '@cay/sdk/protocol';

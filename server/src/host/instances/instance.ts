@@ -45,6 +45,8 @@ export interface Instance {
   readonly link: GuestListener;
   /** What the guest has to guard by itself, told at every hello. */
   memoryLimit: number | undefined;
+  /** Settles when the runtime's own command has returned; nothing is taken away before. */
+  started: Promise<void>;
   /** Called when the connection to the guest ends, for whatever reason. */
   onLost: () => void;
 }
@@ -87,7 +89,7 @@ export async function startInstance(ground: Ground, facts: InstanceFacts, limits
     const answered = instance.link.ready({ timeoutMs: GUEST_TIMEOUT_MS });
     // If the runtime fails nobody waits for the guest any more.
     answered.catch(() => {});
-    await runtime.start({
+    const started = runtime.start({
       name: facts.name,
       bundleDir: bundle,
       rootDir: root,
@@ -99,12 +101,14 @@ export async function startInstance(ground: Ground, facts: InstanceFacts, limits
       hostname: facts.name,
       openFiles: facts.openFiles,
     });
-    await answered;
+    // The guest is often there before the runtime's command has tidied up and returned.
+    instance.started = started;
+    await Promise.race([answered, started.then(() => answered)]);
     if (limits.cpus !== null) await cgroup.update({ cpus: limits.cpus });
     return instance;
   } catch (error) {
-    await instance?.link.close();
-    await destroyRemains(ground, facts);
+    if (instance) await destroyInstance(ground, instance);
+    else await destroyRemains(ground, facts);
     if (error instanceof CayError) throw error;
     throw new CayError('unavailable', `Cannot start an instance on ${facts.runtime}: ${(error as Error).message}`, { cause: error });
   }
@@ -120,6 +124,7 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
     cgroup: ground.cgroups.group(facts.name),
     runtime,
     memoryLimit: guarded,
+    started: Promise.resolve(),
     onLost: () => {},
   };
   const link = await listenForGuest(paths(ground, facts.name).socket, {
@@ -153,6 +158,8 @@ export async function limitInstance(instance: Instance, limits: Partial<Instance
 /** Ends the instance and takes away all that it had, the tree excepted. */
 export async function destroyInstance(ground: Ground, instance: Instance): Promise<void> {
   await instance.link.close();
+  // That it failed is told by whoever started it.
+  await instance.started.catch(() => {});
   await destroyRemains(ground, instance.facts);
 }
 

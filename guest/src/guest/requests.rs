@@ -1,0 +1,105 @@
+//! What the guest answers to each request.
+
+use super::*;
+
+impl Guest {
+    pub(super) fn open(&mut self, stream: u32, request: Value) -> Result<(), Failure> {
+        let op = request.text("op").unwrap_or_default().to_owned();
+        match op.as_str() {
+            "exec" => self.exec(stream, &request)?,
+            "attach" => {
+                let id = request::id(&request)?;
+                let key = self.commands.find(id).ok_or_else(|| Failure::new("not_found", format!("There is no command \"{id}\"")))?;
+                self.attach(stream, key, request.int("offset").unwrap_or(0).max(0) as u64, true);
+            }
+            "commands" => self.answer(stream, &self.commands.list()),
+            "signal" => {
+                self.commands.signal(&request, &mut self.timers)?;
+                self.answer(stream, &Value::map([]));
+            }
+            "resize" => {
+                self.commands.resize(&request)?;
+                self.answer(stream, &Value::map([]));
+            }
+            "forget" => {
+                self.commands.forget(&request)?;
+                self.answer(stream, &Value::map([]));
+            }
+            "connect" => {
+                let forward = Forward::open(stream, &request, &self.poller)?;
+                self.handlers.insert(stream, Handler::Forward(Box::new(forward)));
+                self.make_ready(stream);
+            }
+            "ports" => {
+                let mut watcher = Watcher::default();
+                if let Some(message) = watcher.changes(&ports::listening()) {
+                    self.connection.message(stream, &message);
+                }
+                if request.flag("watch") {
+                    self.handlers.insert(stream, Handler::Ports(watcher));
+                    if !self.ports_armed {
+                        self.ports_armed = true;
+                        self.timers.after(PORTS_INTERVAL, Timer::Ports);
+                    }
+                } else {
+                    self.connection.end(stream);
+                }
+            }
+            "stats" => {
+                let stats = self.stats();
+                self.answer(stream, &stats);
+            }
+            "shutdown" => {
+                self.answer(stream, &Value::map([]));
+                self.shut_down(request.int("graceMs").unwrap_or(0).clamp(0, 3_600_000) as u64);
+            }
+            op if files::handles(op) => {
+                let op = op.to_owned();
+                let mailbox = self.tasks.start(stream, &op, request)?;
+                self.handlers.insert(stream, Handler::Task(mailbox));
+            }
+            op => return Err(Failure::new("unsupported", format!("The guest has no operation \"{}\"", op.escape_default()))),
+        }
+        Ok(())
+    }
+
+    pub(super) fn answer(&mut self, stream: u32, message: &Value) {
+        self.connection.message(stream, message);
+        self.connection.end(stream);
+    }
+
+    pub(super) fn exec(&mut self, stream: u32, request: &Value) -> Result<(), Failure> {
+        if self.shutdown_at.is_some() {
+            return Err(Failure::new("failed_precondition", "The sandbox is shutting down"));
+        }
+        if let Some(key) = self.commands.find(request::id(request)?) {
+            self.attach(stream, key, 0, true);
+            return Ok(());
+        }
+        let request = request::exec(request)?;
+        let key = self.commands.start(request, &self.poller, &mut self.timers, &mut self.memory)?;
+        self.attach(stream, key, 0, false);
+        self.guard_memory();
+        Ok(())
+    }
+
+    pub(super) fn attach(&mut self, stream: u32, key: u64, offset: u64, existing: bool) {
+        self.commands.attach(key, stream);
+        self.handlers.insert(stream, Handler::Reader(Reader::new(key, offset, existing)));
+        self.make_ready(stream);
+    }
+
+    pub(super) fn stats(&mut self) -> Value {
+        let ours = std::process::id() as i32;
+        let supervisors: std::collections::HashSet<i32> = self.commands.supervisor_pids().copied().collect();
+        let processes = process_table::read().iter().filter(|process| process.pid != ours && !supervisors.contains(&process.pid)).count();
+        let (used, total) = self.memory.usage();
+        Value::map([
+            ("processes", (processes as i64).into()),
+            ("memoryBytes", (used as i64).into()),
+            ("memoryTotalBytes", (total as i64).into()),
+            ("oomKills", (self.memory.all_kills() as i64).into()),
+            ("uptimeMs", (self.born.elapsed().as_millis() as i64).into()),
+        ])
+    }
+}

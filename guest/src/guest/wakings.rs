@@ -1,0 +1,127 @@
+//! Signals, pokes and timers.
+
+use super::*;
+
+impl Guest {
+    pub(super) fn signalled(&mut self) {
+        let mut info = [0u8; 128 * 8];
+        let mut stop = false;
+        while let Ok(Some(n)) = sys::read(self.signals.as_raw_fd(), &mut info) {
+            for one in info[..n].chunks_exact(128) {
+                let number = u32::from_ne_bytes([one[0], one[1], one[2], one[3]]) as i32;
+                stop |= number == libc::SIGTERM || number == libc::SIGINT;
+            }
+            if n < info.len() {
+                break;
+            }
+        }
+        loop {
+            let mut status = 0;
+            // SAFETY: the status lives for the call.
+            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::__WALL) };
+            if pid <= 0 {
+                break;
+            }
+            self.commands.reaped(pid, status, &self.poller, &mut self.buffer, &mut self.timers, &mut self.memory);
+        }
+        if stop {
+            self.shut_down(5_000);
+        }
+    }
+
+    pub(super) fn poked(&mut self) {
+        let mut count = [0u8; 8];
+        let _ = sys::read(self.poke.as_raw_fd(), &mut count);
+        self.commands.progress(&self.poller, &mut self.buffer, &mut self.timers, &mut self.memory);
+        for stream in self.tasks.bell.answer() {
+            self.make_ready(stream);
+        }
+        self.tasks.sweep();
+    }
+
+    pub(super) fn timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Dial if self.socket.is_none() => self.dial(),
+            Timer::Dial => {}
+            Timer::Hello(serial) => {
+                if serial == self.serial && self.socket.is_some() && !self.connection.greeted() {
+                    self.lost();
+                }
+            }
+            Timer::CommandTimeout(key) => self.commands.timeout(key, &mut self.timers),
+            Timer::KillTree(supervisor, attempt) => self.commands.kill_tree(supervisor, attempt, &mut self.timers),
+            Timer::Drained(key) => self.commands.finish(key, &self.poller, &mut self.memory),
+            Timer::Ports => self.look_at_ports(),
+            Timer::Memory => {
+                self.memory.armed = false;
+                self.guard_memory();
+            }
+            Timer::Shutdown => self.look_at_shutdown(),
+        }
+    }
+
+    pub(super) fn look_at_ports(&mut self) {
+        self.ports_armed = false;
+        let mut now = None;
+        for (stream, handler) in &mut self.handlers {
+            if let Handler::Ports(watcher) = handler {
+                self.ports_armed = true;
+                if self.connection.may_send(*stream) {
+                    if let Some(message) = watcher.changes(now.get_or_insert_with(ports::listening)) {
+                        self.connection.message(*stream, &message);
+                    }
+                }
+            }
+        }
+        if self.ports_armed {
+            self.timers.after(PORTS_INTERVAL, Timer::Ports);
+        }
+    }
+
+    /// Looks at the memory as long as commands run.
+    pub(super) fn guard_memory(&mut self) {
+        if self.memory.armed || self.memory.limit.is_none() || self.commands.running == 0 {
+            return;
+        }
+        let ours = std::process::id() as i32;
+        let supervisors: Vec<i32> = self.commands.supervisor_pids().copied().collect();
+        let (killed, again) = self.memory.guard(|pid| pid == ours || supervisors.contains(&pid));
+        if let Some(pid) = killed {
+            self.commands.guarded(pid);
+        }
+        self.memory.armed = true;
+        self.timers.after(again, Timer::Memory);
+    }
+
+    pub(super) fn shut_down(&mut self, grace_ms: u64) {
+        let at = Instant::now() + Duration::from_millis(grace_ms);
+        self.shutdown_at = Some(self.shutdown_at.map_or(at, |earlier| earlier.min(at)));
+        for pid in self.others() {
+            // SAFETY: no pointers.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+        self.timers.after(Duration::ZERO, Timer::Shutdown);
+    }
+
+    /// Everybody in the sandbox but us, our supervisors and who was put in from outside, like a bridge.
+    pub(super) fn others(&self) -> Vec<i32> {
+        let all = process_table::read();
+        let supervisors: Vec<i32> = self.commands.supervisor_pids().copied().collect();
+        process_table::descendants(&all, std::process::id() as i32).into_iter().filter(|pid| !supervisors.contains(pid)).collect()
+    }
+
+    pub(super) fn look_at_shutdown(&mut self) {
+        let Some(at) = self.shutdown_at else { return };
+        let others = self.others();
+        if others.is_empty() || Instant::now() >= at {
+            for pid in others {
+                // SAFETY: no pointers.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+            self.settle();
+            self.over = true;
+        } else {
+            self.timers.after(Duration::from_millis(20), Timer::Shutdown);
+        }
+    }
+}

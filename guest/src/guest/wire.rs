@@ -1,0 +1,166 @@
+//! The guest's connection: how it comes, what arrives on it, how it goes.
+
+use super::*;
+
+impl Guest {
+    pub(super) fn dial(&mut self) {
+        let Way::Dial(path) = &self.way else { return };
+        match link::dial(path) {
+            Ok(socket) => self.connected(socket),
+            Err(_) => self.dial_later(),
+        }
+    }
+
+    pub(super) fn dial_later(&mut self) {
+        if matches!(self.way, Way::Dial(_)) {
+            let pause = self.backoff.pause();
+            self.timers.after(pause, Timer::Dial);
+        }
+    }
+
+    pub(super) fn accept(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        if let Ok(socket) = link::accept(listener) {
+            self.disconnect();
+            self.connected(socket);
+        }
+    }
+
+    pub(super) fn connected(&mut self, socket: OwnedFd) {
+        if self.poller.add(socket.as_raw_fd(), Token::Link, true, false).is_err() {
+            self.dial_later();
+            return;
+        }
+        self.socket = Some(socket);
+        self.write_watched = false;
+        self.serial += 1;
+        self.timers.after(HELLO_TIMEOUT, Timer::Hello(self.serial));
+        self.connection = Connection::new(&Value::map([
+            ("protocol", 1.into()),
+            ("version", env!("CARGO_PKG_VERSION").into()),
+            ("boot", Value::Bytes(self.boot.to_vec())),
+            ("features", Value::Array(Vec::new())),
+        ]));
+    }
+
+    /// Lets go of the connection and all its streams. Commands go on.
+    pub(super) fn disconnect(&mut self) {
+        self.socket = None;
+        self.connection = Connection::default();
+        self.ready.clear();
+        for (stream, handler) in std::mem::take(&mut self.handlers) {
+            self.release(stream, handler);
+        }
+    }
+
+    pub(super) fn release(&mut self, stream: u32, handler: Handler) {
+        match handler {
+            Handler::Reader(reader) => self.commands.detach(reader.key, stream),
+            Handler::Task(mailbox) => mailbox.gone(),
+            Handler::Forward(_) | Handler::Ports(_) => {}
+        }
+    }
+
+    pub(super) fn lost(&mut self) {
+        if self.socket.is_some() {
+            self.disconnect();
+            self.dial_later();
+        }
+    }
+
+    pub(super) fn link_ready(&mut self, readable: bool) {
+        if !readable {
+            return;
+        }
+        let mut events = Vec::new();
+        for _ in 0..READS_PER_TURN {
+            let Some(socket) = &self.socket else { return };
+            match sys::read(socket.as_raw_fd(), &mut self.buffer) {
+                Ok(Some(0)) | Err(_) => return self.lost(),
+                Ok(None) => return,
+                Ok(Some(n)) => {
+                    self.carried += n;
+                    let whole = n < self.buffer.len();
+                    let result = self.connection.receive(&self.buffer[..n], &mut events);
+                    for event in events.drain(..) {
+                        self.event(event);
+                    }
+                    if result.is_err() {
+                        return self.lost();
+                    }
+                    if whole {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        match event {
+            Event::Hello(hello) => {
+                self.backoff.reset();
+                if let Some(limit) = hello.int("memoryLimit").filter(|limit| *limit > 0) {
+                    self.memory.limit = Some(limit as u64);
+                    self.guard_memory();
+                }
+                if let Some(name) = hello.text("hostname").filter(|name| name.len() <= 64) {
+                    // SAFETY: the name lives for the call. Where it is not allowed the runtime has set one.
+                    unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };
+                }
+            }
+            Event::Open(stream, request) => {
+                if let Err(failure) = self.open(stream, request) {
+                    self.connection.reset(stream, &failure);
+                }
+            }
+            Event::Message(stream, message) => {
+                if let Some(Handler::Reader(reader)) = self.handlers.get(&stream) {
+                    if message.flag("closeStdin") {
+                        self.commands.close_input(reader.key, &self.poller);
+                    }
+                }
+            }
+            Event::Data(stream, _, bytes) => match self.handlers.get_mut(&stream) {
+                Some(Handler::Reader(reader)) => self.commands.input(reader.key, stream, bytes, &self.poller),
+                Some(Handler::Task(mailbox)) => mailbox.data(bytes),
+                Some(Handler::Forward(forward)) => {
+                    forward.data(bytes);
+                    self.make_ready(stream);
+                }
+                Some(Handler::Ports(_)) | None => self.connection.taken(stream, bytes.len()),
+            },
+            Event::Credit(stream, amount) => {
+                match self.handlers.get_mut(&stream) {
+                    Some(Handler::Reader(reader)) => {
+                        let acknowledged = reader.credit(amount);
+                        self.commands.acknowledge(reader.key, acknowledged, &self.poller);
+                    }
+                    Some(Handler::Task(mailbox)) => mailbox.credit(amount),
+                    _ => {}
+                }
+                self.make_ready(stream);
+            }
+            Event::Ended(stream) => match self.handlers.get_mut(&stream) {
+                Some(Handler::Task(mailbox)) => mailbox.ended(),
+                Some(Handler::Forward(forward)) => {
+                    forward.ended();
+                    self.make_ready(stream);
+                }
+                _ => {}
+            },
+            Event::Reset(stream) => {
+                if let Some(handler) = self.handlers.remove(&stream) {
+                    self.release(stream, handler);
+                }
+            }
+            Event::Hangup(delay) => {
+                self.disconnect();
+                self.backoff.reset();
+                if matches!(self.way, Way::Dial(_)) {
+                    self.timers.after(Duration::from_millis(delay), Timer::Dial);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+/** Looks whether sandboxes can work here by starting one on each runtime, and says how to mend what does not. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
+import { Option } from 'commander';
+import { collect } from '../guest/collect.ts';
+import { withCommonOptions } from './common-options.ts';
+import { openClient } from './client.ts';
+import { colour, print, printJson, printable } from './output.ts';
+import { runningServer } from './running-server.ts';
+import { dataDirOf, type CommonOptions } from './settings.ts';
+import type { Composition, OpenedBackend, Verb } from './verb.ts';
+
+export interface Finding {
+  what: string;
+  state: 'works' | 'missing' | 'absent';
+  detail: string;
+  /** What mends it. */
+  remedy?: string;
+}
+
+interface Options extends CommonOptions {
+  backend: string;
+}
+
+const RUNTIMES = ['runsc', 'crun', 'runc', 'process'] as const;
+const REMEDIES: Record<string, string> = {
+  runsc: 'scripts/install-host',
+  runc: 'scripts/install-host',
+  crun: 'apt-get install crun (needs a machine with cgroup v2 alone)',
+};
+const PROBE = 'import os; print(sum(range(10)), os.getuid())';
+
+export const doctorVerb: Verb = (program, composition) => {
+  const command = program
+    .command('doctor')
+    .description('start a sandbox on each runtime and tell what works, what is missing and what mends it')
+    .addOption(new Option('--backend <name>', 'which backend to look at').choices(composition.backends).default('local').env('CAY_BACKEND'));
+  withCommonOptions(command)
+    .addHelpText('after', '\nExits with 1 if sandboxes cannot work with the default settings.')
+    .action(async (options: Options) => {
+      const findings: Finding[] = [];
+      const add = (finding: Finding) => {
+        findings.push(finding);
+        if (!options.json) show(finding);
+      };
+      add(nodeFinding());
+      if (options.backend === 'local') add(rootFinding());
+      await tryBackend(composition, options.backend, add);
+      add(await serverFinding(options));
+      const healthy = findings.every(({ state }) => state !== 'missing');
+      if (options.json) printJson({ healthy, findings });
+      else print(healthy ? `\n${colour.green('Sandboxes work here.')}` : `\n${colour.red('Sandboxes do not work here yet.')}`);
+      process.exitCode = healthy ? 0 : 1;
+    });
+};
+
+function nodeFinding(): Finding {
+  return { what: 'node', state: 'works', detail: process.version };
+}
+
+function rootFinding(): Finding {
+  if (process.getuid?.() === 0) return { what: 'root', state: 'works', detail: 'namespaces, cgroups and mounts can be made' };
+  return { what: 'root', state: 'missing', detail: 'the local backend needs it', remedy: 'run with sudo, or use --backend docker or --backend memory' };
+}
+
+/** In a directory of its own, so that neither what runs nor what is kept is touched. */
+async function tryBackend(composition: Composition, name: string, add: (finding: Finding) => void): Promise<void> {
+  const dir = await mkdtemp('/tmp/cay-doctor-');
+  let backend: OpenedBackend | undefined;
+  try {
+    backend = await composition.openBackend(name, { dir, poolSize: 0 });
+    const { runtimes, abilities, notes } = await backend.capabilities();
+    add({ what: 'backend', state: 'works', detail: `${name} is open` });
+    let some = false;
+    for (const runtime of name === 'local' ? RUNTIMES : runtimes) {
+      const finding = await tryRuntime(backend, runtime, runtimes.includes(runtime));
+      some ||= finding.state === 'works' && runtime !== 'process';
+      add(finding);
+    }
+    if (!some) add({ what: 'isolation', state: 'missing', detail: 'no runtime isolates sandboxes', remedy: 'scripts/install-host' });
+    for (const [ability, works] of Object.entries(abilities)) {
+      if (!works) add({ what: ability, state: 'absent', detail: notes[ability as keyof typeof notes] ?? 'not on this machine' });
+    }
+  } catch (error) {
+    const { message, hint } = error as { message: string; hint?: string };
+    const remedy = hint ?? (name === 'local' ? 'scripts/install-host && scripts/build-guest' : undefined);
+    add({ what: 'backend', state: 'missing', detail: message, ...(remedy !== undefined && { remedy }) });
+  } finally {
+    await backend?.destroy().catch((error: unknown) => add({ what: 'clean-up', state: 'absent', detail: String((error as Error).message) }));
+    await rm(dir, { recursive: true, force: true }).catch(() => {});
+  }
+}
+
+async function tryRuntime(backend: OpenedBackend, runtime: string, usable: boolean): Promise<Finding> {
+  const remedy = REMEDIES[runtime];
+  if (!usable) return { what: runtime, state: 'absent', detail: 'not usable on this machine', ...(remedy !== undefined && { remedy }) };
+  const id = newId('sbx');
+  const spec = SandboxSpecSchema.parse({ runtime: backend.name === 'local' ? runtime : undefined });
+  try {
+    const begun = performance.now();
+    await backend.ensure(id, spec);
+    const started = performance.now();
+    const guest = await backend.connect(id);
+    const handle = await guest.exec({ id: newId('cmd'), shell: `python3 -c '${PROBE}' || echo 45 $(id -u)`, env: spec.env, workdir: spec.workdir, user: spec.user });
+    const { stdout, end } = await collect(handle, { maxBytes: 4096 });
+    const said = stdout.toString().trim();
+    if (end.kind !== 'exited' || !said.startsWith('45')) return { what: runtime, state: 'absent', detail: `a command gave "${said}" and ended as ${end.kind}` };
+    return { what: runtime, state: 'works', detail: `sandbox in ${Math.round(started - begun)} ms, command in ${Math.round(performance.now() - started)} ms` };
+  } catch (error) {
+    return { what: runtime, state: 'absent', detail: (error as Error).message, ...(remedy !== undefined && { remedy }) };
+  } finally {
+    await backend.remove(id).catch(() => {});
+  }
+}
+
+async function serverFinding(options: CommonOptions): Promise<Finding> {
+  const dataDir = dataDirOf(options);
+  const server = runningServer(dataDir);
+  if (!server) return { what: 'server', state: 'absent', detail: `none runs for ${dataDir}`, remedy: 'cay up --detach' };
+  try {
+    await openClient(options).transport.json('GET', '/readyz');
+    return { what: 'server', state: 'works', detail: `${server.url}, process ${server.pid}` };
+  } catch (error) {
+    return { what: 'server', state: 'missing', detail: (error as Error).message, remedy: 'cay down && cay up --detach' };
+  }
+}
+
+function show({ what, state, detail, remedy }: Finding): void {
+  const mark = { works: colour.green('✓'), missing: colour.red('✗'), absent: colour.yellow('–') }[state];
+  print(`${mark} ${what.padEnd(14)} ${printable(detail)}`);
+  if (remedy !== undefined) print(`  ${' '.repeat(14)} ${colour.cyan('hint:')} ${remedy}`);
+}

@@ -1,0 +1,97 @@
+/** A control plane over the memory backend, that can die between any two steps and be opened again. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { CreateSandboxSchema, type CreateSandboxInput } from '@cay/sdk/protocol';
+import type { Backend } from '../../backends/backend.ts';
+// Tests need some backend behind the contract, and this one is its reference.
+// oxlint-disable-next-line no-restricted-imports
+export { memoryBackend, type MemoryBackend } from '../../backends/memory/memory.ts';
+import { openControl, type Control } from '../control.ts';
+import { previewTokens } from '../preview-tokens.ts';
+import type { Principal } from '../principal.ts';
+import { openDatabase, type Database } from '../records/database.ts';
+import { openEventLog, type EventLog } from '../records/events.ts';
+import { projectRecords, type ProjectRecords } from '../records/projects.ts';
+import { sandboxRecords, type SandboxRecords } from '../records/sandboxes.ts';
+import { installationSecret } from '../records/secrets.ts';
+
+export interface TestControl {
+  control: Control;
+  principal: Principal;
+  projects: ProjectRecords;
+  sandboxes: SandboxRecords;
+  events: EventLog;
+  database: Database;
+  errors: unknown[];
+  clock: { nowMs: number };
+  /** Ends as `kill -9` does: nothing is finished, nothing is told. */
+  kill(): void;
+}
+
+export interface Installation {
+  open(backend: Backend): Promise<TestControl>;
+  remove(): void;
+}
+
+export function installation(): Installation {
+  const directory = mkdtempSync(join(tmpdir(), 'cay-control-'));
+  const clock = { nowMs: 1_700_000_000_000 };
+  return {
+    async open(backend) {
+      const database = openDatabase(join(directory, 'records.db'));
+      const events = openEventLog(join(directory, 'events.db'), () => clock.nowMs);
+      const projects = projectRecords(database);
+      const project = projects.byName('default') ?? projects.create('default');
+      const sandboxes = sandboxRecords(database);
+      const errors: unknown[] = [];
+      const control = await openControl({
+        backend,
+        database,
+        sandboxes,
+        projects,
+        events,
+        previews: previewTokens(installationSecret(database, 'previews')),
+        previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
+        now: () => clock.nowMs,
+        onError: (error) => errors.push(error),
+      });
+      return {
+        control,
+        projects,
+        sandboxes,
+        events,
+        database,
+        errors,
+        clock,
+        principal: { project: project.id, key: null, role: 'admin' },
+        kill() {
+          events.close();
+          database.close();
+        },
+      };
+    },
+    remove: () => rmSync(directory, { recursive: true, force: true }),
+  };
+}
+
+export const asked = (input: CreateSandboxInput = {}) => CreateSandboxSchema.parse(input);
+
+type Verb = 'ensure' | 'stop' | 'remove';
+
+/** The backend, until `verb` is called: then nothing comes back any more, and the deed is done or not. */
+export function stuckBackend(backend: Backend, verb: Verb, done: boolean): { backend: Backend; reached: Promise<void> } {
+  const { promise: reached, resolve } = Promise.withResolvers<void>();
+  const stuck = new Proxy(backend, {
+    get(target, name) {
+      const value = Reflect.get(target, name) as unknown;
+      if (name !== verb) return value;
+      return async (...values: unknown[]) => {
+        if (done) await (value as (...values: unknown[]) => Promise<unknown>).apply(target, values);
+        resolve();
+        return new Promise(() => {});
+      };
+    },
+  });
+  return { backend: stuck, reached };
+}
