@@ -169,7 +169,11 @@ export function openProcess(socket: WebSocket, opening: Record<string, unknown>,
         // The next message may come in this same turn, so the Process has to listen before it ends.
         if (event.type === 'started') return resolve(new Process(socket, event, offset));
         socket.close();
-        reject(event.type === 'error' ? errorOf(event.error) : new CayError('internal', `The server began a command's stream with "${event.type}"`));
+        reject(
+          event.type === 'error'
+            ? errorOf(event.error)
+            : new CayError('internal', `The server began a command's stream with "${event.type}"`),
+        );
       },
       { once: true },
     );

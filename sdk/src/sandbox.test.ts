@@ -60,7 +60,14 @@ describe('Sandbox', () => {
   it('is removed without waiting when nobody needs to know when', async () => {
     const sandbox = await Sandbox.create({}, server);
     await sandbox.kill({ wait: false });
-    await expect.poll(() => Sandbox.connect(sandbox.id, server).then(() => 'there', () => 'gone')).toBe('gone');
+    await expect
+      .poll(() =>
+        Sandbox.connect(sandbox.id, server).then(
+          () => 'there',
+          () => 'gone',
+        ),
+      )
+      .toBe('gone');
     await sandbox.kill();
   });
 });
@@ -68,7 +75,12 @@ describe('Sandbox', () => {
 describe('commands', () => {
   it('give their output and exit code when waited for', async () => {
     await using sandbox = await Sandbox.create({}, server);
-    expect(await sandbox.exec('echo out; echo err >&2; exit 3')).toMatchObject({ stdout: 'out\n', stderr: 'err\n', exitCode: 3, end: { kind: 'exited' } });
+    expect(await sandbox.exec('echo out; echo err >&2; exit 3')).toMatchObject({
+      stdout: 'out\n',
+      stderr: 'err\n',
+      exitCode: 3,
+      end: { kind: 'exited' },
+    });
     expect(await sandbox.exec(['echo', 'a  b'])).toMatchObject({ stdout: 'a  b\n' });
     expect(await sandbox.exec('cat', { input: 'given' })).toMatchObject({ stdout: 'given' });
     expect(await sandbox.exec('sleep 5', { timeoutMs: 50 })).toMatchObject({ exitCode: 124, end: { kind: 'timed_out' } });

@@ -148,7 +148,7 @@ export async function* bytesOf(response: Response): AsyncGenerator<Uint8Array, v
   }
 }
 
-export async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string, void, undefined> {
+async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string, void, undefined> {
   const decoder = new TextDecoder();
   let rest = '';
   for await (const chunk of chunks) {

@@ -97,7 +97,8 @@ export function endCases(suite: Suite): void {
     let text = '';
     for await (const chunk of handle.output) {
       // The shell itself may say on stderr that the signal also ended its sleep.
-      if (chunk.channel === 'stdout') text += Buffer.from(chunk.data).toString();
+      if (chunk.channel !== 'stdout') continue;
+      text += Buffer.from(chunk.data).toString();
       if (text === 'ready\n') await box.guest.signal(handle.id, 'SIGUSR1');
     }
     expect(text).toBe('ready\ngot it\n');

@@ -2,6 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { until } from './box.ts';
 import { echoServer } from './ports.ts';
 import { rejects, type Suite } from './suite.ts';
 
@@ -72,10 +73,35 @@ export function isolationCases(suite: Suite): void {
   });
 
   suite.inBox('PID 1 cannot be killed from inside', ['isolation', 'processes'], async (box) => {
-    await box.run('kill -9 1; kill -TERM 1', { user: 'root' });
+    await box.run('kill -9 1; kill -TERM 1');
+    await box.run('kill -TERM 1; kill -INT 1', { user: 'root' });
     expect((await box.run(['true'])).exitCode).toBe(0);
     expect((await suite.backend.observe(box.id)).phase).toBe('ready');
   });
+
+  suite.case(
+    'root inside that kills PID 1 ends at most its own sandbox, which can be started again',
+    ['isolation', 'processes'],
+    async () => {
+      const box = await suite.box();
+      await box.write('kept', 'kept');
+      // The kernel of Linux shields PID 1 from this; gVisor's does not.
+      await box.run('kill -9 1', { user: 'root' }).catch(() => undefined);
+      await until('it is seen', async () => {
+        const { phase, reason } = await suite.backend.observe(box.id);
+        const answers =
+          phase === 'ready' &&
+          (await box.run(['true']).then(
+            ({ end }) => end.kind === 'exited',
+            () => false,
+          ));
+        return answers || (phase === 'failed' && reason === 'crashed');
+      });
+      await suite.backend.ensure(box.id, suite.spec());
+      const files = (await suite.backend.connect(box.id)).files('user');
+      expect((await files.stat(`${box.dir}/kept`)).sizeBytes).toBe(4);
+    },
+  );
 
   suite.inBox('one sandbox does not see the files of another', [], async (box) => {
     const other = await suite.box();

@@ -60,11 +60,14 @@ pub struct Commands {
     pub taken: Vec<(u32, usize)>,
     /// Streams whose command could not be started.
     pub failed: Vec<(u32, Failure)>,
-    /// The main process of some command is over: others have room.
-    pub running: usize,
 }
 
 impl Commands {
+    /// How many processes a user's commands may have at once, from the next command on.
+    pub fn limit_processes(&mut self, limit: Option<u64>) {
+        self.spawner.processes = limit;
+    }
+
     /// No commands yet.
     pub fn new(spawner: Spawner) -> Commands {
         Commands {
@@ -80,7 +83,6 @@ impl Commands {
             wake: Vec::new(),
             taken: Vec::new(),
             failed: Vec::new(),
-            running: 0,
         }
     }
 
@@ -141,7 +143,6 @@ impl Commands {
         self.ids.insert(command.id.clone(), key);
         self.supervisors.insert(supervisor.pid, (supervisor, key));
         self.table.insert(key, command);
-        self.running += 1;
         Ok(key)
     }
 
@@ -199,7 +200,6 @@ impl Commands {
             Phase::Failed(step, errno) => {
                 if let Some(command) = self.table.remove(&key) {
                     self.ids.remove(&command.id);
-                    self.running -= 1;
                     for stream in command.readers {
                         self.failed.push((stream, spawn::failure(step, errno, &command.request)));
                     }
@@ -279,7 +279,6 @@ impl Commands {
             }
         }
         self.ended.push_back(key);
-        self.running -= 1;
         self.trim();
     }
 
@@ -350,6 +349,11 @@ impl Commands {
         if self.guard_victims.len() > 64 {
             self.guard_victims.pop_front();
         }
+    }
+
+    /// There are processes below us.
+    pub fn has_processes(&self) -> bool {
+        !self.supervisors.is_empty() || !self.orphans.is_empty()
     }
 
     /// Processes that are ours and no one's command.

@@ -110,6 +110,8 @@ impl Supervisor {
 pub struct Spawner {
     poke: RawFd,
     nofile: [u64; 2],
+    /// Processes that one user may have at once, where the guest has to see to it.
+    pub processes: Option<u64>,
     is_root: bool,
     null: OwnedFd,
     spare: Vec<Area>,
@@ -122,7 +124,7 @@ impl Spawner {
     pub fn new(poke: RawFd, nofile: [u64; 2]) -> Result<Spawner, i32> {
         // SAFETY: a constant string; no pointers.
         let (null, is_root) = unsafe { (libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC), libc::geteuid() == 0) };
-        Ok(Spawner { poke, nofile, is_root, null: sys::owned(null)?, spare: Vec::new() })
+        Ok(Spawner { poke, nofile, processes: None, is_root, null: sys::owned(null)?, spare: Vec::new() })
     }
 
     /// Starts a command. Whether it could be started is known when its phase is no longer `Starting`.
@@ -224,6 +226,7 @@ impl Spawner {
             candidates: candidates.as_ptr(),
             env: arrays[0].as_ptr(),
             nofile: self.nofile,
+            nproc: self.processes.map_or([libc::RLIM_INFINITY; 2], |limit| [limit; 2]),
         };
         let plan = Plan { _strings: strings, _arrays: arrays, _candidates: candidates, _groups: groups, _theirs: theirs };
         // SAFETY: the area is ours and large enough; the plan lives in the Supervisor until the phase changes.

@@ -94,6 +94,8 @@ pub struct Shared {
     pub env: *const *const u8,
     /// The limit of open files that commands get.
     pub nofile: [u64; 2],
+    /// RLIMIT_NPROC, or infinite.
+    pub nproc: [u64; 2],
 }
 
 static NO_SIGNALS: u64 = 0;
@@ -175,6 +177,9 @@ unsafe extern "C" fn run_command(area: *mut u8) -> ! {
         }
         raise_oom_score();
         call(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE as usize, shared.nofile.as_ptr() as usize, 0, 0);
+        if shared.nproc[1] != libc::RLIM_INFINITY {
+            call(libc::SYS_prlimit64, 0, libc::RLIMIT_NPROC as usize, shared.nproc.as_ptr() as usize, 0, 0);
+        }
         if shared.change_user {
             let mut result = call(libc::SYS_setgroups, shared.group_count, shared.groups as usize, 0, 0, 0);
             if result >= 0 {

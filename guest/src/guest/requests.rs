@@ -49,6 +49,10 @@ impl Guest {
                 let stats = self.stats();
                 self.answer(stream, &stats);
             }
+            "configure" => {
+                self.configure(&request);
+                self.answer(stream, &Value::map([]));
+            }
             "shutdown" => {
                 self.answer(stream, &Value::map([]));
                 self.shut_down(request.int("graceMs").unwrap_or(0).clamp(0, 3_600_000) as u64);
@@ -61,6 +65,18 @@ impl Guest {
             op => return Err(Failure::new("unsupported", format!("The guest has no operation \"{}\"", op.escape_default()))),
         }
         Ok(())
+    }
+
+    /// What the guest has to guard: absent leaves a limit as it is, `null` lifts it.
+    pub(super) fn configure(&mut self, settings: &Value) {
+        let limit = |key| settings.get(key).map(|_| settings.int(key).filter(|limit| *limit > 0).map(|limit| limit as u64));
+        if let Some(memory) = limit("memoryLimit") {
+            self.memory.limit = memory;
+            self.guard_memory();
+        }
+        if let Some(pids) = limit("pidsLimit") {
+            self.commands.limit_processes(pids);
+        }
     }
 
     pub(super) fn answer(&mut self, stream: u32, message: &Value) {

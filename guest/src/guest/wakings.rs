@@ -9,7 +9,10 @@ impl Guest {
         while let Ok(Some(n)) = sys::read(self.signals.as_raw_fd(), &mut info) {
             for one in info[..n].chunks_exact(128) {
                 let number = u32::from_ne_bytes([one[0], one[1], one[2], one[3]]) as i32;
-                stop |= number == libc::SIGTERM || number == libc::SIGINT;
+                let sender = u32::from_ne_bytes([one[12], one[13], one[14], one[15]]);
+                // As PID 1 we listen to those who are outside and so have no number here; root inside may not end the sandbox.
+                let heard = sender == 0 || std::process::id() != 1;
+                stop |= heard && (number == libc::SIGTERM || number == libc::SIGINT);
             }
             if n < info.len() {
                 break;
@@ -78,9 +81,9 @@ impl Guest {
         }
     }
 
-    /// Looks at the memory as long as commands run.
+    /// Looks at the memory as long as commands run, or what they left behind.
     pub(super) fn guard_memory(&mut self) {
-        if self.memory.armed || self.memory.limit.is_none() || self.commands.running == 0 {
+        if self.memory.armed || self.memory.limit.is_none() || !self.commands.has_processes() {
             return;
         }
         let ours = std::process::id() as i32;

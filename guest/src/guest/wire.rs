@@ -100,10 +100,7 @@ impl Guest {
         match event {
             Event::Hello(hello) => {
                 self.backoff.reset();
-                if let Some(limit) = hello.int("memoryLimit").filter(|limit| *limit > 0) {
-                    self.memory.limit = Some(limit as u64);
-                    self.guard_memory();
-                }
+                self.configure(&hello);
                 if let Some(name) = hello.text("hostname").filter(|name| name.len() <= 64) {
                     // SAFETY: the name lives for the call. Where it is not allowed the runtime has set one.
                     unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };

@@ -35,6 +35,7 @@ import { sandboxRoutes } from './routes/sandboxes.ts';
 import { socketRoutes } from './routes/sockets.ts';
 import { statsRoutes } from './routes/stats.ts';
 import { systemRoutes } from './routes/system.ts';
+import { sendJson } from './send-json.ts';
 import { openSockets } from './sockets/sockets.ts';
 import { beginTrace, traceOf, type Trace } from './trace.ts';
 
@@ -100,7 +101,7 @@ export function openApi(options: ApiOptions): Api {
 
   function respond(response: ServerResponse, error: unknown): Response {
     const answer = explain(response, error);
-    return Response.json(answer.body, { status: answer.status, headers: answer.headers });
+    return sendJson(response, answer.body, answer.status, answer.headers);
   }
 
   function explain(response: ServerResponse, error: unknown): ErrorAnswer {
@@ -149,8 +150,7 @@ export function openApi(options: ApiOptions): Api {
         previews.handle(address, request, response).catch((error: unknown) => {
           const answer = explain(response, error);
           if (response.headersSent) response.destroy();
-          else
-            response.writeHead(answer.status, { ...answer.headers, 'Content-Type': 'application/json' }).end(JSON.stringify(answer.body));
+          else sendJson(response, answer.body, answer.status, answer.headers);
         });
         return;
       }

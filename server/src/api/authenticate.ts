@@ -9,7 +9,8 @@ const SUBPROTOCOL = 'cay.key.';
 /** The key that a request carries. A browser cannot set headers on a WebSocket, so there it is a subprotocol. */
 export function secretOf(request: Pick<IncomingMessage, 'headers'>): string | undefined {
   const { authorization, 'x-api-key': apiKey, 'sec-websocket-protocol': protocols } = request.headers;
-  if (authorization !== undefined) return /^Bearer +(\S+)$/i.exec(authorization)?.[1];
+  const bearer = authorization === undefined ? undefined : /^Bearer +(\S+)$/i.exec(authorization)?.[1];
+  if (bearer !== undefined) return bearer;
   if (typeof apiKey === 'string') return apiKey;
   const offered = protocols?.split(',').map((protocol) => protocol.trim());
   return offered?.find((protocol) => protocol.startsWith(SUBPROTOCOL))?.slice(SUBPROTOCOL.length);

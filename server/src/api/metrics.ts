@@ -10,6 +10,9 @@ export interface Metrics {
 
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60];
 
+/** Of the event loop's delay; what is measured includes it. */
+const RESOLUTION_MS = 20;
+
 interface Series {
   byClass: Map<string, number>;
   buckets: number[];
@@ -19,7 +22,7 @@ interface Series {
 
 export function openMetrics(options: { version: string; sandboxes(): Record<string, number> }): Metrics {
   const routes = new Map<string, Series>();
-  const delay = monitorEventLoopDelay({ resolution: 20 });
+  const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   delay.enable();
 
   function seriesOf(route: string): Series {
@@ -64,7 +67,9 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
       for (const [state, count] of Object.entries(options.sandboxes())) lines.push(`cay_sandboxes{state="${state}"} ${count}`);
       metric('cay_event_loop_delay_seconds', 'gauge', 'How late timers were since the last reading.');
       for (const quantile of [50, 99])
-        lines.push(`cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${(delay.percentile(quantile) || 0) / 1e9}`);
+        lines.push(
+          `cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${Math.max(0, (delay.percentile(quantile) || 0) / 1e9 - RESOLUTION_MS / 1000)}`,
+        );
       delay.reset();
       metric('process_resident_memory_bytes', 'gauge', 'Memory that the server holds.');
       lines.push(`process_resident_memory_bytes ${process.memoryUsage.rss()}`);

@@ -11,6 +11,7 @@ import type { Principal } from '../control/principal.ts';
 import { requireAdmin, type Authenticator } from './authenticate.ts';
 import { invalid } from './error-answer.ts';
 import { readJson } from './read-json.ts';
+import { sendJson } from './send-json.ts';
 import { traceOf } from './trace.ts';
 
 export interface Env {
@@ -34,6 +35,7 @@ export interface Call<Params, Query, Body> {
   query: Query;
   body: Body;
   principal: Principal;
+  json(value: unknown, status?: number): Response;
   /** Aborts when the caller goes away. */
   readonly signal: AbortSignal;
 }
@@ -97,6 +99,7 @@ export function mount(app: Hono<Env>, route: Route, authenticator: Authenticator
       body: route.body && parse(route.body, (await readJson(request, route.maxBodyBytes ?? DEFAULT_BODY_BYTES)) ?? {}, 'body'),
       // Open routes have no use for a principal.
       principal: trace.principal!,
+      json: (value, status) => sendJson(response, value, status),
       get signal() {
         return (signal ??= abortOnClose(response));
       },

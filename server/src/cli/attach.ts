@@ -15,7 +15,7 @@ const DETACH_KEYS = Buffer.from([0x10, 0x11]);
 export const attachVerb: Verb = (program) => {
   const command = program
     .command('attach')
-    .description("join a command that runs: its output from the start, then live, and your input and signals")
+    .description('join a command that runs: its output from the start, then live, and your input and signals')
     .argument('<sandbox>', 'id, name or beginning of an id')
     .argument('[command-id]', 'which command; the one that runs, if there is just one')
     .option('--offset <bytes>', 'begin here in its output', parseCount)
@@ -58,7 +58,17 @@ export async function commandOf(sandbox: Sandbox, id: string | undefined): Promi
   if (id !== undefined) return sandbox.command(id);
   const running = (await sandbox.commands()).filter(({ end }) => end === undefined);
   if (running.length === 1) return running[0]!;
-  throw new CayError('invalid_argument', `${running.length === 0 ? 'No command runs' : `${running.length} commands run`} in sandbox "${sandbox.id}"`, {
-    hint: running.length === 0 ? '"cay inspect" shows those that have ended' : `name one: ${running.slice(0, 5).map((command) => command.id).join(', ')}`,
-  });
+  throw new CayError(
+    'invalid_argument',
+    `${running.length === 0 ? 'No command runs' : `${running.length} commands run`} in sandbox "${sandbox.id}"`,
+    {
+      hint:
+        running.length === 0
+          ? '"cay inspect" shows those that have ended'
+          : `name one: ${running
+              .slice(0, 5)
+              .map((command) => command.id)
+              .join(', ')}`,
+    },
+  );
 }

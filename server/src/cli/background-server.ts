@@ -41,7 +41,8 @@ export async function startInBackground(composition: Composition, flags: string[
     // Another one may have been quicker; its lock ended ours.
     if (ended !== undefined && server) return server;
     if (ended !== undefined) throw failed(logFile, from);
-    if (waited > START_MS) throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, { hint: `its log is ${logFile}` });
+    if (waited > START_MS)
+      throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, { hint: `its log is ${logFile}` });
     if (!told && waited > QUIET_MS) {
       told = true;
       note(errorColour.dim('starting the server in the background; the first time it prepares its storage…'));
@@ -52,7 +53,11 @@ export async function startInBackground(composition: Composition, flags: string[
 
 function failed(logFile: string, from: number): CayError {
   const lines = readFileSync(logFile).subarray(from).toString().trim().split('\n');
-  const said = (prefix: string) => lines.findLast((line) => line.startsWith(prefix))?.slice(prefix.length).trim();
+  const said = (prefix: string) =>
+    lines
+      .findLast((line) => line.startsWith(prefix))
+      ?.slice(prefix.length)
+      .trim();
   return new CayError('unavailable', `The server did not start: ${said('error:') ?? lines.at(-1) ?? 'it said nothing'}`, {
     hint: said('hint:') ?? `its log is ${logFile}; "cay doctor" looks for what is missing`,
   });

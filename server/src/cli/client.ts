@@ -41,6 +41,9 @@ async function byPrefix(ref: string, options: ConnectOptions, unknown: CayError)
     throw new CayError('not_found', `Sandbox "${ref}" does not exist`, { cause: unknown, hint: '"cay ls" shows those that do' });
   }
   throw new CayError('invalid_argument', `"${ref}" is the beginning of ${found.length} sandboxes' ids`, {
-    hint: `give more of it: ${found.slice(0, 4).map(({ id }) => id).join(', ')}`,
+    hint: `give more of it: ${found
+      .slice(0, 4)
+      .map(({ id }) => id)
+      .join(', ')}`,
   });
 }

@@ -9,7 +9,10 @@ export const completionVerb: Verb = (program, composition) => {
     .command('completion')
     .description('print what makes a shell complete verbs, flags and sandboxes')
     .addArgument(new Argument('<shell>').choices(SHELLS))
-    .addHelpText('after', '\n  source <(cay completion bash)\n  cay completion zsh > ~/.zfunc/_cay\n  cay completion fish > ~/.config/fish/completions/cay.fish')
+    .addHelpText(
+      'after',
+      '\n  source <(cay completion bash)\n  cay completion zsh > ~/.zfunc/_cay\n  cay completion fish > ~/.config/fish/completions/cay.fish',
+    )
     .action(async (shell: (typeof SHELLS)[number]) => print(await completionScript(shell, composition)));
 };
 

@@ -30,10 +30,14 @@ export const cpVerb: Verb = (program) => {
     .argument('<to>', 'the other of the two; a directory that exists is copied into')
     .option('-u, --user <user>', 'as whom files are read and written in the sandbox');
   withCommonOptions(command)
-    .addHelpText('after', '\n  cay cp ./project my-box:/home/user/project\n  cay cp my-box:/home/user/result.csv .\n\nSymlinks that would lead out of a copied directory are left out, and told.')
+    .addHelpText(
+      'after',
+      '\n  cay cp ./project my-box:/home/user/project\n  cay cp my-box:/home/user/result.csv .\n\nSymlinks that would lead out of a copied directory are left out, and told.',
+    )
     .action(async (from: string, to: string, options: Options) => {
       const [source, target] = [parsePlace(from), parsePlace(to)];
-      if (source.ref === undefined && target.ref === undefined) throw usageError('Neither place is in a sandbox', 'write one as SANDBOX:PATH');
+      if (source.ref === undefined && target.ref === undefined)
+        throw usageError('Neither place is in a sandbox', 'write one as SANDBOX:PATH');
       if (source.ref !== undefined && target.ref !== undefined) throw usageError('Only one of the places can be in a sandbox');
       const client = openClient(options);
       const sandbox = await client.sandbox((source.ref ?? target.ref)!);
@@ -63,9 +67,16 @@ async function copyIn(sandbox: Sandbox, from: string, to: string, user: string |
   const onProgress = (done: number) => progress.bytes((bytes = done));
   if (source.isDirectory()) {
     await sandbox.files.mkdir(path, { user });
-    await sandbox.files.upload(path, pack(from, { onProgress, onLeftOut: (name) => leftOut.push({ name, why: 'it is neither file, directory nor symlink' }) }), { user });
+    await sandbox.files.upload(
+      path,
+      pack(from, { onProgress, onLeftOut: (name) => leftOut.push({ name, why: 'it is neither file, directory nor symlink' }) }),
+      { user },
+    );
   } else {
-    await sandbox.files.write(path, counted(createReadStream(from, { highWaterMark: 256 * 1024 }), onProgress), { user, mode: source.mode & 0o777 });
+    await sandbox.files.write(path, counted(createReadStream(from, { highWaterMark: 256 * 1024 }), onProgress), {
+      user,
+      mode: source.mode & 0o777,
+    });
   }
   progress.finish();
   return { from, to: `${sandbox.id}:${path}`, bytes, leftOut };
@@ -83,7 +94,11 @@ async function copyOut(sandbox: Sandbox, from: string, to: string, user: string 
     done = { ...done, bytes, leftOut };
   } else {
     await mkdir(dirname(path), { recursive: true });
-    await writeWhole(path, counted(sandbox.files.stream(from, { user }), (count) => progress.bytes((done.bytes = count))), source.mode & 0o777);
+    await writeWhole(
+      path,
+      counted(sandbox.files.stream(from, { user }), (count) => progress.bytes((done.bytes = count))),
+      source.mode & 0o777,
+    );
   }
   progress.finish();
   return done;
@@ -113,7 +128,10 @@ async function writeWhole(path: string, content: AsyncIterable<Uint8Array>, mode
   }
 }
 
-async function* counted(chunks: AsyncIterable<Uint8Array>, onProgress: (bytes: number) => void): AsyncGenerator<Uint8Array, void, undefined> {
+async function* counted(
+  chunks: AsyncIterable<Uint8Array>,
+  onProgress: (bytes: number) => void,
+): AsyncGenerator<Uint8Array, void, undefined> {
   let bytes = 0;
   for await (const chunk of chunks) {
     onProgress((bytes += chunk.length));

@@ -6,7 +6,10 @@ import { parseDuration, parsePort } from './units.ts';
 import type { Verb } from './verb.ts';
 import { withServer } from './with-server.ts';
 
-type Options = CommonOptions & SandboxOptions & { timeout?: number; onTimeout?: 'stop' | 'destroy'; port?: number[]; getOrCreate?: boolean };
+type Options = CommonOptions &
+  SandboxOptions & { timeout?: number; onTimeout?: 'stop' | 'destroy'; port?: number[]; getOrCreate?: boolean };
+
+const parsePorts = (text: string, before: number[] | undefined) => [...(before ?? []), parsePort(text)];
 
 export const createVerb: Verb = (program, composition) => {
   const command = program
@@ -16,7 +19,7 @@ export const createVerb: Verb = (program, composition) => {
     .passThroughOptions()
     .option('--timeout <time>', 'how long it may live, such as 2h', parseDuration)
     .option('--on-timeout <what>', 'stop or destroy (default: stop)')
-    .option('-p, --port <number>', 'a port to be reached from outside; may be repeated', (text, before: number[] = []) => [...before, parsePort(text)])
+    .option('-p, --port <number>', 'a port to be reached from outside; may be repeated', parsePorts)
     .option('--get-or-create', 'with --name: take the one of that name if there is one');
   withSandboxOptions(command);
   withCommonOptions(command).action(async (cmd: string[], options: Options) => {

@@ -34,7 +34,9 @@ export const doctorVerb: Verb = (program, composition) => {
   const command = program
     .command('doctor')
     .description('start a sandbox on each runtime and tell what works, what is missing and what mends it')
-    .addOption(new Option('--backend <name>', 'which backend to look at').choices(composition.backends).default('local').env('CAY_BACKEND'));
+    .addOption(
+      new Option('--backend <name>', 'which backend to look at').choices(composition.backends).default('local').env('CAY_BACKEND'),
+    );
   withCommonOptions(command)
     .addHelpText('after', '\nExits with 1 if sandboxes cannot work with the default settings.')
     .action(async (options: Options) => {
@@ -60,7 +62,12 @@ function nodeFinding(): Finding {
 
 function rootFinding(): Finding {
   if (process.getuid?.() === 0) return { what: 'root', state: 'works', detail: 'namespaces, cgroups and mounts can be made' };
-  return { what: 'root', state: 'missing', detail: 'the local backend needs it', remedy: 'run with sudo, or use --backend docker or --backend memory' };
+  return {
+    what: 'root',
+    state: 'missing',
+    detail: 'the local backend needs it',
+    remedy: 'run with sudo, or use --backend docker or --backend memory',
+  };
 }
 
 /** In a directory of its own, so that neither what runs nor what is kept is touched. */
@@ -86,7 +93,9 @@ async function tryBackend(composition: Composition, name: string, add: (finding:
     const remedy = hint ?? (name === 'local' ? 'scripts/install-host && scripts/build-guest' : undefined);
     add({ what: 'backend', state: 'missing', detail: message, ...(remedy !== undefined && { remedy }) });
   } finally {
-    await backend?.destroy().catch((error: unknown) => add({ what: 'clean-up', state: 'absent', detail: String((error as Error).message) }));
+    await backend
+      ?.destroy()
+      .catch((error: unknown) => add({ what: 'clean-up', state: 'absent', detail: String((error as Error).message) }));
     await rm(dir, { recursive: true, force: true }).catch(() => {});
   }
 }
@@ -101,11 +110,22 @@ async function tryRuntime(backend: OpenedBackend, runtime: string, usable: boole
     await backend.ensure(id, spec);
     const started = performance.now();
     const guest = await backend.connect(id);
-    const handle = await guest.exec({ id: newId('cmd'), shell: `python3 -c '${PROBE}' || echo 45 $(id -u)`, env: spec.env, workdir: spec.workdir, user: spec.user });
+    const handle = await guest.exec({
+      id: newId('cmd'),
+      shell: `python3 -c '${PROBE}' || echo 45 $(id -u)`,
+      env: spec.env,
+      workdir: spec.workdir,
+      user: spec.user,
+    });
     const { stdout, end } = await collect(handle, { maxBytes: 4096 });
     const said = stdout.toString().trim();
-    if (end.kind !== 'exited' || !said.startsWith('45')) return { what: runtime, state: 'absent', detail: `a command gave "${said}" and ended as ${end.kind}` };
-    return { what: runtime, state: 'works', detail: `sandbox in ${Math.round(started - begun)} ms, command in ${Math.round(performance.now() - started)} ms` };
+    if (end.kind !== 'exited' || !said.startsWith('45'))
+      return { what: runtime, state: 'absent', detail: `a command gave "${said}" and ended as ${end.kind}` };
+    return {
+      what: runtime,
+      state: 'works',
+      detail: `sandbox in ${Math.round(started - begun)} ms, command in ${Math.round(performance.now() - started)} ms`,
+    };
   } catch (error) {
     return { what: runtime, state: 'absent', detail: (error as Error).message, ...(remedy !== undefined && { remedy }) };
   } finally {

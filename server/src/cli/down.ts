@@ -72,7 +72,8 @@ async function destroyAll(composition: Composition, dataDir: string): Promise<vo
     await backend.destroy();
   }
   const ours = ['engine', 'control', 'up.lock', 'up.lock.json'].map((entry) => join(dataDir, entry));
-  for (const path of [...ours, cliFileOf(dataDir), serverFileOf(dataDir), logFileOf(dataDir)]) await rm(path, { recursive: true, force: true });
+  for (const path of [...ours, cliFileOf(dataDir), serverFileOf(dataDir), logFileOf(dataDir)])
+    await rm(path, { recursive: true, force: true });
   // Only if nothing of somebody else's is left in it.
   await rmdir(dataDir).catch(() => {});
 }

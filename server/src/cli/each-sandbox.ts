@@ -4,7 +4,11 @@ import { exitCodeOf, reportFailure } from './failure.ts';
 import type { CommonOptions } from './settings.ts';
 
 /** Does something to each of several sandboxes; one that fails does not keep the others from it. */
-export async function eachSandbox(refs: readonly string[], options: CommonOptions, act: (sandbox: Sandbox) => Promise<unknown>): Promise<void> {
+export async function eachSandbox(
+  refs: readonly string[],
+  options: CommonOptions,
+  act: (sandbox: Sandbox) => Promise<unknown>,
+): Promise<void> {
   const client = openClient(options);
   for (const ref of refs) {
     try {

@@ -17,7 +17,9 @@ export const eventsVerb: Verb = (program) => {
     .option('--sandbox <sandbox>', 'of this sandbox alone: id, name or beginning of an id');
   withCommonOptions(command).action(async (options: Options) => {
     const client = openClient(options);
-    const sandbox = options.sandbox === undefined ? undefined : (await client.sandbox(options.sandbox)).id;
+    const { sandbox: ref } = options;
+    // What is gone still has its events, under its id.
+    const sandbox = ref === undefined || /^sbx_[a-z0-9]{20}$/.test(ref) ? ref : (await client.sandbox(ref)).id;
     let after = options.after ?? 0;
     for (;;) {
       const page = await client.transport.json<EventPage>('GET', '/v1/events', { query: { after, sandbox } });
@@ -33,5 +35,7 @@ export const eventsVerb: Verb = (program) => {
 function show(event: CayEvent, options: Options): void {
   if (options.json) return print(JSON.stringify(event));
   const data = Object.entries(event.data).map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
-  print(`${colour.dim(new Date(event.atMs).toISOString())}  ${event.type.padEnd(20)} ${event.sandbox ?? '-'}  ${printable(data.join(' '))}`.trimEnd());
+  print(
+    `${colour.dim(new Date(event.atMs).toISOString())}  ${event.type.padEnd(20)} ${event.sandbox ?? '-'}  ${printable(data.join(' '))}`.trimEnd(),
+  );
 }

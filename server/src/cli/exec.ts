@@ -17,13 +17,16 @@ export const execVerb: Verb = (program) => {
     .argument('<sandbox>', 'id, name or beginning of an id')
     .argument('<command...>', 'the program and its arguments')
     .passThroughOptions()
-    .option('-d, --detach', 'only start it, and print its id')
+    .option('-d, --detach', 'only start it, and print its id; with -i its input stays open for "cay attach"')
     .option('-e, --env <key=value>', 'an environment variable, or the name of one of yours; may be repeated', pairs(process.env))
     .option('-w, --workdir <dir>', 'where it starts')
     .option('-u, --user <user>', 'as whom it runs');
   withExecOptions(command);
   withCommonOptions(command)
-    .addHelpText('after', "\nExits with the command's own code, or as \"cay run\" does. --json shows the started command (with --detach) or its result.")
+    .addHelpText(
+      'after',
+      '\nExits with the command\'s own code, or as "cay run" does. --json shows the started command (with --detach) or its result.',
+    )
     .action(async (ref: string, argv: string[], options: Options) => {
       process.exitCode = await execCommand(ref, argv, options).catch((error: unknown) => {
         reportFailure(error);
@@ -36,9 +39,14 @@ async function execCommand(ref: string, argv: string[], options: Options): Promi
   const sandbox = await openClient(options).sandbox(ref);
   const { env, stdin, ...request } = execRequest(withoutDashes(argv), options);
   const { workdir, user } = options;
-  const full = { ...request, ...(workdir !== undefined && { workdir }), ...(user !== undefined && { user }), env: { ...env, ...options.env } };
+  const full = {
+    ...request,
+    ...(workdir !== undefined && { workdir }),
+    ...(user !== undefined && { user }),
+    env: { ...env, ...options.env },
+  };
   if (options.detach) {
-    const launched = await sandbox.launch(full);
+    const launched = await sandbox.launch({ ...full, ...(options.interactive && { stdin: true }) });
     if (options.json) printJson(launched);
     else print(launched.command.id);
     return 0;

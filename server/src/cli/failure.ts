@@ -3,7 +3,7 @@ import { CayError, ERRORS, isCayError } from '@cay/sdk/client';
 import { errorColour, note, printable } from './output.ts';
 
 /** What `run`, `exec`, `attach` and `shell` exit with when it is not the command that failed but Cay. */
-export const CANNOT_RUN = 125;
+const CANNOT_RUN = 125;
 export const USAGE = ERRORS.invalid_argument.exitCode;
 
 export function reportFailure(error: unknown): void {

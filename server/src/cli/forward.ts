@@ -31,11 +31,16 @@ export function parsePorts(text: string): { local: number; remote: number } {
   const match = /^(?:(\d{1,5}):)?(\d{1,5})$/.exec(text);
   const remote = Number(match?.[2]);
   const local = match?.[1] === undefined ? remote : Number(match[1]);
-  if (!match || remote < 1 || remote > 65_535 || local > 65_535) throw usageError(`"${text}" is not a pair of ports`, 'give LOCAL:REMOTE, such as 8080:80');
+  if (!match || remote < 1 || remote > 65_535 || local > 65_535)
+    throw usageError(`"${text}" is not a pair of ports`, 'give LOCAL:REMOTE, such as 8080:80');
   return { local, remote };
 }
 
-async function forward(sandbox: Sandbox, { local, remote, address }: { local: number; remote: number; address: string }, onListening: (port: number) => void): Promise<void> {
+async function forward(
+  sandbox: Sandbox,
+  { local, remote, address }: { local: number; remote: number; address: string },
+  onListening: (port: number) => void,
+): Promise<void> {
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
     socket.on('error', () => socket.destroy());
     tunnel(sandbox, remote, socket).catch((error: unknown) => {
@@ -45,7 +50,12 @@ async function forward(sandbox: Sandbox, { local, remote, address }: { local: nu
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) =>
-      reject(new CayError('failed_precondition', `Cannot listen on ${address}:${local}: ${cause.code ?? cause.message}`, { cause, hint: 'choose another local port' })),
+      reject(
+        new CayError('failed_precondition', `Cannot listen on ${address}:${local}: ${cause.code ?? cause.message}`, {
+          cause,
+          hint: 'choose another local port',
+        }),
+      ),
     );
     server.listen(local, address, resolve);
   });

@@ -6,7 +6,10 @@ import { formatAge, formatBytes } from './units.ts';
 import type { Verb } from './verb.ts';
 
 export const inspectVerb: Verb = (program) => {
-  const command = program.command('inspect').description('tell all about a sandbox, its commands included').argument('<sandbox>', 'id, name or beginning of an id');
+  const command = program
+    .command('inspect')
+    .description('tell all about a sandbox, its commands included')
+    .argument('<sandbox>', 'id, name or beginning of an id');
   withCommonOptions(command).action(async (ref: string, options: CommonOptions) => {
     const sandbox = await openClient(options).sandbox(ref);
     const { info } = sandbox;
@@ -19,9 +22,15 @@ export const inspectVerb: Verb = (program) => {
     line('state', stateText(info.state) + (info.message === undefined ? '' : `: ${printable(info.message)}`));
     line('isolation', `${info.runtime ?? '-'} on ${info.backend}`);
     line('template', info.template);
-    line('limits', `${limits.cpus ?? 'all'} cores, ${formatBytes(limits.memoryBytes)} memory, ${formatBytes(limits.diskBytes)} disk, ${limits.pids ?? 'any'} processes`);
+    line(
+      'limits',
+      `${limits.cpus ?? 'all'} cores, ${formatBytes(limits.memoryBytes)} memory, ${formatBytes(limits.diskBytes)} disk, ${limits.pids ?? 'any'} processes`,
+    );
     line('user', `${info.user} in ${printable(info.workdir)}`);
-    line('created', `${formatAge(Date.now() - info.createdAtMs)} ago, started ${info.incarnation} time${info.incarnation === 1 ? '' : 's'}`);
+    line(
+      'created',
+      `${formatAge(Date.now() - info.createdAtMs)} ago, started ${info.incarnation} time${info.incarnation === 1 ? '' : 's'}`,
+    );
     if (info.expiresAtMs !== null) line('expires', `in ${formatAge(info.expiresAtMs - Date.now())}: ${info.onTimeout}`);
     for (const [key, value] of Object.entries(info.labels)) line('label', printable(`${key}=${value}`));
     for (const { port, visibility, url } of info.ports) line('port', `${port} ${visibility} ${url}`);

@@ -34,7 +34,11 @@ export const lsVerb: Verb = (program) => {
       info.runtime ?? '-',
       `${info.limits.cpus ?? '-'} × ${formatBytes(info.limits.memoryBytes)}`,
       formatAge(now - info.createdAtMs),
-      printable(Object.entries(info.labels).map(([key, value]) => `${key}=${value}`).join(' ')),
+      printable(
+        Object.entries(info.labels)
+          .map(([key, value]) => `${key}=${value}`)
+          .join(' '),
+      ),
     ]);
     print(table(['ID', 'NAME', 'STATE', 'TEMPLATE', 'RUNTIME', 'LIMITS', 'AGE', 'LABELS'], rows));
   });

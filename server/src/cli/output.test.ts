@@ -3,7 +3,15 @@ import { printable, table } from './output.ts';
 
 describe('table()', () => {
   it('makes columns as wide as their widest cell and counts no colours', () => {
-    expect(table(['A', 'LONG'], [['x', 'y'], ['\u001b[32mwide\u001b[39m', 'z']])).toBe('A     LONG\nx     y\n\u001b[32mwide\u001b[39m  z');
+    expect(
+      table(
+        ['A', 'LONG'],
+        [
+          ['x', 'y'],
+          ['\u001b[32mwide\u001b[39m', 'z'],
+        ],
+      ),
+    ).toBe('A     LONG\nx     y\n\u001b[32mwide\u001b[39m  z');
   });
 });
 

@@ -28,7 +28,7 @@ export function printable(text: string): string {
 
 // oxlint-disable-next-line no-control-regex -- the colours that cells may have
 const COLOURS = /\u001b\[[0-9;]*m/g;
-const widthOf = (cell: string) => [...cell.replaceAll(COLOURS, '')].length;
+const widthOf = (cell: string) => Array.from(cell.replaceAll(COLOURS, '')).length;
 
 /** Columns as wide as their widest cell; the last one runs out freely. */
 export function table(heads: readonly string[], rows: readonly (readonly string[])[]): string {

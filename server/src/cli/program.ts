@@ -1,4 +1,5 @@
 /** The command line as a tree. One verb's file is read when only that verb is needed. */
+import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { USAGE, exitCodeOf, reportFailure } from './failure.ts';
 import type { Composition, Verb } from './verb.ts';
@@ -29,6 +30,8 @@ const VERBS = {
   completion: async () => (await import('./completion.ts')).completionVerb,
 } satisfies Record<string, () => Promise<Verb>>;
 
+const VERSION = (JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }).version;
+
 export type VerbName = keyof typeof VERBS;
 
 /** Precondition: `only`, if given, is one of the verbs. */
@@ -36,6 +39,7 @@ export async function loadProgram(composition: Composition, only?: VerbName): Pr
   const program = new Command('cay');
   program
     .description('Sandboxes for AI agents on your own machines')
+    .version(VERSION, '-V, --version', 'tell the version')
     .enablePositionalOptions()
     .showHelpAfterError('hint: --help tells what can be given')
     .showSuggestionAfterError()
@@ -45,7 +49,7 @@ export async function loadProgram(composition: Composition, only?: VerbName): Pr
   return program;
 }
 
-export function isVerb(name: string | undefined): name is VerbName {
+function isVerb(name: string | undefined): name is VerbName {
   return name !== undefined && Object.hasOwn(VERBS, name);
 }
 

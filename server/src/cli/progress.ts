@@ -17,7 +17,9 @@ export function showProgress(label: string, total?: number): Progress {
   const draw = () => {
     const seconds = (performance.now() - begun) / 1000;
     const share = total === undefined || total === 0 ? '' : ` ${Math.floor((last / total) * 100)} %`;
-    process.stderr.write(`\r\u001b[K${label} ${formatBytes(last)}${share} ${errorColour.dim(`${formatBytes(Math.round(last / Math.max(seconds, 0.001)))}/s`)}`);
+    process.stderr.write(
+      `\r\u001b[K${label} ${formatBytes(last)}${share} ${errorColour.dim(`${formatBytes(Math.round(last / Math.max(seconds, 0.001)))}/s`)}`,
+    );
   };
   return {
     bytes(done) {

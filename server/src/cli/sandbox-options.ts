@@ -25,7 +25,7 @@ export function withSandboxOptions(command: Command): Command {
     .option('--runtime <name>', 'the isolation: runsc, crun, runc or process (default: the strongest there is)')
     .option('--name <name>', 'a name of your own')
     .option('-l, --label <key=value>', 'a label; may be repeated', pairs())
-    .option('-e, --env <key=value>', "an environment variable, or the name of one of yours; may be repeated", pairs(process.env))
+    .option('-e, --env <key=value>', 'an environment variable, or the name of one of yours; may be repeated', pairs(process.env))
     .option('-w, --workdir <dir>', 'where commands start')
     .option('-u, --user <user>', 'as whom commands run')
     .option('--cpus <number>', 'cores, such as 2 or 0.5', parseCpus)
@@ -53,4 +53,3 @@ export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
     },
   };
 }
-

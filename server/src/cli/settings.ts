@@ -20,7 +20,8 @@ export function dataDirOf(options: CommonOptions): string {
 export function listenOf(text: string = process.env['CAY_LISTEN'] ?? DEFAULT_LISTEN): { host: string; port: number } {
   const match = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]*)):(\d{1,5})$/i.exec(text);
   const port = Number(match?.[3]);
-  if (!match || port > 65_535) throw usageError(`"${text}" is not an address to listen on`, 'give HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070');
+  if (!match || port > 65_535)
+    throw usageError(`"${text}" is not an address to listen on`, 'give HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070');
   return { host: match[1] ?? (match[2] || '127.0.0.1'), port };
 }
 

@@ -11,7 +11,9 @@ import type { Verb } from './verb.ts';
 const NOT_RUNNING = 3;
 
 export const statusVerb: Verb = (program) => {
-  const command = program.command('status').description(`tell whether the server runs and how it is; exits with ${NOT_RUNNING} if it does not`);
+  const command = program
+    .command('status')
+    .description(`tell whether the server runs and how it is; exits with ${NOT_RUNNING} if it does not`);
   withCommonOptions(command).action(async (options: CommonOptions) => {
     const { url, own } = addressOf(options);
     const dataDir = dataDirOf(options);

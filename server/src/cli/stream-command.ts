@@ -3,7 +3,8 @@
  * signals to it. With a terminal on both sides every key goes to the command, and ours is given
  * back as it was, however this ends.
  */
-import type { Process, PtySize, Signal } from '@cay/sdk/client';
+import { CayError, type CommandEnd, type Process, type PtySize, type Signal } from '@cay/sdk/client';
+import { reportFailure } from './failure.ts';
 
 export interface StreamOptions {
   /** Passes our standard input on. */
@@ -50,11 +51,22 @@ export async function streamCommand(command: Process, options: StreamOptions): P
       const stream = channel === 'stderr' ? process.stderr : process.stdout;
       if (!stream.write(data)) await drained(stream);
     }
-    const { exitCode } = await command.wait();
+    const { end, exitCode } = await command.wait();
+    // Whatever the program left on the line, what comes next begins on one of its own.
+    if (options.pty && end.kind !== 'exited') process.stdout.write('\r\n');
+    explain(end);
     return readerGone ? SIGPIPE_CODE : exitCode;
   } finally {
     for (const step of undo.reverse()) step();
   }
+}
+
+/** An exit code alone does not tell these from a command that chose it. */
+function explain(end: CommandEnd): void {
+  if (end.kind === 'timed_out') reportFailure(new CayError('deadline_exceeded', 'The command ran into its timeout and was killed'));
+  if (end.kind === 'oom_killed')
+    reportFailure(new CayError('resource_exhausted', 'The command ran out of memory', { hint: 'give the sandbox more with --memory' }));
+  if (end.kind === 'lost') reportFailure(new CayError('unavailable', `The sandbox went away under the command: ${end.reason}`));
 }
 
 function on(target: NodeJS.EventEmitter, event: string, listener: (...args: never[]) => void): () => void {

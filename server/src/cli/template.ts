@@ -10,6 +10,11 @@ export const templateVerb: Verb = (program) => {
   withCommonOptions(command.command('ls').description('list templates')).action(async (options: CommonOptions) => {
     const { templates } = await openClient(options).transport.json<TemplatePage>('GET', '/v1/templates');
     if (options.json) return printJson(templates);
-    print(table(['NAME'], templates.map(({ name }) => [printable(name)])));
+    print(
+      table(
+        ['NAME'],
+        templates.map(({ name }) => [printable(name)]),
+      ),
+    );
   });
 };

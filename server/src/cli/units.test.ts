@@ -13,7 +13,14 @@ describe('sizes and times', () => {
   });
 
   it('are shown short', () => {
-    expect([0, 1023, 1024, 1536, 10 * 1024 ** 2, 3 * 1024 ** 3].map(formatBytes)).toEqual(['0 B', '1023 B', '1.0 KiB', '1.5 KiB', '10 MiB', '3.0 GiB']);
+    expect([0, 1023, 1024, 1536, 10 * 1024 ** 2, 3 * 1024 ** 3].map(formatBytes)).toEqual([
+      '0 B',
+      '1023 B',
+      '1.0 KiB',
+      '1.5 KiB',
+      '10 MiB',
+      '3.0 GiB',
+    ]);
     expect([500, 90_000, 600_000, 7_200_000, 200_000_000].map(formatAge)).toEqual(['0s', '90s', '10m', '2h', '2d']);
   });
 });

@@ -8,7 +8,17 @@ import { processStat } from '../lib/proc.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { colour, note, print } from './output.ts';
-import { DEFAULT_LISTEN, cliFileOf, dataDirOf, listenOf, readFileOr, serverFileOf, type CliFile, type CommonOptions, type ServerFile } from './settings.ts';
+import {
+  DEFAULT_LISTEN,
+  cliFileOf,
+  dataDirOf,
+  listenOf,
+  readFileOr,
+  serverFileOf,
+  type CliFile,
+  type CommonOptions,
+  type ServerFile,
+} from './settings.ts';
 import { parseCount } from './units.ts';
 import type { Composition, OpenedBackend, Verb } from './verb.ts';
 
@@ -48,7 +58,12 @@ export const upVerb: Verb = (program, composition) => {
     .option('--preview-domain <domain>', 'a domain whose subdomains are previews; may be repeated', many)
     .option('--cors-origin <origin>', 'an origin whose pages may call the API; may be repeated', many)
     .option('--open-metrics', 'let anybody read the metrics')
-    .addOption(new Option('--log-level <level>', 'how much is logged').choices(['debug', 'info', 'warn', 'error', 'silent']).default('info').env('CAY_LOG_LEVEL'));
+    .addOption(
+      new Option('--log-level <level>', 'how much is logged')
+        .choices(['debug', 'info', 'warn', 'error', 'silent'])
+        .default('info')
+        .env('CAY_LOG_LEVEL'),
+    );
   withCommonOptions(command, { json: false }).action(async (options: Options) => {
     if (options.url !== undefined) throw usageError('"up" starts a server on this machine and takes no --url');
     if ((options.tlsCert === undefined) !== (options.tlsKey === undefined)) throw usageError('--tls-cert and --tls-key belong together');
@@ -134,7 +149,12 @@ async function upForeground(composition: Composition, options: Options): Promise
   }
 }
 
-async function openBackend(composition: Composition, options: Options, dataDir: string, onError: (error: unknown) => void): Promise<OpenedBackend> {
+async function openBackend(
+  composition: Composition,
+  options: Options,
+  dataDir: string,
+  onError: (error: unknown) => void,
+): Promise<OpenedBackend> {
   const { backend: name, runtime, storage, pool } = options;
   if (name === 'local' && process.getuid?.() !== 0) {
     throw new CayError('failed_precondition', 'The local backend needs root: it makes namespaces, cgroups and mounts', {
@@ -184,8 +204,11 @@ function printKey(key: string, dataDir: string): void {
 }
 
 function taken(dataDir: string, pid: unknown): CayError {
-  return new CayError('failed_precondition', `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`, {
-    hint: '"cay status" tells more, "cay down" stops it; --data chooses another directory',
-  });
+  return new CayError(
+    'failed_precondition',
+    `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
+    {
+      hint: '"cay status" tells more, "cay down" stops it; --data chooses another directory',
+    },
+  );
 }
-

@@ -21,7 +21,9 @@ export interface ServerHello {
   sandbox: string;
   incarnation: number;
   /** Bytes that the guest guards itself, where the kernel cannot. */
-  memoryLimit?: number;
+  memoryLimit?: number | null;
+  /** Processes of one user, where the kernel does not refuse one too many. */
+  pidsLimit?: number | null;
   hostname?: string;
 }
 
@@ -65,7 +67,7 @@ export class GuestConnection implements StreamHost, FrameSink {
 
   /** Resolves when both sides have said hello. When it rejects the transport is destroyed. */
   static async connect(transport: Duplex, options: ConnectOptions): Promise<GuestConnection> {
-    const { helloTimeoutMs = 10_000, signal, sandbox, incarnation, memoryLimit, hostname } = options;
+    const { helloTimeoutMs = 10_000, signal, sandbox, incarnation, memoryLimit, pidsLimit, hostname } = options;
     const connection = new GuestConnection(transport);
     const expired = () =>
       connection.fail(new CayError('unavailable', `The guest of sandbox "${sandbox}" did not say hello within ${helloTimeoutMs} ms`));
@@ -79,7 +81,7 @@ export class GuestConnection implements StreamHost, FrameSink {
       });
       await Promise.race([greeted, connection.closed]);
       if (connection.#error) throw connection.#error;
-      connection.send(FRAME.hello, 0, encodeCbor({ protocol: PROTOCOL, sandbox, incarnation, memoryLimit, hostname }));
+      connection.send(FRAME.hello, 0, encodeCbor({ protocol: PROTOCOL, sandbox, incarnation, memoryLimit, pidsLimit, hostname }));
       return connection;
     } finally {
       clearTimeout(timer);

@@ -18,6 +18,12 @@ export interface GuestStats {
   uptimeMs: number;
 }
 
+/** What the guest guards where the kernel cannot; absent leaves it as it is. */
+export interface GuardedLimits {
+  memoryLimit?: number | null;
+  pidsLimit?: number | null;
+}
+
 export interface GuestClient extends GuestCommands {
   files(user: string): Files;
   readonly ports: Ports;
@@ -32,8 +38,8 @@ export interface GuestClient extends GuestCommands {
   ping(): Promise<void>;
   stats(options?: CallOptions): Promise<GuestStats>;
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
-  /** Changes what the hello had said; `null` lifts the limit. */
-  configure(settings: { memoryLimit: number | null }, options?: CallOptions): Promise<void>;
+  /** Changes what the hello had said; `null` lifts a limit. */
+  configure(settings: GuardedLimits, options?: CallOptions): Promise<void>;
   /** SIGTERM to everything, SIGKILL after the grace. Resolves when the guest is gone. */
   shutdown(graceMs: number): Promise<void>;
 }
@@ -62,7 +68,7 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
         totalBytes: int(answer, 'totalBytes'),
         freeBytes: int(answer, 'freeBytes'),
       })),
-    configure: (settings, callOptions) => call(reach, { op: 'configure', request: settings, options: callOptions }, () => undefined),
+    configure: (settings, callOptions) => call(reach, { op: 'configure', request: { ...settings }, options: callOptions }, () => undefined),
     async shutdown(graceMs) {
       const stream = connection.open('shutdown', { graceMs }, { half: true });
       const late = new CayError('deadline_exceeded', `The guest of sandbox "${options.sandbox}" did not shut down in time`);

@@ -42,7 +42,7 @@ export function commandRoutes(control: Control): Route[] {
         200: { description: 'It was running already', schema: LaunchedSchema },
         201: { description: 'It was started', schema: LaunchedSchema },
       },
-      async handle({ context, request, principal, params, body }) {
+      async handle({ json, request, principal, params, body }) {
         const launched = { ...body, overflow: body.overflow ?? ('drop' as const) };
         const { handle, guest, fed } = await startCommand(control, principal, params.id, launched, {
           idempotencyKey: idempotencyKeyOf(request.headers),
@@ -56,7 +56,7 @@ export function commandRoutes(control: Control): Route[] {
           body.expose === undefined
             ? undefined
             : control.get(principal, params.id).ports.find((candidate) => candidate.port === body.expose);
-        return context.json({ command: await infoOf(guest, id), existing, ...(port && { port }) }, existing ? 200 : 201);
+        return json({ command: await infoOf(guest, id), existing, ...(port && { port }) }, existing ? 200 : 201);
       },
     }),
     route({
@@ -67,9 +67,9 @@ export function commandRoutes(control: Control): Route[] {
       tag,
       params: SandboxParams,
       answers: { 200: { description: 'Commands, oldest first', schema: CommandListSchema } },
-      async handle({ context, principal, params, signal }) {
+      async handle({ json, principal, params, signal }) {
         const { guest } = await control.enter(principal, params.id);
-        return context.json({ commands: await guest.commands({ signal }) });
+        return json({ commands: await guest.commands({ signal }) });
       },
     }),
     route({
@@ -80,9 +80,9 @@ export function commandRoutes(control: Control): Route[] {
       tag,
       params: CommandParams,
       answers: { 200: { description: 'The command', schema: CommandInfoSchema } },
-      async handle({ context, principal, params }) {
+      async handle({ json, principal, params }) {
         const { guest } = await control.enter(principal, params.id);
-        return context.json(await infoOf(guest, params.cmd));
+        return json(await infoOf(guest, params.cmd));
       },
     }),
     route({

@@ -25,7 +25,7 @@ export function eventRoutes(control: Control): Route[] {
         })
         .strict(),
       answers: { 200: { description: 'Events, oldest first', schema: EventPageSchema, media: STREAMS, events: CayEventSchema } },
-      handle({ context, request, principal, query, signal }) {
+      handle({ context, json, request, principal, query, signal }) {
         const { project } = principal;
         // A sandbox that is gone still has its events, under its id.
         const sandbox =
@@ -35,7 +35,7 @@ export function eventRoutes(control: Control): Route[] {
         if (format)
           return eventsAnswer(context, control.events.follow({ after, project, sandbox, signal }), { format, id: (event) => event.id });
         const events = control.events.list({ after, project, sandbox, limit: Math.max(1, query.limit ?? 1000) });
-        return context.json({ events, last: events.at(-1)?.id ?? after ?? 0 });
+        return json({ events, last: events.at(-1)?.id ?? after ?? 0 });
       },
     }),
   ];

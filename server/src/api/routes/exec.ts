@@ -31,7 +31,7 @@ export function execRoutes(control: Control): Route[] {
         200: { description: 'The result, or a stream of events', schema: ExecResultSchema, media: STREAMS, events: ExecEventSchema },
       },
       async handle(call) {
-        const { context, request, principal, params, body, signal } = call;
+        const { context, json, request, principal, params, body, signal } = call;
         const format = streamFormat(context);
         const startedAt = performance.now();
         const started = await startCommand(control, principal, params.id, body, {
@@ -39,7 +39,7 @@ export function execRoutes(control: Control): Route[] {
           signal,
         });
         if (format) return eventsAnswer(context, streamed(started, body), { format });
-        return context.json(await waited(started, body, startedAt));
+        return json(await waited(started, body, startedAt));
       },
     }),
   ];

@@ -27,11 +27,11 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       params: SandboxParams,
       body: MakeDirectorySchema,
       answers: { 200: { description: 'Whether it was made or was there already', schema: z.object({ created: z.boolean() }) } },
-      async handle({ context, principal, params, body, signal }) {
+      async handle({ json, principal, params, body, signal }) {
         const { files, row } = await open(principal, params.id, body.user);
         const created = await files.mkdir(body.path, { mode: body.mode, signal });
         if (created) noteFile(control, principal, row, 'file.created', { path: body.path });
-        return context.json({ created });
+        return json({ created });
       },
     }),
     route({
@@ -125,11 +125,11 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       query: PathQuery,
       rawBody: TAR,
       answers: { 200: { description: 'What was unpacked', schema: UnpackedSchema } },
-      async handle({ context, request, principal, params, query, signal }) {
+      async handle({ json, request, principal, params, query, signal }) {
         const { files, row } = await open(principal, params.id, query.user);
         const unpacked = await files.untar(query.path, request as AsyncIterable<Buffer>, { signal });
         noteFile(control, principal, row, 'file.unpacked', { path: query.path, ...unpacked });
-        return context.json(unpacked);
+        return json(unpacked);
       },
     }),
   ];

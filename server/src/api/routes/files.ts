@@ -50,12 +50,12 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       query: PathQuery.extend({ mode: Octal.optional(), append: Flag.optional(), exclusive: Flag.optional() }).strict(),
       rawBody: 'application/octet-stream',
       answers: { 200: { description: 'The file as it is now', schema: FileInfoSchema } },
-      async handle({ context, request, principal, params, query, signal }) {
+      async handle({ json, request, principal, params, query, signal }) {
         const { files, row } = await open(principal, params.id, query.user);
         const { mode, append, exclusive } = query;
         const info = await files.write(query.path, request as AsyncIterable<Buffer>, { mode, append, exclusive, signal });
         noteFile(control, principal, row, 'file.written', { path: query.path, sizeBytes: info.sizeBytes });
-        return context.json(info);
+        return json(info);
       },
     }),
     route({
@@ -83,9 +83,9 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       params: SandboxParams,
       query: PathQuery.extend({ follow: Flag.optional() }).strict(),
       answers: { 200: { description: 'The file', schema: FileInfoSchema } },
-      async handle({ context, principal, params, query, signal }) {
+      async handle({ json, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);
-        return context.json(await files.stat(query.path, { follow: query.follow, signal }));
+        return json(await files.stat(query.path, { follow: query.follow, signal }));
       },
     }),
     route({
@@ -100,17 +100,17 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       answers: {
         200: { description: 'Files, depth first, in the order of names', schema: FileListSchema, media: STREAMS, events: FileInfoSchema },
       },
-      async handle({ context, principal, params, query, signal }) {
+      async handle({ context, json, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);
         const listed = files.list(query.path, { depth: Math.max(1, query.depth ?? 1), signal });
         const format = streamFormat(context);
         if (format) return eventsAnswer(context, listed, { format });
         const page: FileInfo[] = [];
         for await (const info of listed) {
-          if (page.length === LIST_MAX) return context.json({ files: page, truncated: true });
+          if (page.length === LIST_MAX) return json({ files: page, truncated: true });
           page.push(info);
         }
-        return context.json({ files: page, truncated: false });
+        return json({ files: page, truncated: false });
       },
     }),
     route({
@@ -122,9 +122,9 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       params: SandboxParams,
       query: PathQuery,
       answers: { 200: { description: 'Attributes, in base64', schema: AttributesSchema } },
-      async handle({ context, principal, params, query, signal }) {
+      async handle({ json, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);
-        return context.json({ attributes: encoded(await files.xattrs(query.path, undefined, { signal })) });
+        return json({ attributes: encoded(await files.xattrs(query.path, undefined, { signal })) });
       },
     }),
     route({
@@ -137,14 +137,14 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       query: PathQuery,
       body: ChangeAttributesSchema,
       answers: { 200: { description: 'All attributes after the change, in base64', schema: AttributesSchema } },
-      async handle({ context, principal, params, query, body, signal }) {
+      async handle({ json, principal, params, query, body, signal }) {
         const { files, row } = await open(principal, params.id, query.user);
         const set = Object.fromEntries(
           Object.entries(body.attributes).map(([name, value]) => [name, value === null ? null : Buffer.from(value, 'base64')]),
         );
         const attributes = await files.xattrs(query.path, set, { signal });
         noteFile(control, principal, row, 'file.changed', { path: query.path });
-        return context.json({ attributes: encoded(attributes) });
+        return json({ attributes: encoded(attributes) });
       },
     }),
     route({

@@ -16,7 +16,7 @@ export function keyRoutes(keys: KeyRecords, projects: ProjectRecords, events: Ev
       summary: "List API keys: an admin sees all, others their project's",
       tag,
       answers: { 200: { description: 'Keys, oldest first, without their secrets', schema: KeyListSchema } },
-      handle: ({ context, principal }) => context.json({ keys: keys.list(principal.role === 'admin' ? undefined : principal.project) }),
+      handle: ({ json, principal }) => json({ keys: keys.list(principal.role === 'admin' ? undefined : principal.project) }),
     }),
     route({
       method: 'post',
@@ -27,7 +27,7 @@ export function keyRoutes(keys: KeyRecords, projects: ProjectRecords, events: Ev
       access: 'admin',
       body: CreateKeySchema,
       answers: { 201: { description: 'The key, and its secret this once', schema: CreatedKeySchema } },
-      handle({ context, principal, body }) {
+      handle({ json, principal, body }) {
         const wanted = body.project ?? principal.project;
         const project = projects.get(wanted) ?? projects.byName(wanted);
         if (!project) throw new CayError('not_found', `Project "${wanted}" does not exist`);
@@ -38,7 +38,7 @@ export function keyRoutes(keys: KeyRecords, projects: ProjectRecords, events: Ev
           key: principal.key,
           data: { id: created.key.id, name: body.name, role: body.role },
         });
-        return context.json(created, 201);
+        return json(created, 201);
       },
     }),
     route({

@@ -16,11 +16,11 @@ export function portRoutes(control: Control): Route[] {
       tag,
       params: SandboxParams,
       answers: { 200: { description: 'Ports', schema: PortListSchema } },
-      async handle({ context, principal, params, signal }) {
+      async handle({ json, principal, params, signal }) {
         const { state, ports: exposed } = control.get(principal, params.id);
-        if (state !== 'active') return context.json({ listening: [], exposed });
+        if (state !== 'active') return json({ listening: [], exposed });
         const { guest } = await control.enter(principal, params.id);
-        return context.json({ listening: await guest.ports.list({ signal }), exposed });
+        return json({ listening: await guest.ports.list({ signal }), exposed });
       },
     }),
     route({
@@ -46,11 +46,11 @@ export function portRoutes(control: Control): Route[] {
       params: PortParams,
       body: ExposePortSchema,
       answers: { 200: { description: 'The port, with its address and token', schema: ExposedPortSchema } },
-      async handle({ context, principal, params, body }) {
+      async handle({ json, principal, params, body }) {
         const sandbox = await control.expose(principal, params.id, { port: params.port, visibility: body.visibility });
         const exposed = sandbox.ports.find((candidate) => candidate.port === params.port);
         if (!exposed) throw new CayError('conflict', `Port ${params.port} was hidden again at the same time`);
-        return context.json(exposed);
+        return json(exposed);
       },
     }),
     route({

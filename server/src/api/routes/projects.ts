@@ -15,8 +15,8 @@ export function projectRoutes(projects: ProjectRecords, events: EventLog): Route
       summary: 'List projects: an admin sees all, others their own',
       tag,
       answers: { 200: { description: 'Projects, oldest first', schema: ProjectListSchema } },
-      handle: ({ context, principal }) =>
-        context.json({ projects: projects.list().filter(({ id }) => principal.role === 'admin' || id === principal.project) }),
+      handle: ({ json, principal }) =>
+        json({ projects: projects.list().filter(({ id }) => principal.role === 'admin' || id === principal.project) }),
     }),
     route({
       method: 'post',
@@ -27,10 +27,10 @@ export function projectRoutes(projects: ProjectRecords, events: EventLog): Route
       access: 'admin',
       body: CreateProjectSchema,
       answers: { 201: { description: 'The project', schema: ProjectSchema } },
-      handle({ context, principal, body }) {
+      handle({ json, principal, body }) {
         const project = projects.create(body.name, body.quota);
         events.append({ type: 'project.created', project: project.id, key: principal.key, data: { name: project.name } });
-        return context.json(project, 201);
+        return json(project, 201);
       },
     }),
     route({
@@ -43,13 +43,13 @@ export function projectRoutes(projects: ProjectRecords, events: EventLog): Route
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
       body: UpdateProjectSchema,
       answers: { 200: { description: 'The project', schema: ProjectSchema } },
-      handle({ context, principal, params, body }) {
+      handle({ json, principal, params, body }) {
         const project = projects.get(params.project) ?? projects.byName(params.project);
         if (!project) throw new CayError('not_found', `Project "${params.project}" does not exist`);
         const given = Object.fromEntries(Object.entries(body.quota).filter(([, value]) => value !== undefined));
         const updated = projects.setQuota(project.id, { ...project.quota, ...(given as Partial<Quota>) });
         events.append({ type: 'project.updated', project: project.id, key: principal.key, data: { quota: updated.quota } });
-        return context.json(updated);
+        return json(updated);
       },
     }),
   ];

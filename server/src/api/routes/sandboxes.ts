@@ -30,9 +30,9 @@ export function sandboxRoutes(control: Control): Route[] {
         200: { description: 'It existed already', schema: SandboxSchema },
         201: { description: 'It was created', schema: SandboxSchema },
       },
-      async handle({ context, request, principal, body }) {
+      async handle({ json, request, principal, body }) {
         const { sandbox, created } = await control.create(principal, body, { idempotencyKey: idempotencyKeyOf(request.headers) });
-        return context.json(sandbox, created ? 201 : 200);
+        return json(sandbox, created ? 201 : 200);
       },
     }),
     route({
@@ -43,7 +43,7 @@ export function sandboxRoutes(control: Control): Route[] {
       tag,
       query: ListSandboxesSchema,
       answers: { 200: { description: 'A page of sandboxes', schema: SandboxPageSchema } },
-      handle: ({ context, principal, query }) => context.json(control.list(principal, query)),
+      handle: ({ json, principal, query }) => json(control.list(principal, query)),
     }),
     route({
       method: 'get',
@@ -53,7 +53,7 @@ export function sandboxRoutes(control: Control): Route[] {
       tag,
       params: SandboxParams,
       answers: one,
-      handle: ({ context, principal, params }) => context.json(control.get(principal, params.id)),
+      handle: ({ json, principal, params }) => json(control.get(principal, params.id)),
     }),
     route({
       method: 'patch',
@@ -64,7 +64,7 @@ export function sandboxRoutes(control: Control): Route[] {
       params: SandboxParams,
       body: UpdateSandboxSchema,
       answers: one,
-      handle: async ({ context, principal, params, body }) => context.json(await control.update(principal, params.id, body)),
+      handle: async ({ json, principal, params, body }) => json(await control.update(principal, params.id, body)),
     }),
     route({
       method: 'delete',
@@ -97,7 +97,7 @@ export function sandboxRoutes(control: Control): Route[] {
       tag,
       params: SandboxParams,
       answers: one,
-      handle: async ({ context, principal, params }) => context.json(await control.start(principal, params.id)),
+      handle: async ({ json, principal, params }) => json(await control.start(principal, params.id)),
     }),
     route({
       method: 'post',
@@ -108,7 +108,7 @@ export function sandboxRoutes(control: Control): Route[] {
       params: SandboxParams,
       body: StopSandboxSchema,
       answers: one,
-      handle: async ({ context, principal, params, body }) => context.json(await control.stop(principal, params.id, body)),
+      handle: async ({ json, principal, params, body }) => json(await control.stop(principal, params.id, body)),
     }),
   ];
 }

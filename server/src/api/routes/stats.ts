@@ -18,9 +18,9 @@ export function statsRoutes(control: Control): Route[] {
       tag,
       params: SandboxParams,
       answers: { 200: { description: 'One reading', schema: StatsSchema } },
-      async handle({ context, principal, params, signal }) {
+      async handle({ json, principal, params, signal }) {
         const { id } = control.get(principal, params.id);
-        return context.json(await control.backend.stats(id, { signal }));
+        return json(await control.backend.stats(id, { signal }));
       },
     }),
     route({

@@ -25,7 +25,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       tag,
       access: 'open',
       answers: { 200: { description: 'It is', schema: z.object({ alive: z.literal(true) }) } },
-      handle: ({ context }) => context.json({ alive: true }),
+      handle: ({ json }) => json({ alive: true }),
     }),
     route({
       method: 'get',
@@ -35,10 +35,10 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       tag,
       access: 'open',
       answers: { 200: { description: 'It can', schema: ReadinessSchema }, 503: { description: 'It cannot', schema: ReadinessSchema } },
-      async handle({ context }) {
+      async handle({ json }) {
         const checks = await ready();
         const verdict = checks.records && checks.backend;
-        return context.json({ ready: verdict, checks }, verdict ? 200 : 503);
+        return json({ ready: verdict, checks }, verdict ? 200 : 503);
       },
     }),
     route({
@@ -58,7 +58,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       summary: "Tell the server's version",
       tag,
       answers: { 200: { description: 'The version', schema: VersionSchema } },
-      handle: ({ context }) => context.json({ name: 'cay', version, api: 'v1' }),
+      handle: ({ json }) => json({ name: 'cay', version, api: 'v1' }),
     }),
     route({
       method: 'get',
@@ -67,7 +67,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       summary: 'Tell what sandboxes can do here',
       tag,
       answers: { 200: { description: 'Each ability that was seen to work, and why others do not', schema: CapabilitiesSchema } },
-      handle: async ({ context, signal }) => context.json(await control.backend.capabilities({ signal })),
+      handle: async ({ json, signal }) => json(await control.backend.capabilities({ signal })),
     }),
     route({
       method: 'get',
@@ -76,9 +76,9 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       summary: 'List what sandboxes can start from',
       tag: 'templates',
       answers: { 200: { description: 'Templates', schema: TemplatePageSchema } },
-      async handle({ context, signal }) {
+      async handle({ json, signal }) {
         const { templates } = await control.backend.capabilities({ signal });
-        return context.json({ templates: templates.map((name) => ({ name })) });
+        return json({ templates: templates.map((name) => ({ name })) });
       },
     }),
   ];

@@ -6,6 +6,7 @@ import { WebSocketServer, type WebSocket } from 'ws';
 import type { Control } from '../../control/control.ts';
 import type { Principal } from '../../control/principal.ts';
 import type { Authenticator } from '../authenticate.ts';
+import { safePath } from '../redact.ts';
 import { refuseUpgrade } from '../refuse-upgrade.ts';
 import { execSocket } from './exec-socket.ts';
 import { tcpSocket } from './tcp-socket.ts';
@@ -51,6 +52,7 @@ export function openSockets(options: { control: Control; authenticator: Authenti
     const ref = decode(match[1]!);
     // Told now, so that a stranger's sandbox is a plain 404.
     control.get(principal, ref);
+    log.info({ path: safePath(request.url), key: principal.key }, 'websocket');
     const context: SocketContext = { control, principal, ref, log };
     if (match[2] !== undefined) return (socket) => execSocket(socket, context);
     const port = PortSchema.safeParse(Number(match[3]));

@@ -7,7 +7,7 @@
  */
 import { CayError, LimitsSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
 import type { InstanceFacts, Instance } from '../../host/instances/instance.ts';
-import { destroyInstance, destroyRemains, isAlive, limitInstance, startInstance } from '../../host/instances/instance.ts';
+import { destroyInstance, destroyRemains, isAlive, limitInstance, readInstance, startInstance } from '../../host/instances/instance.ts';
 import { collect } from '../../guest/collect.ts';
 import type { Ground } from '../../host/instances/ground.ts';
 import { chooseRuntime } from '../../host/runtimes/choose.ts';
@@ -305,7 +305,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     async stats(id): Promise<Stats> {
       requireSandboxId(id);
       const { record, instance } = ready(id);
-      const [reading, diskBytes] = await Promise.all([instance.cgroup.read(), ground.trees.usage(record.tree)]);
+      const [reading, diskBytes] = await Promise.all([readInstance(instance), ground.trees.usage(record.tree)]);
       return {
         atMs: Date.now(),
         ...reading,

@@ -89,7 +89,11 @@ describe('unpack() of a hostile archive', () => {
   });
 
   it('does not write through a symlink of the archive', async () => {
-    const data = archive({ name: 'inside', type: 'directory', mode: 0o755 }, { name: 'door', type: 'symlink', target: 'inside' }, { name: 'door/file', type: 'file', content: 'x' });
+    const data = archive(
+      { name: 'inside', type: 'directory', mode: 0o755 },
+      { name: 'door', type: 'symlink', target: 'inside' },
+      { name: 'door/file', type: 'file', content: 'x' },
+    );
     await expect(unpack(dir, inChunks(data))).rejects.toMatchObject({ code: 'permission_denied' });
     expect(await readdir(join(dir, 'inside'))).toEqual([]);
   });
@@ -97,7 +101,9 @@ describe('unpack() of a hostile archive', () => {
   it('does not write through a symlink that was there before', async () => {
     await mkdir(join(scratch, 'elsewhere'));
     await symlink(join(scratch, 'elsewhere'), join(dir, 'door'));
-    await expect(unpack(dir, inChunks(archive({ name: 'door/file', type: 'file', content: 'x' })))).rejects.toMatchObject({ code: 'permission_denied' });
+    await expect(unpack(dir, inChunks(archive({ name: 'door/file', type: 'file', content: 'x' })))).rejects.toMatchObject({
+      code: 'permission_denied',
+    });
     expect(await readdir(join(scratch, 'elsewhere'))).toEqual([]);
   });
 
@@ -110,7 +116,10 @@ describe('unpack() of a hostile archive', () => {
   });
 
   it.each(['/etc/passwd', '../outside', 'a/../../outside'])('leaves out a symlink to %s and says so', async (target) => {
-    const { leftOut } = await unpack(dir, inChunks(archive({ name: 'link', type: 'symlink', target }, { name: 'file', type: 'file', content: 'x' })));
+    const { leftOut } = await unpack(
+      dir,
+      inChunks(archive({ name: 'link', type: 'symlink', target }, { name: 'file', type: 'file', content: 'x' })),
+    );
     expect(leftOut).toMatchObject([{ name: 'link' }]);
     expect(await readdir(dir)).toEqual(['file']);
   });
@@ -153,7 +162,11 @@ describe('unpack() of a hostile archive', () => {
   });
 
   it('never writes beside the directory, whatever the bytes are', async () => {
-    const base = archive({ name: 'a', type: 'directory', mode: 0o755 }, { name: 'a/f', type: 'file', content: 'x' }, { name: 'a/l', type: 'symlink', target: 'f' });
+    const base = archive(
+      { name: 'a', type: 'directory', mode: 0o755 },
+      { name: 'a/f', type: 'file', content: 'x' },
+      { name: 'a/l', type: 'symlink', target: 'f' },
+    );
     await fc.assert(
       fc.asyncProperty(fc.array(fc.tuple(fc.nat(base.length - 1), fc.nat(255)), { maxLength: 6 }), async (flips) => {
         const data = Buffer.from(base);

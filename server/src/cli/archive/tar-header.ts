@@ -2,7 +2,7 @@
 
 export const BLOCK = 512;
 
-export type EntryType = 'file' | 'directory' | 'symlink' | 'hardlink' | 'other';
+type EntryType = 'file' | 'directory' | 'symlink' | 'hardlink' | 'other';
 
 export interface Entry {
   name: string;

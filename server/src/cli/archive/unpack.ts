@@ -24,7 +24,11 @@ const MAX_EXTENSION = 1024 * 1024;
 const MAX_LEFT_OUT = 1000;
 
 /** Precondition: `dir` exists. */
-export async function unpack(dir: string, data: AsyncIterable<Uint8Array>, onProgress: (bytes: number) => void = () => {}): Promise<Unpacked> {
+export async function unpack(
+  dir: string,
+  data: AsyncIterable<Uint8Array>,
+  onProgress: (bytes: number) => void = () => {},
+): Promise<Unpacked> {
   const reader = byteReader(data);
   const result: Unpacked = { entries: 0, bytes: 0, leftOut: [] };
   const directories: { path: string; entry: Entry }[] = [];
@@ -73,13 +77,21 @@ async function readExtension(reader: ByteReader, letter: string, size: number): 
 function partsOf(name: string): string[] {
   const parts = name.split('/').filter((part) => part !== '' && part !== '.');
   if (name.startsWith('/') || name.includes('\u0000') || parts.includes('..')) {
-    throw new CayError('permission_denied', `Refused to unpack "${name}": it would leave the directory`, { hint: 'the sandbox made a hostile archive' });
+    throw new CayError('permission_denied', `Refused to unpack "${name}": it would leave the directory`, {
+      hint: 'the sandbox made a hostile archive',
+    });
   }
   return parts;
 }
 
 /** Makes the entry; the reason if it was left out. Takes the entry's content in any case. */
-async function place(dir: string, parts: string[], entry: Entry, reader: ByteReader, directories: { path: string; entry: Entry }[]): Promise<string | undefined> {
+async function place(
+  dir: string,
+  parts: string[],
+  entry: Entry,
+  reader: ByteReader,
+  directories: { path: string; entry: Entry }[],
+): Promise<string | undefined> {
   const path = join(dir, ...parts);
   if (parts.length === 0) {
     if (entry.type === 'directory') return undefined;
@@ -179,9 +191,13 @@ async function requireDirectories(dir: string, parts: string[]): Promise<void> {
 
 function requireDirectory(path: string, there: Stats | undefined): void {
   if (there?.isDirectory()) return;
-  throw new CayError('permission_denied', `Refused to unpack through "${path}": it is ${there?.isSymbolicLink() ? 'a symlink' : 'no directory'}`, {
-    hint: `remove it, or copy to another place than "${dirname(path)}"`,
-  });
+  throw new CayError(
+    'permission_denied',
+    `Refused to unpack through "${path}": it is ${there?.isSymbolicLink() ? 'a symlink' : 'no directory'}`,
+    {
+      hint: `remove it, or copy to another place than "${dirname(path)}"`,
+    },
+  );
 }
 
 async function statOf(path: string): Promise<Stats | undefined> {

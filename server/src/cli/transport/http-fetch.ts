@@ -19,7 +19,9 @@ export async function httpFetch(url: string, { method = 'GET', headers = {}, bod
   const { request, Agent } = builtin(url.startsWith('https:'));
   const options: RequestOptions = { method, headers: withLength(headers, body), agent: agentFor(url, Agent), signal };
   const sent = request(url, options);
-  const answer = new Promise<IncomingMessage>((resolve, reject) => sent.on('response', resolve).on('error', (cause) => reject(wrapped(cause))));
+  const answer = new Promise<IncomingMessage>((resolve, reject) =>
+    sent.on('response', resolve).on('error', (cause) => reject(wrapped(cause))),
+  );
   await Promise.race([answer, send(sent, body)]);
   // The client uses no other part of a Response than these.
   return responseOf(await answer) as Response;

@@ -33,17 +33,22 @@ function unmasked(frame: Buffer): Buffer {
 describe('WebSocket frames', () => {
   it('come back whole however they are cut', () => {
     fc.assert(
-      fc.property(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }), fc.constantFrom(0, 70_000), fc.nat(50), (payloads, padding, cut) => {
-        const sent = payloads.map((payload) => Buffer.concat([payload, Buffer.alloc(padding)]));
-        const stream = Buffer.concat(sent.map((payload) => unmasked(encodeFrame(2, payload))));
-        const first = stream.subarray(0, Math.min(cut, stream.length));
-        const got: Buffer[] = [];
-        let rest: Buffer = first;
-        for (const step of decodeFrames(first)) ({ rest } = (got.push(step.frame.payload), step));
-        for (const step of decodeFrames(Buffer.concat([rest, stream.subarray(first.length)]))) got.push(step.frame.payload);
-        expect(Buffer.concat(got).equals(Buffer.concat(sent))).toBe(true);
-        expect(got).toHaveLength(sent.length);
-      }),
+      fc.property(
+        fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }),
+        fc.constantFrom(0, 70_000),
+        fc.nat(50),
+        (payloads, padding, cut) => {
+          const sent = payloads.map((payload) => Buffer.concat([payload, Buffer.alloc(padding)]));
+          const stream = Buffer.concat(sent.map((payload) => unmasked(encodeFrame(2, payload))));
+          const first = stream.subarray(0, Math.min(cut, stream.length));
+          const got: Buffer[] = [];
+          let rest: Buffer = first;
+          for (const step of decodeFrames(first)) ({ rest } = (got.push(step.frame.payload), step));
+          for (const step of decodeFrames(Buffer.concat([rest, stream.subarray(first.length)]))) got.push(step.frame.payload);
+          expect(Buffer.concat(got).equals(Buffer.concat(sent))).toBe(true);
+          expect(got).toHaveLength(sent.length);
+        },
+      ),
       { numRuns: 50 },
     );
   });
@@ -52,7 +57,13 @@ describe('WebSocket frames', () => {
     const tooLong = Buffer.alloc(10);
     tooLong.set([0x82, 127]);
     tooLong.writeBigUInt64BE(2n ** 40n, 2);
-    for (const bytes of [Buffer.from([0x02, 0]), Buffer.from([0x82, 0x81, 1, 1, 1, 1, 1]), Buffer.from([0x83, 0]), Buffer.from([0xc2, 0]), tooLong]) {
+    for (const bytes of [
+      Buffer.from([0x02, 0]),
+      Buffer.from([0x82, 0x81, 1, 1, 1, 1, 1]),
+      Buffer.from([0x83, 0]),
+      Buffer.from([0xc2, 0]),
+      tooLong,
+    ]) {
       expect(() => [...decodeFrames(bytes)]).toThrow('WebSocket frame');
     }
   });

@@ -15,9 +15,10 @@ import { chown, mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, type Limits } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import type { GuardedLimits, GuestClient } from '../../guest/guest-client.ts';
 import { listenForGuest, type GuestListener } from '../../guest/listen-for-guest.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
-import type { Cgroup, CgroupLimits } from '../cgroups/cgroup.ts';
+import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
 import type { Runtime } from '../runtimes/runtime.ts';
 import type { Ground } from './ground.ts';
 
@@ -44,7 +45,7 @@ export interface Instance {
   readonly runtime: Runtime;
   readonly link: GuestListener;
   /** What the guest has to guard by itself, told at every hello. */
-  memoryLimit: number | undefined;
+  guarded: GuardedLimits;
   /** Settles when the runtime's own command has returned; nothing is taken away before. */
   started: Promise<void>;
   /** Called when the connection to the guest ends, for whatever reason. */
@@ -55,6 +56,8 @@ type InstanceLimits = Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>;
 
 /** From the runtime's handing over to the guest's first word. A loaded machine may be slow; a broken one never answers. */
 const GUEST_TIMEOUT_MS = 30_000;
+/** How long a guest that is dialling again may take to be asked or told something. */
+const GUARD_TIMEOUT_MS = 5_000;
 
 function paths(ground: Ground, name: string) {
   const dir = join(ground.dir, 'instances', name);
@@ -118,17 +121,16 @@ export async function startInstance(ground: Ground, facts: InstanceFacts, limits
 export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
   const runtime = runtimeOf(ground, facts);
   const owner = runtime.ids.hostId;
-  const guarded = runtime.guestGuards && limits.memoryBytes !== null ? limits.memoryBytes : undefined;
   const instance: Omit<Instance, 'link'> = {
     facts,
     cgroup: ground.cgroups.group(facts.name),
     runtime,
-    memoryLimit: guarded,
+    guarded: guardedBy(runtime, limits),
     started: Promise.resolve(),
     onLost: () => {},
   };
   const link = await listenForGuest(paths(ground, facts.name).socket, {
-    hello: () => ({ sandbox: facts.name, incarnation: 1, memoryLimit: instance.memoryLimit }),
+    hello: () => ({ sandbox: facts.name, incarnation: 1, ...instance.guarded }),
     owner: { uid: owner, gid: owner },
     onLost: () => instance.onLost(),
   });
@@ -144,15 +146,34 @@ export async function isAlive(ground: Ground, facts: InstanceFacts): Promise<boo
 /** Changes what can be changed while it runs. */
 export async function limitInstance(instance: Instance, limits: Partial<InstanceLimits>): Promise<void> {
   const { cgroup, runtime, link } = instance;
-  if (runtime.guestGuards && limits.memoryBytes !== undefined) {
-    const used = (await cgroup.read()).memoryBytes;
-    if (limits.memoryBytes !== null && used > limits.memoryBytes) {
-      throw new CayError('failed_precondition', `Cannot lower the memory limit to ${limits.memoryBytes} bytes: ${used} bytes are in use`);
-    }
-    instance.memoryLimit = limits.memoryBytes ?? undefined;
-    await (await link.ready({ timeoutMs: 5000 })).configure({ memoryLimit: limits.memoryBytes });
+  if (runtime.guestGuards) {
+    const client = await link.ready({ timeoutMs: GUARD_TIMEOUT_MS });
+    if (typeof limits.memoryBytes === 'number') await requireRoom(client, limits.memoryBytes);
+    const guarded = guardedBy(runtime, limits);
+    Object.assign(instance.guarded, guarded);
+    await client.configure(guarded);
   }
   await cgroup.update(hardLimits(runtime, limits));
+}
+
+/** Rejects `failed_precondition` when more is in use. What a process held that has just ended is given back a moment later. */
+async function requireRoom(client: GuestClient, memoryBytes: number): Promise<void> {
+  let used = (await client.stats()).memoryBytes;
+  for (let tries = 0; used > memoryBytes && tries < 10; tries++) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    used = (await client.stats()).memoryBytes;
+  }
+  if (used > memoryBytes) {
+    throw new CayError('failed_precondition', `Cannot lower the memory limit to ${memoryBytes} bytes: ${used} bytes are in use`);
+  }
+}
+
+/** What it uses. Where the kernel sees one process only, the guest knows what is inside it. */
+export async function readInstance({ cgroup, runtime, link }: Instance): Promise<CgroupReading> {
+  const reading = await cgroup.read();
+  if (!runtime.guestGuards) return reading;
+  const inside = await (await link.ready({ timeoutMs: GUARD_TIMEOUT_MS })).stats();
+  return { ...reading, pids: inside.processes, oomKills: reading.oomKills + inside.oomKills };
 }
 
 /** Ends the instance and takes away all that it had, the tree excepted. */
@@ -185,14 +206,29 @@ export async function listInstances(ground: Ground): Promise<(InstanceFacts | { 
   );
 }
 
+/** What has to be told to the guest: nothing where the kernel does it. */
+function guardedBy(runtime: Runtime, { memoryBytes, pids }: Partial<InstanceLimits>): GuardedLimits {
+  if (!runtime.guestGuards) return {};
+  return { ...(memoryBytes !== undefined && { memoryLimit: memoryBytes }), ...(pids !== undefined && { pidsLimit: pids }) };
+}
+
+const MiB = 1024 * 1024;
+/** Threads of gVisor itself, and how many the host sees for each process inside. */
+const OWN_THREADS = 256;
+const THREADS_PER_PROCESS = 2;
+
 /**
- * Where the guest guards memory itself the kernel's limit is the second line: far enough above that
- * the guest acts first, near enough that the host is safe if it does not. gVisor's own memory is in there too.
+ * Where the guest guards limits itself the kernel's are the second line: far enough above that the guest
+ * acts first, near enough that the host is safe if it does not. What gVisor needs for itself is in there too.
  */
 function hardLimits<L extends Partial<InstanceLimits>>(runtime: Runtime, limits: L): L & Partial<CgroupLimits> {
-  if (!runtime.guestGuards || limits.memoryBytes === undefined || limits.memoryBytes === null) return limits;
-  const MiB = 1024 * 1024;
-  return { ...limits, memoryBytes: limits.memoryBytes + Math.max(192 * MiB, Math.ceil(limits.memoryBytes / 8)) };
+  if (!runtime.guestGuards) return limits;
+  const { memoryBytes, pids } = limits;
+  return {
+    ...limits,
+    ...(typeof memoryBytes === 'number' && { memoryBytes: memoryBytes + Math.max(192 * MiB, Math.ceil(memoryBytes / 8)) }),
+    ...(typeof pids === 'number' && { pids: OWN_THREADS + THREADS_PER_PROCESS * pids }),
+  };
 }
 
 async function makeRunDir(runtime: Runtime, run: string): Promise<void> {

@@ -1,0 +1,95 @@
+/** A real terminal around `cay shell`: tmux types, resizes and looks at the screen. */
+import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { LAUNCHER_PATH, openCay, type Cay } from '../support/cay.ts';
+
+const run = promisify(execFile);
+
+describe.each(['runc', 'runsc'])('cay shell on %s', (runtime) => {
+  let cay: Cay;
+  const server = `cay-${randomUUID()}`;
+  const tmux = async (...args: string[]) => (await run('tmux', ['-L', server, '-f', '/dev/null', ...args], { env: cay.env })).stdout;
+  const type = (...keys: string[]) => tmux('send-keys', ...keys);
+  const screen = () => tmux('capture-pane', '-p', '-S', '-');
+  const shows = (wanted: RegExp) => expect.poll(screen, { timeout: 15_000, interval: 100 }).toMatch(wanted);
+
+  beforeAll(async () => {
+    cay = await openCay({ CAY_RUNTIME: runtime });
+    expect((await cay.run('create', '--name', 'term')).code).toBe(0);
+    await tmux('new-session', '-d', '-x', '100', '-y', '30', 'bash --norc');
+    await type("PS1='LOCAL> '; clear", 'Enter');
+  });
+  afterAll(async () => {
+    await tmux('kill-server').catch(() => {});
+    await cay[Symbol.asyncDispose]();
+  });
+
+  it('is a terminal of the same size and kind', async () => {
+    await shows(/^LOCAL> *$/m);
+    await type(`${LAUNCHER_PATH} shell term`, 'Enter');
+    await shows(/user@.*\$ *$/m);
+    await type('stty size; echo term=$TERM; test -t 0 && echo is-terminal', 'Enter');
+    await shows(/^30 100\nterm=tmux.*\nis-terminal$/m);
+  });
+
+  it('gives Ctrl-C and Ctrl-Z to what runs inside', async () => {
+    await type('sleep 1000', 'Enter');
+    await expect
+      .poll(async () => (await cay.run('exec', 'term', 'sh', '-c', 'cat /proc/[0-9]*/comm')).stdout, { timeout: 10_000 })
+      .toContain('sleep');
+    await type('C-c');
+    await type('echo code=$?', 'Enter');
+    await shows(/^code=130$/m);
+    await type('sleep 1001', 'Enter');
+    await expect
+      .poll(async () => (await cay.run('exec', 'term', 'sh', '-c', 'cat /proc/[0-9]*/comm')).stdout, { timeout: 10_000 })
+      .toContain('sleep');
+    await type('C-z');
+    await shows(/Stopped +sleep 1001/);
+    await type('kill -9 %1; wait; echo gone', 'Enter');
+    await shows(/^gone$/m);
+  });
+
+  it('follows the size of the window', async () => {
+    await tmux('resize-window', '-x', '90', '-y', '20');
+    await expect
+      .poll(
+        async () => {
+          await type('stty size', 'Enter');
+          return screen();
+        },
+        { timeout: 15_000, interval: 500 },
+      )
+      .toMatch(/^20 90$/m);
+  });
+
+  it('runs full-screen programs', async () => {
+    await type(
+      'clear; python3 -c "import curses; curses.wrapper(lambda s: (s.addstr(5, 10, str(s.getmaxyx())), s.refresh(), s.getch()))"',
+      'Enter',
+    );
+    await shows(/^ {10}\(20, 90\)$/m);
+    await type('q');
+    await type('echo back', 'Enter');
+    await shows(/^back$/m);
+  });
+
+  it("ends with the shell's code and gives the terminal back", async () => {
+    await type('clear; exit 7', 'Enter');
+    await shows(/^LOCAL> *$/m);
+    await type('echo code=$?; stty -a | grep -oE -- "-?icanon|-?echo\\b"', 'Enter');
+    await shows(/^code=7\nicanon\necho$/m);
+  });
+
+  it('gives the terminal back when the sandbox goes away under it', async () => {
+    await type('clear', 'Enter');
+    await type(`${LAUNCHER_PATH} shell term`, 'Enter');
+    await shows(/user@.*\$ *$/m);
+    await cay.run('rm', 'term');
+    await shows(/^LOCAL> *$/m);
+    await type('clear; stty -a | grep -oE -- "-?icanon|-?echo\\b"', 'Enter');
+    await shows(/^icanon\necho$/m);
+  });
+});
