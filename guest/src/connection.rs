@@ -117,7 +117,7 @@ impl Connection {
                 events.push(Event::Hangup(delay.clamp(0, 3_600_000) as u64));
             }
             Kind::Open => {
-                if id % 2 == 0 || id <= self.last_opened {
+                if id.is_multiple_of(2) || id <= self.last_opened {
                     return Err(Broken("an OPEN with a used or wrong number"));
                 }
                 let request = decode(payload)?;

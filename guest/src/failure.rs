@@ -58,8 +58,7 @@ impl Failure {
             _ => ("internal", ""),
         };
         let name = if name.is_empty() { format!("E{errno}") } else { name.to_owned() };
-        Failure::new(code, format!("Cannot {doing}: {}", std::io::Error::from_raw_os_error(errno)))
-            .with("errno", Value::Text(name))
+        Failure::new(code, format!("Cannot {doing}: {}", std::io::Error::from_raw_os_error(errno))).with("errno", Value::Text(name))
     }
 
     /// The payload of the RESET frame.

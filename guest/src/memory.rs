@@ -118,7 +118,8 @@ impl Meminfo {
     fn parse(bytes: &[u8]) -> Meminfo {
         let text = String::from_utf8_lossy(bytes);
         let value = |name: &str| {
-            let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.split_ascii_whitespace().next()?.parse::<u64>().ok());
+            let number =
+                text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.split_ascii_whitespace().next()?.parse::<u64>().ok());
             number.unwrap_or(0).saturating_mul(1024)
         };
         Meminfo { total: value("MemTotal"), free: value("MemFree"), cached: value("Cached"), shared: value("Shmem") }

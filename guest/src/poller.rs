@@ -125,7 +125,15 @@ mod tests {
 
     #[test]
     fn tokens_survive_packing() {
-        for token in [Token::Link, Token::Listener, Token::Signals, Token::Poke, Token::Command(u64::MAX >> 8, 3), Token::Leftover(77), Token::Forward(u32::MAX)] {
+        for token in [
+            Token::Link,
+            Token::Listener,
+            Token::Signals,
+            Token::Poke,
+            Token::Command(u64::MAX >> 8, 3),
+            Token::Leftover(77),
+            Token::Forward(u32::MAX),
+        ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }
     }

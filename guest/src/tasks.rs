@@ -291,9 +291,9 @@ fn run(job: Job) {
     let result = if gone {
         Err(Stopped::Gone)
     } else {
-        become_user(&job.user).map_err(|errno| Stopped::Failed(Failure::from_errno(errno, "act as the user").with("what", "user"))).and_then(|()| {
-            files::run(&job.op, &job.request, &mut Side(mailbox.clone()))
-        })
+        become_user(&job.user)
+            .map_err(|errno| Stopped::Failed(Failure::from_errno(errno, "act as the user").with("what", "user")))
+            .and_then(|()| files::run(&job.op, &job.request, &mut Side(mailbox.clone())))
     };
     let result = match result {
         Ok(()) => Ok(()),

@@ -40,9 +40,7 @@ pub fn find(spec: &str, passwd: &[u8], group: &[u8]) -> Result<Identity, Failure
         Some((user, group)) => (user, Some(group)),
         None => (spec, None),
     };
-    let unknown = |what: &str, name: &str| {
-        Failure::new("not_found", format!("There is no {what} \"{name}\" in the sandbox")).with("what", "user")
-    };
+    let unknown = |what: &str, name: &str| Failure::new("not_found", format!("There is no {what} \"{name}\" in the sandbox")).with("what", "user");
     if user.is_empty() || group_spec == Some("") {
         return Err(Failure::new("invalid_argument", format!("\"{spec}\" is not a user")).with("what", "user"));
     }
@@ -57,7 +55,9 @@ pub fn find(spec: &str, passwd: &[u8], group: &[u8]) -> Result<Identity, Failure
             let home = if fields[5].starts_with(b"/") { fields[5].to_vec() } else { b"/".to_vec() };
             Identity { uid, gid, groups: vec![gid], home, name: fields[0].to_vec() }
         }
-        (None, Some(uid)) => Identity { uid, gid: if uid == 0 { 0 } else { uid }, groups: vec![], home: b"/".to_vec(), name: user.as_bytes().to_vec() },
+        (None, Some(uid)) => {
+            Identity { uid, gid: if uid == 0 { 0 } else { uid }, groups: vec![], home: b"/".to_vec(), name: user.as_bytes().to_vec() }
+        }
         (None, None) => return Err(unknown("user", user)),
     };
     match group_spec {

@@ -33,7 +33,10 @@ fn a_command_that_cannot_be_started_says_why() {
     let mut client = Client::start();
     let detail = |failure: &Value, key: &str| failure.get("details").and_then(|details| details.get(key)).cloned();
     let failure = client.run(argv("a", &["no-such-program-anywhere"])).unwrap_err();
-    assert_eq!((failure.text("code"), detail(&failure, "what"), detail(&failure, "exitCode")), (Some("not_found"), Some("command".into()), Some(127.into())));
+    assert_eq!(
+        (failure.text("code"), detail(&failure, "what"), detail(&failure, "exitCode")),
+        (Some("not_found"), Some("command".into()), Some(127.into()))
+    );
     let failure = client.run(argv("b", &["/etc/passwd"])).unwrap_err();
     assert_eq!((failure.text("code"), detail(&failure, "exitCode")), (Some("permission_denied"), Some(126.into())));
     let failure = client.run(argv("c", &["/tmp"])).unwrap_err();
@@ -58,7 +61,11 @@ fn the_environment_is_what_was_asked_for_and_the_defaults() {
     let mut names: Vec<&str> = out.lines().map(|line| line.split('=').next().unwrap()).collect();
     names.sort();
     assert_eq!(names, ["A", "HOME", "LOGNAME", "PATH", "USER"]);
-    assert!(out.contains("A=1 2\n") && out.contains("HOME=/elsewhere\n") && out.contains("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"));
+    assert!(
+        out.contains("A=1 2\n")
+            && out.contains("HOME=/elsewhere\n")
+            && out.contains("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n")
+    );
 }
 
 #[test]
@@ -232,8 +239,14 @@ fn commands_are_listed_with_what_is_known_of_them() {
     let list = client.call(op("commands")).unwrap();
     let Some(Value::Array(list)) = list.get("commands") else { panic!("{list:?}") };
     assert_eq!(list.len(), 2);
-    assert_eq!((list[0].text("id"), list[0].text("kind"), list[0].int("code"), list[0].int("outputBytes")), (Some("first"), Some("exited"), Some(4), Some(6)));
-    assert_eq!((list[1].text("id"), list[1].get("kind"), list[1].get("argv")), (Some("second"), None, Some(&Value::Array(vec!["sleep".into(), "1000".into()]))));
+    assert_eq!(
+        (list[0].text("id"), list[0].text("kind"), list[0].int("code"), list[0].int("outputBytes")),
+        (Some("first"), Some("exited"), Some(4), Some(6))
+    );
+    assert_eq!(
+        (list[1].text("id"), list[1].get("kind"), list[1].get("argv")),
+        (Some("second"), None, Some(&Value::Array(vec!["sleep".into(), "1000".into()])))
+    );
     client.call(with(with(op("signal"), "id", "second"), "signal", 15)).unwrap();
     assert_eq!(client.finish(stream).unwrap().signal, Some(15));
 }

@@ -263,7 +263,13 @@ fn a_guest_that_serves_is_reached_through_a_bridge_and_the_newest_connection_win
     let binary = env!("CARGO_BIN_EXE_cay-guest");
     let mut guest = std::process::Command::new(binary).arg("serve").arg(&path).spawn().unwrap();
     let bridge = || {
-        std::process::Command::new(binary).arg("bridge").arg(&path).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap()
+        std::process::Command::new(binary)
+            .arg("bridge")
+            .arg(&path)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let hello = |bridge: &mut std::process::Child| {
         let mut header = [0u8; 12];

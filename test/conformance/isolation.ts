@@ -117,7 +117,7 @@ export function isolationCases(suite: Suite): void {
     expect(seen.stdout).not.toContain('sleep 60');
   });
 
-  suite.inBox('one sandbox does not reach the ports of another', ['ports'], async (box, context) => {
+  suite.inBox('one sandbox does not reach the ports of another', ['isolation', 'ports'], async (box, context) => {
     const other = await suite.box();
     const server = await echoServer(suite, other, context);
     await rejects(box.guest.ports.connect(server.port), 'unavailable');

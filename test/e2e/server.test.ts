@@ -112,6 +112,12 @@ describe('the server', () => {
     });
   });
 
+  it('is started once by several who need it at the same time', async () => {
+    await using cay = await openCay({ CAY_RUNTIME: 'runc' });
+    const all = await Promise.all(Array.from({ length: 3 }, (_, index) => cay.run('run', '--', 'echo', String(index))));
+    expect(all.map(({ stdout }) => stdout)).toEqual(['0\n', '1\n', '2\n']);
+  });
+
   it('works without anything else on the memory backend', async () => {
     await using cay = await openCay({ CAY_BACKEND: 'memory' });
     expect(await cay.run('run', '--', 'echo', 'imitated')).toMatchObject({ code: 0, stdout: 'imitated\n' });

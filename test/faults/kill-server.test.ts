@@ -54,19 +54,25 @@ describe.skipIf(reason !== undefined)(`kill -9 of the server${reason ? ` (skippe
 
 /** Runs the churn until a random moment after it has opened, and notes what it acknowledged. */
 async function churn(dir: string, seed: number, known: Map<SandboxId, Known>): Promise<void> {
-  const child = spawn(process.execPath, [join(import.meta.dirname, 'churn.ts'), dir, 'runc', String(seed)], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'churn.ts'), dir, 'runc', String(seed)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let errors = '';
   child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
   let killed = false;
   for await (const line of createInterface({ input: child.stdout })) {
     const event = JSON.parse(line) as { opened?: true; begin?: string; done?: string; id: SandboxId; content: string };
     if (event.opened) {
-      setTimeout(() => {
-        killed = true;
-        child.kill('SIGKILL');
-      }, 20 + ((seed * 7919) % 1200));
+      setTimeout(
+        () => {
+          killed = true;
+          child.kill('SIGKILL');
+        },
+        20 + ((seed * 7919) % 1200),
+      );
     }
-    if (event.begin) known.set(event.id, { ...(known.get(event.id) ?? { phase: 'stopped' }), pending: { deed: event.begin, content: event.content } });
+    if (event.begin)
+      known.set(event.id, { ...(known.get(event.id) ?? { phase: 'stopped' }), pending: { deed: event.begin, content: event.content } });
     if (event.done) acknowledge(known, event.id, event.done, event.content);
   }
   expect(killed, `the churn ended by itself with seed ${seed}: ${errors}`).toBe(true);
@@ -99,7 +105,10 @@ async function check(dir: string, seed: number, known: Map<SandboxId, Known>): P
       // Whatever became of it, it starts, and has the file that was acknowledged or the one that was under way.
       await backend.ensure(id, spec);
       const guest = await backend.connect(id);
-      const content = await guest.files('user').read('/home/user/note').then(text, () => undefined);
+      const content = await guest
+        .files('user')
+        .read('/home/user/note')
+        .then(text, () => undefined);
       const allowed = [expected.content, ...(pending === 'write' ? [expected.pending!.content] : [])];
       expect(allowed, `${context}: the file of ${id}`).toContain(content);
       known.set(id, { phase: 'ready', ...(content !== undefined && { content }) });
@@ -128,7 +137,11 @@ async function instancesOf(dir: string): Promise<Set<string>> {
 /** Directories, cgroups and containers that belong to no sandbox. */
 async function strays(dir: string, instances: Set<string>): Promise<string[]> {
   const { name } = JSON.parse(await readFile(join(dir, 'installation.json'), 'utf8')) as { name: string };
-  const places = [join(dir, 'instances'), join(dir, 'runtimes', 'runc'), ...['memory', 'pids', 'freezer', '.'].map((controller) => join('/sys/fs/cgroup', controller, `cay-${name}`))];
+  const places = [
+    join(dir, 'instances'),
+    join(dir, 'runtimes', 'runc'),
+    ...['memory', 'pids', 'freezer', '.'].map((controller) => join('/sys/fs/cgroup', controller, `cay-${name}`)),
+  ];
   const found: string[] = [];
   for (const place of places) {
     for (const entry of await readdir(place, { withFileTypes: true }).catch(() => [])) {

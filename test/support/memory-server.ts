@@ -1,7 +1,7 @@
 /** A real server on a free port, with sandboxes that are imitated: for tests of what speaks to one. */
 import { mkdtemp, rm } from 'node:fs/promises';
-import { pino } from 'pino';
 import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
+import { serverLog } from '../../server/src/cli/server-log.ts';
 import { serve } from '../../server/src/serve.ts';
 
 export interface MemoryServer extends AsyncDisposable {
@@ -11,7 +11,7 @@ export interface MemoryServer extends AsyncDisposable {
 
 export async function memoryServer(): Promise<MemoryServer> {
   const dataDir = await mkdtemp('/tmp/cay-memory-server-');
-  const server = await serve({ backend: memoryBackend(), dataDir, port: 0, log: pino({ level: 'silent' }) });
+  const server = await serve({ backend: memoryBackend(), dataDir, port: 0, log: serverLog('silent') });
   return {
     url: server.url,
     apiKey: server.adminKey!,

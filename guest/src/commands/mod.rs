@@ -371,7 +371,9 @@ impl Commands {
     /// Keeps the ended commands within their bounds. What somebody is reading stays until it is read.
     fn trim(&mut self) {
         while self.ended.len() > REMEMBERED {
-            let Some(key) = self.ended.iter().copied().find(|key| self.table.get(key).is_none_or(|command| command.readers.is_empty())) else { break };
+            let Some(key) = self.ended.iter().copied().find(|key| self.table.get(key).is_none_or(|command| command.readers.is_empty())) else {
+                break;
+            };
             self.drop_ended(key);
         }
         let mut kept: u64 = self.ended.iter().filter_map(|key| self.table.get(key)).map(|command| command.log.kept()).sum();

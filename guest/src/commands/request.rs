@@ -109,7 +109,13 @@ pub fn exec(request: &Value) -> Result<ExecRequest, Failure> {
         Some(_) => return Err(invalid("env is a map")),
     }
     let term = if pty.is_some() { Some(&b"xterm-256color"[..]) } else { None };
-    let defaults = [("PATH", Some(DEFAULT_PATH)), ("HOME", Some(&user.home[..])), ("USER", Some(&user.name[..])), ("LOGNAME", Some(&user.name[..])), ("TERM", term)];
+    let defaults = [
+        ("PATH", Some(DEFAULT_PATH)),
+        ("HOME", Some(&user.home[..])),
+        ("USER", Some(&user.name[..])),
+        ("LOGNAME", Some(&user.name[..])),
+        ("TERM", term),
+    ];
     for (name, value) in defaults {
         if let Some(value) = value.filter(|_| !names.contains(&name.as_bytes())) {
             env.push([name.as_bytes(), b"=", value].concat());

@@ -21,7 +21,14 @@ impl Area {
     fn new() -> Result<Area, i32> {
         // SAFETY: fresh memory.
         let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), AREA, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                AREA,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
         };
         if at == libc::MAP_FAILED { Err(sys::errno()) } else { Ok(Area(at.cast())) }
     }
@@ -263,7 +270,8 @@ pub fn failure(failed_step: i32, errno: i32, request: &ExecRequest) -> Failure {
     let same = |failure: Failure, code, what: &str| Failure { code, ..failure }.with("what", what);
     match (failed_step, errno) {
         (step::EXEC, libc::ENOENT | libc::ENOTDIR) => {
-            let message = if name.contains('/') { format!("There is no program \"{name}\"") } else { format!("There is no program \"{name}\" in PATH") };
+            let message =
+                if name.contains('/') { format!("There is no program \"{name}\"") } else { format!("There is no program \"{name}\" in PATH") };
             Failure::new("not_found", message).with("what", "command").with("exitCode", 127).with("errno", "ENOENT")
         }
         (step::EXEC, libc::EACCES | libc::EPERM | libc::ENOEXEC | libc::EISDIR | libc::ELOOP | libc::ETXTBSY) => {

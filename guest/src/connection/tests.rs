@@ -32,7 +32,9 @@ fn greeted() -> Connection {
 fn nothing_is_heard_before_hello() {
     let mut connection = Connection::new(&Value::map([]));
     assert!(connection.receive(&open(1), &mut Vec::new()).is_err());
-    assert!(Connection::new(&Value::map([])).receive(&frame(Kind::Hello, 0, 0, &map(&Value::map([("protocol", 2.into())]))), &mut Vec::new()).is_err());
+    assert!(
+        Connection::new(&Value::map([])).receive(&frame(Kind::Hello, 0, 0, &map(&Value::map([("protocol", 2.into())]))), &mut Vec::new()).is_err()
+    );
 }
 
 #[test]

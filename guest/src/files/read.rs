@@ -108,8 +108,7 @@ mod tests {
     #[test]
     fn what_is_not_a_regular_file_is_refused_and_a_fifo_does_not_hang() {
         let scratch = Scratch::new();
-        sys::make_fifo_at(libc::AT_FDCWD, &FilePath::of(&Value::map([("p", scratch.path("fifo"))]), "p").expect("a path").c(), 0o644)
-            .expect("made");
+        sys::make_fifo_at(libc::AT_FDCWD, &FilePath::of(&Value::map([("p", scratch.path("fifo"))]), "p").expect("a path").c(), 0o644).expect("made");
         let _socket = std::os::unix::net::UnixListener::bind(scratch.at("socket")).expect("bound");
         for name in ["fifo", "socket", ""] {
             assert_eq!(code(&fails("read", Value::map([("path", scratch.path(name))]))), "invalid_argument");

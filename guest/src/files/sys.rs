@@ -61,8 +61,7 @@ pub fn alive(stream: &dyn TaskStream) -> Result<(), Stopped> {
 
 /// Waits until a descriptor is readable or has ended and marks those that are. Returns how many.
 pub fn poll(descriptors: &mut [(RawFd, bool)], timeout_ms: i32) -> io::Result<usize> {
-    let mut polled: Vec<libc::pollfd> =
-        descriptors.iter().map(|(fd, _)| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    let mut polled: Vec<libc::pollfd> = descriptors.iter().map(|(fd, _)| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
     // SAFETY: the pointer and the count describe `polled`.
     let ready = check(|| unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) })?;
     for (descriptor, polled) in descriptors.iter_mut().zip(&polled) {
@@ -132,8 +131,7 @@ pub fn permissions(stat: &libc::stat) -> u32 {
 pub fn read_link_at(directory: RawFd, name: &CStr) -> io::Result<Vec<u8>> {
     let mut target = vec![0u8; 4096];
     // SAFETY: the pointer and the length describe `target`.
-    let length =
-        check(|| unsafe { libc::readlinkat(directory, name.as_ptr(), target.as_mut_ptr().cast(), target.len()) as i32 })?;
+    let length = check(|| unsafe { libc::readlinkat(directory, name.as_ptr(), target.as_mut_ptr().cast(), target.len()) as i32 })?;
     target.truncate(length as usize);
     target.shrink_to_fit();
     Ok(target)

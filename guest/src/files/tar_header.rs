@@ -240,8 +240,7 @@ mod tests {
 
     #[test]
     fn a_header_survives_a_round_trip() {
-        let header =
-            Header { kind: b'2', name: b"a/b".to_vec(), link: b"c".to_vec(), mode: 0o4755, uid: 7, gid: 8, size: 9, mtime: (10, 0) };
+        let header = Header { kind: b'2', name: b"a/b".to_vec(), link: b"c".to_vec(), mode: 0o4755, uid: 7, gid: 8, size: 9, mtime: (10, 0) };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         assert_eq!(bytes.len(), BLOCK);

@@ -159,8 +159,7 @@ impl Scratch {
     /// Names in a directory of it, sorted.
     pub fn names(&self, name: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.at(name)).expect("a directory");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
     }

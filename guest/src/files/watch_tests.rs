@@ -82,9 +82,7 @@ fn everything_that_happens_in_a_directory_is_told_in_order() {
     fs::write(scratch.at("dir/sub/unseen"), "").expect("written");
     fs::remove_file(scratch.at("dir/in")).expect("removed");
     watch.sees("removed dir/in");
-    let expected = [
-        "created dir/a", "modified dir/a", "attributes dir/a", "renamed dir/b", "removed dir/b", "created dir/in", "removed dir/in",
-    ];
+    let expected = ["created dir/a", "modified dir/a", "attributes dir/a", "renamed dir/b", "removed dir/b", "created dir/in", "removed dir/in"];
     assert_eq!(watch.stop(), expected);
 }
 

@@ -117,7 +117,8 @@ impl WatchTree {
     /// Returns it, and whether it is new; nothing if it is no directory or may not be read.
     pub fn add(&mut self, parent: Watch, name: &[u8], moved: bool) -> Option<(Watch, bool)> {
         let path = self.path(parent, name)?;
-        let added = if self.nodes.len() >= MOST { Err(sys::errno(libc::ENOSPC)) } else { add_watch(&self.inotify, &path, EVENTS | libc::IN_DONT_FOLLOW) };
+        let added =
+            if self.nodes.len() >= MOST { Err(sys::errno(libc::ENOSPC)) } else { add_watch(&self.inotify, &path, EVENTS | libc::IN_DONT_FOLLOW) };
         let watch = match added {
             Ok(watch) => watch,
             Err(error) => {

@@ -45,9 +45,7 @@ pub fn write(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
 fn check_writable(path: &FilePath) -> Result<(), Stopped> {
     let name = path.c();
     // SAFETY: `name` ends with NUL.
-    sys::check(|| unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) })
-        .doing("write", path.bytes())
-        .map(drop)
+    sys::check(|| unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) }).doing("write", path.bytes()).map(drop)
 }
 
 struct Target<'a> {

@@ -84,9 +84,7 @@ fn all(path: &FilePath, file: &CStr) -> Result<Vec<(String, Value)>, Stopped> {
         let Some(short) = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
         let key = c_string(name);
         // SAFETY: both strings end with NUL; the pointer and the length describe `buffer`.
-        let read = sys::check(|| unsafe {
-            libc::getxattr(file.as_ptr(), key.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32
-        });
+        let read = sys::check(|| unsafe { libc::getxattr(file.as_ptr(), key.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32 });
         let length = match read {
             Err(error) if sys::is(&error, libc::ENODATA) => continue,
             read => read.doing("read an attribute of", path.bytes())? as usize,

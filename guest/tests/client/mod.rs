@@ -60,12 +60,24 @@ impl Outcome {
 }
 
 pub fn shell(id: &str, script: &str) -> Vec<(String, Value)> {
-    vec![("op".into(), "exec".into()), ("id".into(), id.into()), ("shell".into(), script.into()), ("user".into(), me().as_str().into()), ("cwd".into(), "/tmp".into())]
+    vec![
+        ("op".into(), "exec".into()),
+        ("id".into(), id.into()),
+        ("shell".into(), script.into()),
+        ("user".into(), me().as_str().into()),
+        ("cwd".into(), "/tmp".into()),
+    ]
 }
 
 pub fn argv(id: &str, words: &[&str]) -> Vec<(String, Value)> {
     let words = words.iter().map(|word| (*word).into()).collect();
-    vec![("op".into(), "exec".into()), ("id".into(), id.into()), ("argv".into(), Value::Array(words)), ("user".into(), me().as_str().into()), ("cwd".into(), "/".into())]
+    vec![
+        ("op".into(), "exec".into()),
+        ("id".into(), id.into()),
+        ("argv".into(), Value::Array(words)),
+        ("user".into(), me().as_str().into()),
+        ("cwd".into(), "/".into()),
+    ]
 }
 
 pub fn with(mut request: Vec<(String, Value)>, key: &str, value: impl Into<Value>) -> Vec<(String, Value)> {
@@ -96,7 +108,8 @@ impl Client {
         let listener = UnixListener::bind(&path).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_cay-guest")).arg("dial").arg(&path).stdin(Stdio::null()).spawn().unwrap();
         let (socket, _) = listener.accept().unwrap();
-        let mut client = Client { directory, child, listener, socket, boot: Vec::new(), next: 1, inbox: HashMap::new(), pending: Vec::new(), grant: true };
+        let mut client =
+            Client { directory, child, listener, socket, boot: Vec::new(), next: 1, inbox: HashMap::new(), pending: Vec::new(), grant: true };
         client.greet(&[]);
         client
     }
@@ -108,7 +121,8 @@ impl Client {
         let hello = Value::decode(&payload).unwrap();
         assert_eq!(hello.int("protocol"), Some(1));
         self.boot = hello.bytes("boot").unwrap().to_vec();
-        let mut map = vec![("protocol".to_owned(), Value::Int(1)), ("sandbox".to_owned(), "sbx_test".into()), ("incarnation".to_owned(), Value::Int(1))];
+        let mut map =
+            vec![("protocol".to_owned(), Value::Int(1)), ("sandbox".to_owned(), "sbx_test".into()), ("incarnation".to_owned(), Value::Int(1))];
         map.extend(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
         self.send_map(Kind::Hello, 0, &Value::Map(map));
     }

@@ -1,16 +1,18 @@
 /** Starts the server as a process of its own and waits until it is ready. */
 import { spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, statSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/client';
+import { isAlive } from '../lib/proc.ts';
 import { errorColour, note } from './output.ts';
 import { runningServer } from './running-server.ts';
-import { dataDirOf, logFileOf, type CommonOptions, type ServerFile } from './settings.ts';
+import { dataDirOf, lockFileOf, logFileOf, readFileOr, type CommonOptions, type ServerFile } from './settings.ts';
 import type { Composition } from './verb.ts';
 
 const POLL_MS = 15;
 const QUIET_MS = 1000;
 const START_MS = 120_000;
+const MAX_LOG = 64 * 1024 * 1024;
 
 /** Makes sure that this machine's server runs; false if it did already. */
 export async function ensureServer(composition: Composition, options: CommonOptions): Promise<boolean> {
@@ -25,9 +27,10 @@ export async function startInBackground(composition: Composition, flags: string[
   const dataDir = dataDirOf({ data: flags[flags.indexOf('--data') + 1]! });
   mkdirSync(dataDir, { recursive: true, mode: 0o711 });
   const logFile = logFileOf(dataDir);
+  if ((statSync(logFile, { throwIfNoEntry: false })?.size ?? 0) > MAX_LOG) renameSync(logFile, `${logFile}.1`);
   const log = openSync(logFile, 'a', 0o600);
   const from = statSync(logFile).size;
-  const child = spawn(process.execPath, [composition.entry, 'up', ...flags], { detached: true, stdio: ['ignore', log, log] });
+  const child = spawn(process.execPath, [composition.entry, 'up', ...flags], { detached: true, cwd: '/', stdio: ['ignore', log, log] });
   closeSync(log);
   let ended: number | undefined;
   child.on('exit', (code) => (ended = code ?? 1)).on('error', () => (ended = 1));
@@ -38,9 +41,9 @@ export async function startInBackground(composition: Composition, flags: string[
     const server = runningServer(dataDir);
     if (server && server.pid === child.pid) return server;
     const waited = performance.now() - begun;
-    // Another one may have been quicker; its lock ended ours.
+    // Another one may have been quicker: its lock ended ours, and it is waited for.
     if (ended !== undefined && server) return server;
-    if (ended !== undefined) throw failed(logFile, from);
+    if (ended !== undefined && !isStarting(dataDir)) throw failed(logFile, from);
     if (waited > START_MS)
       throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, { hint: `its log is ${logFile}` });
     if (!told && waited > QUIET_MS) {
@@ -49,6 +52,11 @@ export async function startInBackground(composition: Composition, flags: string[
     }
     await sleep(POLL_MS);
   }
+}
+
+function isStarting(dataDir: string): boolean {
+  const pid = readFileOr<{ pid?: number }>(`${lockFileOf(dataDir)}.json`)?.pid;
+  return pid !== undefined && isAlive(pid);
 }
 
 function failed(logFile: string, from: number): CayError {

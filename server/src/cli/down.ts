@@ -9,7 +9,7 @@ import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { print } from './output.ts';
 import { runningServer } from './running-server.ts';
-import { cliFileOf, dataDirOf, logFileOf, readFileOr, serverFileOf, type CliFile, type CommonOptions } from './settings.ts';
+import { cliFileOf, dataDirOf, lockFileOf, logFileOf, readFileOr, serverFileOf, type CliFile, type CommonOptions } from './settings.ts';
 import type { Composition, Verb } from './verb.ts';
 
 interface Options extends CommonOptions {
@@ -71,8 +71,9 @@ async function destroyAll(composition: Composition, dataDir: string): Promise<vo
     const backend = await composition.openBackend(name, { dir: engine, poolSize: 0 });
     await backend.destroy();
   }
-  const ours = ['engine', 'control', 'up.lock', 'up.lock.json'].map((entry) => join(dataDir, entry));
-  for (const path of [...ours, cliFileOf(dataDir), serverFileOf(dataDir), logFileOf(dataDir)])
+  const lock = lockFileOf(dataDir);
+  const ours = [join(dataDir, 'engine'), join(dataDir, 'control'), lock, `${lock}.json`];
+  for (const path of [...ours, cliFileOf(dataDir), serverFileOf(dataDir), logFileOf(dataDir), `${logFileOf(dataDir)}.1`])
     await rm(path, { recursive: true, force: true });
   // Only if nothing of somebody else's is left in it.
   await rmdir(dataDir).catch(() => {});

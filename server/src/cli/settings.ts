@@ -44,6 +44,8 @@ export interface ServerFile {
 
 export const cliFileOf = (dataDir: string) => join(dataDir, 'cli.json');
 export const serverFileOf = (dataDir: string) => join(dataDir, 'server.json');
+/** Held by whoever starts or is the server. */
+export const lockFileOf = (dataDir: string) => join(dataDir, 'up.lock');
 export const logFileOf = (dataDir: string) => join(dataDir, 'server.log');
 
 /** Absent or broken is the same: there is nothing to go by. */

@@ -1,5 +1,5 @@
 import { chmodSync, mkdirSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { Option } from 'commander';
 import { writeFileAtomic } from '../lib/atomic-file.ts';
@@ -13,6 +13,7 @@ import {
   cliFileOf,
   dataDirOf,
   listenOf,
+  lockFileOf,
   readFileOr,
   serverFileOf,
   type CliFile,
@@ -90,8 +91,8 @@ function flagsOf(options: Options, dataDir: string): string[] {
   add('--listen', options.listen);
   add('--runtime', options.runtime);
   add('--storage', options.storage);
-  add('--tls-cert', options.tlsCert);
-  add('--tls-key', options.tlsKey);
+  add('--tls-cert', options.tlsCert && resolve(options.tlsCert));
+  add('--tls-key', options.tlsKey && resolve(options.tlsKey));
   add('--public-url', options.publicUrl);
   for (const domain of options.previewDomain ?? []) add('--preview-domain', domain);
   for (const origin of options.corsOrigin ?? []) add('--cors-origin', origin);
@@ -107,7 +108,7 @@ async function upForeground(composition: Composition, options: Options): Promise
   // Sandboxes reach their files through here; what is private is in files and directories that say so.
   chmodSync(dataDir, 0o711);
   // Taken before the backend is opened: opening sweeps what no server holds.
-  const held = lockFile(join(dataDir, 'up.lock'), { pid: process.pid });
+  const held = lockFile(lockFileOf(dataDir), { pid: process.pid });
   if (!('lock' in held)) throw taken(dataDir, held.heldBy?.['pid']);
   const [{ serve }, { serverLog }] = await Promise.all([import('../serve.ts'), import('./server-log.ts')]);
   const log = serverLog(options.logLevel);

@@ -7,7 +7,7 @@
  */
 import { CayError, LimitsSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
 import type { InstanceFacts, Instance } from '../../host/instances/instance.ts';
-import { destroyInstance, destroyRemains, isAlive, limitInstance, readInstance, startInstance } from '../../host/instances/instance.ts';
+import { destroyInstance, destroyRemains, freezeInstance, isAlive, limitInstance, readInstance, startInstance } from '../../host/instances/instance.ts';
 import { collect } from '../../guest/collect.ts';
 import type { Ground } from '../../host/instances/ground.ts';
 import { chooseRuntime } from '../../host/runtimes/choose.ts';
@@ -371,8 +371,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       });
     },
 
-    freeze: (id) => queue.run(id, async () => ready(id).instance.cgroup.freeze()),
-    thaw: (id) => queue.run(id, async () => ready(id).instance.cgroup.thaw()),
+    freeze: (id) => queue.run(id, async () => freezeInstance(ready(id).instance, true)),
+    thaw: (id) => queue.run(id, async () => freezeInstance(ready(id).instance, false)),
 
     warm: () => pool.full(),
 

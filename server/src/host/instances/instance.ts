@@ -48,6 +48,8 @@ export interface Instance {
   guarded: GuardedLimits;
   /** Settles when the runtime's own command has returned; nothing is taken away before. */
   started: Promise<void>;
+  /** Nothing inside runs, so nobody there can be asked. */
+  frozen: boolean;
   /** Called when the connection to the guest ends, for whatever reason. */
   onLost: () => void;
 }
@@ -127,6 +129,7 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
     runtime,
     guarded: guardedBy(runtime, limits),
     started: Promise.resolve(),
+    frozen: false,
     onLost: () => {},
   };
   const link = await listenForGuest(paths(ground, facts.name).socket, {
@@ -156,6 +159,13 @@ export async function limitInstance(instance: Instance, limits: Partial<Instance
   await cgroup.update(hardLimits(runtime, limits));
 }
 
+/** Stops all its processes where they are, or lets them go on. */
+export async function freezeInstance(instance: Instance, frozen: boolean): Promise<void> {
+  if (frozen) instance.frozen = true;
+  await (frozen ? instance.cgroup.freeze() : instance.cgroup.thaw());
+  instance.frozen = frozen;
+}
+
 /** Rejects `failed_precondition` when more is in use. What a process held that has just ended is given back a moment later. */
 async function requireRoom(client: GuestClient, memoryBytes: number): Promise<void> {
   let used = (await client.stats()).memoryBytes;
@@ -169,9 +179,9 @@ async function requireRoom(client: GuestClient, memoryBytes: number): Promise<vo
 }
 
 /** What it uses. Where the kernel sees one process only, the guest knows what is inside it. */
-export async function readInstance({ cgroup, runtime, link }: Instance): Promise<CgroupReading> {
+export async function readInstance({ cgroup, runtime, link, frozen }: Instance): Promise<CgroupReading> {
   const reading = await cgroup.read();
-  if (!runtime.guestGuards) return reading;
+  if (!runtime.guestGuards || frozen) return reading;
   const inside = await (await link.ready({ timeoutMs: GUARD_TIMEOUT_MS })).stats();
   return { ...reading, pids: inside.processes, oomKills: reading.oomKills + inside.oomKills };
 }

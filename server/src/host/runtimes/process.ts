@@ -129,6 +129,7 @@ function script(container: Container): string {
     ...container.binds.flatMap(({ source, target, readOnly }) => bind(source, target, readOnly)),
     `mkdir -p run/cay; : > ${inside(GUEST_PATH)}`,
     ...bind(container.socketDir, SOCKET_DIR, true),
+    ...(container.cgroup.memoryPath ? bind(container.cgroup.memoryPath, `${SOCKET_DIR}/cgroup`, true) : []),
     ...bind(container.guestBinary, GUEST_PATH, true),
     ...(container.readOnlyRoot ? [`mount -o remount,bind,ro ${inside('/')}`] : []),
     `ulimit -n ${container.openFiles} 2>/dev/null || :`,
