@@ -1,8 +1,6 @@
 /** Looks whether sandboxes can work here by starting one on each runtime, and says how to mend what does not. */
 import { mkdtemp, rm } from 'node:fs/promises';
-import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { Option } from 'commander';
-import { collect } from '../guest/collect.ts';
 import { withCommonOptions } from './common-options.ts';
 import { openClient } from './client.ts';
 import { colour, print, printJson, printable } from './output.ts';
@@ -103,6 +101,7 @@ async function tryBackend(composition: Composition, name: string, add: (finding:
 async function tryRuntime(backend: OpenedBackend, runtime: string, usable: boolean): Promise<Finding> {
   const remedy = REMEDIES[runtime];
   if (!usable) return { what: runtime, state: 'absent', detail: 'not usable on this machine', ...(remedy !== undefined && { remedy }) };
+  const [{ newId, SandboxSpecSchema }, { collect }] = await Promise.all([import('@cay/sdk/protocol'), import('../guest/collect.ts')]);
   const id = newId('sbx');
   const spec = SandboxSpecSchema.parse({ runtime: backend.name === 'local' ? runtime : undefined });
   try {

@@ -30,12 +30,16 @@ const VERBS = {
   completion: async () => (await import('./completion.ts')).completionVerb,
 } satisfies Record<string, () => Promise<Verb>>;
 
+/** 128 and SIGPIPE. */
+const UNREAD = 141;
 const VERSION = (JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }).version;
 
 export type VerbName = keyof typeof VERBS;
 
-/** Precondition: `only`, if given, is one of the verbs. */
-export async function loadProgram(composition: Composition, only?: VerbName): Promise<Command> {
+export async function loadProgram(
+  composition: Composition,
+  names: readonly VerbName[] = Object.keys(VERBS) as VerbName[],
+): Promise<Command> {
   const program = new Command('cay');
   program
     .description('Sandboxes for AI agents on your own machines')
@@ -45,7 +49,7 @@ export async function loadProgram(composition: Composition, only?: VerbName): Pr
     .showSuggestionAfterError()
     .exitOverride()
     .helpCommand(true);
-  for (const name of only === undefined ? (Object.keys(VERBS) as VerbName[]) : [only]) (await VERBS[name]())(program, composition);
+  for (const name of names) (await VERBS[name]())(program, composition);
   return program;
 }
 
@@ -53,10 +57,16 @@ function isVerb(name: string | undefined): name is VerbName {
   return name !== undefined && Object.hasOwn(VERBS, name);
 }
 
+/** The verb that was asked for, none for the version, all to choose from or to list. */
+function neededBy(first: string | undefined): VerbName[] | undefined {
+  if (isVerb(first)) return [first];
+  return first === '--version' || first === '-V' ? [] : undefined;
+}
+
 /** Runs the command line and gives its exit code. */
 export async function runCli(composition: Composition, args: readonly string[]): Promise<number> {
-  const asked = isVerb(args[0]) ? args[0] : undefined;
-  const program = await loadProgram(composition, asked);
+  exitWhenUnread();
+  const program = await loadProgram(composition, neededBy(args[0]));
   try {
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
@@ -66,4 +76,11 @@ export async function runCli(composition: Composition, args: readonly string[]):
     reportFailure(error);
     return exitCodeOf(error);
   }
+}
+
+/** Whoever reads our output may stop at any time, as `head` does. A verb that has to clean up first listens too. */
+function exitWhenUnread(): void {
+  process.stdout.on('error', () => {
+    if (process.stdout.listenerCount('error') === 1) process.exit(UNREAD);
+  });
 }

@@ -3,7 +3,6 @@ import { join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { Option } from 'commander';
 import { writeFileAtomic } from '../lib/atomic-file.ts';
-import { lockFile } from '../lib/file-lock.ts';
 import { processStat } from '../lib/proc.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
@@ -107,6 +106,7 @@ async function upForeground(composition: Composition, options: Options): Promise
   mkdirSync(dataDir, { recursive: true, mode: 0o711 });
   // Sandboxes reach their files through here; what is private is in files and directories that say so.
   chmodSync(dataDir, 0o711);
+  const { lockFile } = await import('../lib/file-lock.ts');
   // Taken before the backend is opened: opening sweeps what no server holds.
   const held = lockFile(lockFileOf(dataDir), { pid: process.pid });
   if (!('lock' in held)) throw taken(dataDir, held.heldBy?.['pid']);

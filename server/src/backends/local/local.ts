@@ -5,9 +5,18 @@
  * `sandbox-record.ts`, what is kept ready in `pool.ts`, and what happens when the server starts
  * on ground that an earlier one left in `reconcile.ts`.
  */
-import { CayError, LimitsSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
+import { CayError, isCayError, LimitsSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
 import type { InstanceFacts, Instance } from '../../host/instances/instance.ts';
-import { destroyInstance, destroyRemains, freezeInstance, isAlive, limitInstance, readInstance, startInstance } from '../../host/instances/instance.ts';
+import {
+  claimInstance,
+  destroyInstance,
+  destroyRemains,
+  freezeInstance,
+  isAlive,
+  limitInstance,
+  readInstance,
+  startInstance,
+} from '../../host/instances/instance.ts';
 import { collect } from '../../guest/collect.ts';
 import type { Ground } from '../../host/instances/ground.ts';
 import { chooseRuntime } from '../../host/runtimes/choose.ts';
@@ -20,6 +29,7 @@ import type { Backend, Freezing, Observation, Resizing } from '../backend.ts';
 import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { localCapabilities } from './capabilities.ts';
+import { lookout } from './lookout.ts';
 import { Pool, type PoolKey } from './pool.ts';
 import { preparedTemplates } from './prepared-templates.ts';
 import { reconcile } from './reconcile.ts';
@@ -38,6 +48,8 @@ export interface LocalOptions {
   /** Instances started at the same time; more only makes each slower. */
   startsAtOnce?: number;
   onError?(error: unknown): void;
+  /** Called when the ground was let go of, or does not exist any more. */
+  onClosed?(how: 'closed' | 'destroyed'): void | Promise<void>;
 }
 
 export interface LocalBackend extends Backend, Resizing, Freezing {
@@ -47,8 +59,6 @@ export interface LocalBackend extends Backend, Resizing, Freezing {
   destroy(): Promise<void>;
 }
 
-/** A guest that does not come back within this is taken for dead if its processes are gone. */
-const LOSS_POLL_MS = 200;
 const DEFAULT_GRACE_MS = 10_000;
 
 export async function localBackend(options: LocalOptions): Promise<LocalBackend> {
@@ -59,9 +69,15 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   const starts = new Semaphore(options.startsAtOnce ?? 4);
   const changes = new Broadcast<Observation>();
   const live = new Map<SandboxId, Instance>();
-  const watched = new WeakSet<Instance>();
   let foreground = 0;
   let closed = false;
+
+  const keepWatch = lookout({
+    isAlive: (instance) => isAlive(ground, instance.facts),
+    isCurrent: (id, instance) => !closed && live.get(id) === instance,
+    onEnded: (id, instance) => queue.run(id, () => fail(id, instance)),
+    onError,
+  });
 
   const newName = () => `i-${randomName(20)}`;
   const spares = new SpareTrees({ trees: ground.trees, size: SPARE_TREES, newKey: newName, quotaBytes: quotaOf(DEFAULT_LIMITS), onError });
@@ -75,11 +91,13 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       const spec = { template: options.poolTemplate ?? 'base' };
       const { facts } = await plan(spec, { pooled: true });
       await ground.trees.prepare(facts.tree, { parent: facts.templateTree, quotaBytes: quotaOf(DEFAULT_LIMITS) });
+      let instance: Instance | undefined;
       try {
-        const instance = await startInstance(ground, facts, DEFAULT_LIMITS);
+        instance = await startInstance(ground, facts, DEFAULT_LIMITS);
         await rehearse(instance);
         return { instance, key: keyOf(facts) };
       } catch (error) {
+        if (instance) await destroyInstance(ground, instance);
         await ground.trees.remove(facts.tree);
         throw error;
       }
@@ -130,25 +148,6 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     return observation;
   }
 
-  /** Notices when an instance ends by itself. */
-  function keepWatch(id: SandboxId, instance: Instance): void {
-    if (watched.has(instance)) return;
-    watched.add(instance);
-    instance.onLost = () => void look();
-    // It may have gone between its first word and now.
-    if (!instance.link.current) void look();
-    async function look(): Promise<void> {
-      try {
-        while (!closed && live.get(id) === instance && !instance.link.current) {
-          if (!(await isAlive(ground, instance.facts))) return await queue.run(id, () => fail(id, instance));
-          await new Promise((resolve) => setTimeout(resolve, LOSS_POLL_MS));
-        }
-      } catch (error) {
-        onError(error);
-      }
-    }
-  }
-
   async function fail(id: SandboxId, instance: Instance): Promise<void> {
     const record = records.get(id);
     if (live.get(id) !== instance || !record || record.phase === 'removing') return;
@@ -157,12 +156,16 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       (reading) => reading.oomKills,
       () => 0,
     );
-    await destroyInstance(ground, instance);
+    // What could not be taken away stays in the record: the next start, stop or removal tries again.
+    const left = await destroyInstance(ground, instance).then(
+      () => undefined,
+      (error: unknown) => (onError(error), record.instance),
+    );
     const oom = oomKills > 0;
     await save({
       ...record,
       phase: 'failed',
-      instance: undefined,
+      instance: left,
       reason: oom ? 'oom_killed' : 'crashed',
       message: oom
         ? 'The sandbox used more memory than its limit and was ended as a whole'
@@ -207,11 +210,13 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   ): Promise<Observation> {
     requireWanted(signal);
     await validate(spec);
+    if (before) await clear(before);
     const { facts } = await plan(spec, { pooled: false, ...(before && { tree: before.tree }) });
     const poolable = !before && !facts.readOnlyRoot && facts.openFiles === DEFAULT_LIMITS.openFiles;
     const warm = poolable ? pool.take(keyOf(facts)) : undefined;
     const spare = !before && !warm && spec.limits.diskBytes === DEFAULT_LIMITS.diskBytes ? spares.take(facts.templateTree) : undefined;
     if (spare !== undefined) facts.tree = spare;
+    if (warm) claimInstance(ground, warm);
     const record: SandboxRecord = {
       id,
       spec,
@@ -221,9 +226,9 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       instance: (warm?.facts ?? facts).name,
       tree: (warm?.facts ?? facts).tree,
     };
-    await save(record);
     let instance = warm;
     try {
+      await save(record);
       if (instance) {
         await dress(instance, spec.limits);
       } else {
@@ -237,20 +242,50 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       }
       requireWanted(signal);
       await startMain(instance.link.guest, spec);
+      live.set(id, instance);
+      const observation = await save({ ...record, phase: 'ready' });
+      keepWatch(id, instance);
+      return observation;
     } catch (error) {
-      if (instance) await destroyInstance(ground, instance);
-      if (before) {
-        await save({ ...record, phase: 'failed', instance: undefined, reason: 'start_failed', message: (error as Error).message });
-      } else {
-        await ground.trees.remove(record.tree);
-        await records.delete(id);
-        changes.send({ id, phase: 'absent', incarnation: 0 });
-      }
+      live.delete(id);
+      // The caller hears why it could not be started, not what else went wrong after that.
+      await undo(record, { before, instance, error: error as Error }).catch(onError);
       throw error;
     }
-    live.set(id, instance);
-    keepWatch(id, instance);
-    return save({ ...record, phase: 'ready' });
+  }
+
+  /** Takes back what a start had begun. */
+  async function undo(
+    record: SandboxRecord,
+    { before, instance, error }: { before: SandboxRecord | undefined; instance: Instance | undefined; error: Error },
+  ): Promise<void> {
+    if (instance) await destroyInstance(ground, instance);
+    if (before) {
+      await save({ ...record, phase: 'failed', instance: undefined, reason: 'start_failed', message: error.message });
+      return;
+    }
+    await ground.trees.remove(record.tree);
+    await records.delete(record.id);
+    changes.send({ id: record.id, phase: 'absent', incarnation: 0 });
+  }
+
+  /** Takes away the instance that a record names, also one that an end cut short has left. */
+  async function clear({ id, instance, runtime }: SandboxRecord): Promise<void> {
+    const held = live.get(id);
+    live.delete(id);
+    if (held) await destroyInstance(ground, held);
+    else if (instance !== undefined) await destroyRemains(ground, { name: instance, runtime });
+  }
+
+  async function takeAway(record: SandboxRecord): Promise<void> {
+    // A full disk is no reason to keep what fills it. After a crash halfway the sandbox then has failed, and can still be removed.
+    await records.save({ ...record, phase: 'removing' }).catch((error: unknown) => {
+      if (!isCayError(error, 'resource_exhausted')) throw error;
+    });
+    await clear(record);
+    await ground.trees.remove(record.tree);
+    await records.delete(record.id);
+    changes.send({ id: record.id, phase: 'absent', incarnation: 0 });
   }
 
   /** Fits an instance from the pool to what was asked for. */
@@ -264,8 +299,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   }
 
   async function gone(instance: Instance, withinMs: number): Promise<void> {
-    const deadline = Date.now() + withinMs;
-    while (Date.now() < deadline && (await isAlive(ground, instance.facts))) await new Promise((resolve) => setTimeout(resolve, 10));
+    const deadline = performance.now() + withinMs;
+    while (performance.now() < deadline && (await isAlive(ground, instance.facts))) await new Promise((resolve) => setTimeout(resolve, 10));
   }
 
   const backend: LocalBackend = {
@@ -278,6 +313,9 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     async ensure(id, spec, { signal } = {}) {
       requireSandboxId(id);
       return queue.run(id, async () => {
+        if (closed) throw new CayError('unavailable', `Cannot start sandbox "${id}": the backend is closed`);
+        const found = records.get(id);
+        if (found?.phase === 'removing') await takeAway(found);
         const record = records.get(id);
         if (record && !sameSpec(record.spec, spec)) {
           throw new CayError('already_exists', `Sandbox "${id}" exists already with another spec`);
@@ -331,7 +369,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
           await instance.link.current?.shutdown(graceMs).catch(() => {});
           await gone(instance, graceMs + 1000);
           await destroyInstance(ground, instance);
-        }
+        } else await clear(record);
         if (record.phase === 'stopped') return observationOf(record);
         return save({ ...record, phase: 'stopped', instance: undefined, reason: undefined, message: undefined });
       });
@@ -341,15 +379,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       requireSandboxId(id);
       return queue.run(id, async () => {
         const record = records.get(id);
-        if (!record) return;
-        await records.save({ ...record, phase: 'removing' });
-        const instance = live.get(id);
-        live.delete(id);
-        if (instance) await destroyInstance(ground, instance);
-        else if (record.instance) await destroyRemains(ground, { name: record.instance, runtime: record.runtime });
-        await ground.trees.remove(record.tree);
-        await records.delete(id);
-        changes.send({ id, phase: 'absent', incarnation: 0 });
+        if (record) await takeAway(record);
       });
     },
 
@@ -361,13 +391,21 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
         const spec = { ...record.spec, limits: { ...record.spec.limits, ...limits } };
         await validate(spec);
         const { cpus, memoryBytes, pids, diskBytes } = limits;
-        await limitInstance(instance, {
-          ...(cpus !== undefined && { cpus }),
-          ...(memoryBytes !== undefined && { memoryBytes }),
-          ...(pids !== undefined && { pids }),
-        });
-        if (diskBytes !== undefined) await ground.trees.setQuota(record.tree, diskBytes);
-        await records.save({ ...record, spec });
+        const before = record.spec.limits;
+        try {
+          await limitInstance(instance, {
+            ...(cpus !== undefined && { cpus }),
+            ...(memoryBytes !== undefined && { memoryBytes }),
+            ...(pids !== undefined && { pids }),
+          });
+          if (diskBytes !== undefined) await ground.trees.setQuota(record.tree, diskBytes);
+          await records.save({ ...record, spec });
+        } catch (error) {
+          // All of them change or none.
+          await limitInstance(instance, { cpus: before.cpus, memoryBytes: before.memoryBytes, pids: before.pids }).catch(onError);
+          if (diskBytes !== undefined) await setQuota(record.tree, before).catch(onError);
+          throw error;
+        }
       });
     },
 
@@ -384,15 +422,18 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       await spares.close();
       await Promise.all([...waiting, ...live.values()].map((instance) => instance.link.close()));
       await ground.trees.close();
+      await options.onClosed?.('closed');
     },
 
     async destroy() {
       closed = true;
-      for (const instance of await pool.close()) await discard(instance);
+      await Promise.all((await pool.close()).map(discard));
       await spares.close();
-      for (const id of records.all.keys()) await backend.remove(id);
+      await Promise.all([...records.all.keys()].map((id) => starts.run(() => backend.remove(id))));
       changes.close();
       await ground.trees.destroy();
+      await ground.cgroups.destroy();
+      await options.onClosed?.('destroyed');
     },
   };
 
@@ -402,6 +443,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     pool,
     keyOf,
     defaultLimits: DEFAULT_LIMITS,
+    onError,
     poolSize: options.poolSize ?? 0,
     take(id, instance) {
       live.set(id, instance);

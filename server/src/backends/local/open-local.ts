@@ -1,5 +1,5 @@
-/** Lays the ground for the local backend in a directory, and opens it there. */
-import { chmod, mkdir, readFile, stat } from 'node:fs/promises';
+/** Lays the ground for the local backend in a directory, and opens it there. One server at a time has the directory. */
+import { chmod, mkdir, readFile, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
@@ -14,6 +14,7 @@ import { openSnapshotter } from '../../host/snapshots/open.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
+import { lockFile, type FileLock } from '../../lib/file-lock.ts';
 import { randomName } from '../../lib/random-name.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
 import { openSandboxRecords } from './sandbox-record.ts';
@@ -30,9 +31,36 @@ export interface OpenLocalOptions extends Pick<LocalOptions, 'runtime' | 'poolSi
  */
 const IDS = { hostId: 1_879_048_192, size: 65_536 };
 
+const LOCK = 'lock';
+/** What else is ours in the directory, beside what the storage takes away itself. */
+const OURS = ['instances', 'runtimes', 'sandboxes', 'installation.json'];
+
 export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend> {
+  await makePassable(options.dir);
+  // Opening takes the sockets of what runs and sweeps what no record knows: never beside another server.
+  const lock = requireLock(options.dir);
+  try {
+    const laid = await layGround(options);
+    return await localBackend({
+      ...options,
+      ...laid,
+      async onClosed(how) {
+        if (how === 'destroyed') for (const name of OURS) await rm(join(options.dir, name), { recursive: true, force: true });
+        lock.release();
+        if (how === 'destroyed') await rm(join(options.dir, LOCK), { force: true });
+      },
+    });
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+/** What the backend stands on in that directory. */
+export async function layGround(
+  options: Pick<OpenLocalOptions, 'dir' | 'storage'>,
+): Promise<Pick<LocalOptions, 'ground' | 'records' | 'templates'>> {
   const { dir } = options;
-  await makePassable(dir);
   const installation = await installationName(dir);
   const [cgroups, trees, records, bootId] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
@@ -52,7 +80,16 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     bootId: bootId.trim(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
-  return localBackend({ ...options, ground, records, templates });
+  return { ground, records, templates };
+}
+
+function requireLock(dir: string): FileLock {
+  const result = lockFile(join(dir, LOCK), { pid: process.pid });
+  if ('lock' in result) return result.lock;
+  const pid = result.heldBy?.['pid'];
+  throw new CayError('failed_precondition', `Cannot use "${dir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`, {
+    hint: 'stop that server, or choose another data directory',
+  });
 }
 
 /**

@@ -37,6 +37,7 @@ export class Pool {
   #ready: { instance: Instance; key: PoolKey }[] = [];
   #filling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
+  readonly #discarding = new Set<Promise<void>>();
   #closed = false;
   #takenAtMs = Number.NEGATIVE_INFINITY;
 
@@ -63,7 +64,7 @@ export class Pool {
     const stale = this.#ready.filter((entry) => !entry.instance.link.current || isOutdated(entry.key, key));
     if (stale.length > 0) {
       this.#ready = this.#ready.filter((entry) => !stale.includes(entry));
-      for (const { instance } of stale) this.#options.destroy(instance).catch(this.#options.onError);
+      for (const { instance } of stale) this.#discard(instance);
     }
     const index = this.#ready.findIndex((entry) => sameKey(entry.key, key));
     this.#takenAtMs = performance.now();
@@ -104,6 +105,7 @@ export class Pool {
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#filling;
+    await Promise.all(this.#discarding);
     const left = this.#ready.map(({ instance }) => instance);
     this.#ready = [];
     return left;
@@ -113,6 +115,14 @@ export class Pool {
     const { instance, key } = await this.#options.make();
     if (this.#closed) await this.#options.destroy(instance);
     else this.#ready.push({ instance, key });
+  }
+
+  #discard(instance: Instance): void {
+    const discarding = this.#options
+      .destroy(instance)
+      .catch(this.#options.onError)
+      .finally(() => this.#discarding.delete(discarding));
+    this.#discarding.add(discarding);
   }
 
   #later(ms: number): void {
@@ -130,5 +140,6 @@ function sameKey(a: PoolKey, b: PoolKey): boolean {
 }
 
 function isOutdated(entry: PoolKey, wanted: PoolKey): boolean {
-  return entry.template === wanted.template && entry.templateTree !== wanted.templateTree;
+  // Under a runtime with other ids the same template is another tree, and neither is the older one.
+  return entry.template === wanted.template && entry.runtime === wanted.runtime && entry.templateTree !== wanted.templateTree;
 }

@@ -8,7 +8,15 @@
  */
 import type { Limits, SandboxId } from '@cay/sdk/protocol';
 import type { Ground } from '../../host/instances/ground.ts';
-import { adoptInstance, destroyRemains, isAlive, listInstances, type Instance, type InstanceFacts } from '../../host/instances/instance.ts';
+import {
+  adoptInstance,
+  destroyRemains,
+  isAlive,
+  listInstances,
+  restoreLimits,
+  type Instance,
+  type InstanceFacts,
+} from '../../host/instances/instance.ts';
 import type { Pool, PoolKey } from './pool.ts';
 import type { SandboxRecord, SandboxRecords } from './sandbox-record.ts';
 
@@ -22,16 +30,20 @@ export interface ReconcileOptions {
   poolSize: number;
   keyOf(facts: InstanceFacts): PoolKey;
   defaultLimits: Limits;
+  onError(error: unknown): void;
   /** Called for every sandbox that runs. */
   take(id: SandboxId, instance: Instance): void;
 }
 
 export async function reconcile(options: ReconcileOptions): Promise<void> {
   const { ground, records } = options;
+  // First of all: what is still on its way to becoming a container must not arrive after the sweep.
+  for (const runtime of ground.runtimes.values()) await runtime.abandon();
   const instances = new Map<string, Found>();
   for (const facts of await listInstances(ground)) instances.set(facts.name, facts);
 
-  await Promise.all([...records.all.values()].map((record) => settle(options, record, instances)));
+  // One that cannot be settled is settled by the next verb for it; it keeps nobody else from starting.
+  await Promise.all([...records.all.values()].map((record) => settle(options, record, instances).catch(options.onError)));
   await refillFrom(options, instances);
   await sweep(options, instances);
 }
@@ -48,10 +60,12 @@ async function settle(options: ReconcileOptions, record: SandboxRecord, instance
   }
   if (record.phase === 'stopped' || record.phase === 'failed') return;
   if (record.phase === 'ready' && facts && isWhole(facts) && (await isAlive(ground, facts))) {
-    instances.delete(facts.name);
-    const instance = await adoptInstance(ground, facts, record.spec.limits);
-    options.take(record.id, instance);
-    return;
+    const instance = await adopt(options, facts, record.spec.limits);
+    if (instance) {
+      instances.delete(facts.name);
+      options.take(record.id, instance);
+      return;
+    }
   }
   if (record.instance) await destroyRemains(ground, { name: record.instance, runtime: record.runtime });
   if (record.phase === 'starting' && record.incarnation === 1) {
@@ -72,13 +86,27 @@ async function settle(options: ReconcileOptions, record: SandboxRecord, instance
   });
 }
 
+/** What a server that died was changing is as recorded again. Nothing if it cannot be taken up. */
+async function adopt({ ground, onError }: ReconcileOptions, facts: InstanceFacts, limits: Limits): Promise<Instance | undefined> {
+  try {
+    const instance = await adoptInstance(ground, facts, limits);
+    // More may be in use than was allowed before: it goes on with what it has.
+    await restoreLimits(instance, limits).catch(onError);
+    return instance;
+  } catch (error) {
+    onError(error);
+    return undefined;
+  }
+}
+
 /** Takes up the warm instances that an earlier server kept. */
 async function refillFrom(options: ReconcileOptions, instances: Map<string, Found>): Promise<void> {
   const { ground, pool } = options;
   for (const facts of instances.values()) {
     if (pool.size >= options.poolSize) return;
     if (!isWhole(facts) || !facts.pooled || !(await isAlive(ground, facts))) continue;
-    const instance = await adoptInstance(ground, facts, options.defaultLimits);
+    const instance = await adopt(options, facts, options.defaultLimits);
+    if (!instance) continue;
     // One that does not answer is not worth waiting for: it goes the way of the others.
     const answered = await instance.link.ready({ timeoutMs: 2000 }).then(
       () => true,
@@ -94,22 +122,23 @@ async function refillFrom(options: ReconcileOptions, instances: Map<string, Foun
 }
 
 async function sweep(options: ReconcileOptions, orphans: Map<string, Found>): Promise<void> {
-  const { ground, records, pool } = options;
+  const { ground, records, pool, onError } = options;
   const inUse = new Set(pool.names());
   for (const record of records.all.values()) if (record.instance) inUse.add(record.instance);
 
-  await Promise.all([...orphans.values()].map((facts) => destroyRemains(ground, { runtime: 'none', ...facts })));
+  await Promise.all([...orphans.values()].map((facts) => destroyRemains(ground, { runtime: 'none', ...facts }).catch(onError)));
   for (const runtime of ground.runtimes.values()) {
     for (const name of await runtime.list()) {
-      if (!inUse.has(name)) await runtime.remove(name, ground.cgroups.group(name));
+      if (!inUse.has(name)) await runtime.remove(name, ground.cgroups.group(name)).catch(onError);
     }
   }
-  for (const name of await ground.cgroups.list()) if (!inUse.has(name)) await ground.cgroups.group(name).remove();
+  for (const name of await ground.cgroups.list()) if (!inUse.has(name)) await ground.cgroups.group(name).remove().catch(onError);
 
   const trees = new Set([...records.all.values()].map((record) => record.tree));
   for (const name of pool.names()) trees.add(name);
   for (const tree of await ground.trees.list()) {
-    if (tree.kind === 'active' && tree.name.startsWith('i-') && !trees.has(tree.name)) await ground.trees.remove(tree.name);
+    if (tree.kind !== 'active' || !tree.name.startsWith('i-') || trees.has(tree.name)) continue;
+    await ground.trees.remove(tree.name).catch(onError);
   }
 }
 

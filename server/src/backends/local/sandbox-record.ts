@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { CayError, SandboxIdSchema, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
+import { isDiskFull } from '../../lib/disk-full.ts';
 
 const SandboxRecordSchema = z.object({
   id: SandboxIdSchema,
@@ -36,15 +37,13 @@ export async function openSandboxRecords(dir: string): Promise<SandboxRecords> {
   const all = new Map<SandboxId, SandboxRecord>();
   for (const name of await readdir(dir)) {
     const path = join(dir, name);
-    if (!name.endsWith('.json')) {
-      // A temporary file of a write that was cut short: the record it was to replace stands.
-      await rm(path, { force: true });
-      continue;
-    }
-    const parsed = SandboxRecordSchema.safeParse(await readJson(path));
+    // Of a write that was cut short: the record it was to replace stands.
+    if (name.endsWith('.tmp')) await rm(path, { force: true });
+    if (!name.endsWith('.json')) continue;
+    const parsed = SandboxRecordSchema.safeParse(await readJson(path).catch((error: unknown) => requireSyntaxError(error)));
     if (!parsed.success || `${parsed.data.id}.json` !== name) {
       throw new CayError('internal', `Cannot read the sandbox record "${path}": it is damaged`, {
-        hint: 'move the file away to start without that sandbox',
+        hint: 'move the file away to start without that sandbox, whose files are then removed',
         cause: parsed.error,
       });
     }
@@ -54,7 +53,15 @@ export async function openSandboxRecords(dir: string): Promise<SandboxRecords> {
     all,
     get: (id) => all.get(id),
     async save(record) {
-      await writeFileAtomic(join(dir, `${record.id}.json`), JSON.stringify(record));
+      try {
+        await writeFileAtomic(join(dir, `${record.id}.json`), JSON.stringify(record));
+      } catch (error) {
+        if (!isDiskFull(error)) throw error;
+        throw new CayError('resource_exhausted', `Cannot record sandbox "${record.id}": the disk is full`, {
+          hint: 'remove sandboxes that are not needed, or make room on the disk of the data directory',
+          cause: error,
+        });
+      }
       all.set(record.id, record);
     },
     async delete(id) {
@@ -62,4 +69,10 @@ export async function openSandboxRecords(dir: string): Promise<SandboxRecords> {
       all.delete(id);
     },
   };
+}
+
+/** What is no JSON is as damaged as what has the wrong fields; what cannot be read at all is another matter. */
+function requireSyntaxError(error: unknown): undefined {
+  if (error instanceof SyntaxError) return undefined;
+  throw error;
 }

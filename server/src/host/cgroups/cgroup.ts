@@ -49,4 +49,6 @@ export interface Cgroups {
   group(name: string): Cgroup;
   /** Names of all groups of this installation. */
   list(): Promise<string[]>;
+  /** Kills what is left, and removes all groups and this installation's parent group. Absent is done. */
+  destroy(): Promise<void>;
 }

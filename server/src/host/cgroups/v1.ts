@@ -25,6 +25,7 @@ const FREEZE_TIMEOUT_MS = 5_000;
 export function cgroupsV1(options: V1Options): Cgroups {
   const { controllers, prefix } = options;
   const everywhere = [...new Set([...Object.values(controllers), ...options.others])];
+  const list = () => [...new Set(everywhere.flatMap((dir) => files.subgroups(join(dir, prefix))))].toSorted();
   return {
     version: 'v1',
     controllers: {
@@ -34,7 +35,11 @@ export function cgroupsV1(options: V1Options): Cgroups {
       freezer: controllers.freezer !== undefined,
     },
     group: (name) => groupV1(name, options, everywhere),
-    list: async () => [...new Set(everywhere.flatMap((dir) => files.subgroups(join(dir, prefix))))].toSorted(),
+    list: async () => list(),
+    destroy: async () => {
+      for (const name of list()) await groupV1(name, options, everywhere).remove();
+      for (const dir of everywhere) files.removeGroup(join(dir, prefix));
+    },
   };
 }
 

@@ -25,6 +25,11 @@ export function cgroupsV2(options: V2Options): Cgroups {
     controllers: { cpu: has('cpu'), memory: has('memory'), pids: has('pids'), freezer: true },
     group: (name) => groupV2(name, options),
     list: async () => files.subgroups(join(options.mount, options.prefix)).toSorted(),
+    destroy: async () => {
+      const parent = join(options.mount, options.prefix);
+      for (const name of files.subgroups(parent)) await groupV2(name, options).remove();
+      files.removeGroup(parent);
+    },
   };
 }
 

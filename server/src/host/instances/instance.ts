@@ -8,16 +8,19 @@
  * made, or left behind by a server that was killed.
  *
  *     <dir>/instances/<name>/instance.json   the facts
+ *                            pooled          there as long as nobody has had the instance
  *                            bundle/         what the runtime reads and writes
  *                            run/            shown inside as /run/cay; has guest.sock
  */
-import { chown, mkdir, readdir, rm } from 'node:fs/promises';
+import { existsSync, rmSync } from 'node:fs';
+import { chown, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, type Limits } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { GuardedLimits, GuestClient } from '../../guest/guest-client.ts';
 import { listenForGuest, type GuestListener } from '../../guest/listen-for-guest.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
+import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
 import type { Runtime } from '../runtimes/runtime.ts';
 import type { Ground } from './ground.ts';
@@ -60,6 +63,7 @@ type InstanceLimits = Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>;
 const GUEST_TIMEOUT_MS = 30_000;
 /** How long a guest that is dialling again may take to be asked or told something. */
 const GUARD_TIMEOUT_MS = 5_000;
+const ALIVE_POLL_MS = 100;
 
 function paths(ground: Ground, name: string) {
   const dir = join(ground.dir, 'instances', name);
@@ -69,6 +73,7 @@ function paths(ground: Ground, name: string) {
     bundle: join(dir, 'bundle'),
     run: join(dir, 'run'),
     socket: join(dir, 'run', 'guest.sock'),
+    pooled: join(dir, 'pooled'),
   };
 }
 
@@ -79,11 +84,12 @@ function paths(ground: Ground, name: string) {
 export async function startInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
   const runtime = runtimeOf(ground, facts);
   const cgroup = ground.cgroups.group(facts.name);
-  const { dir, facts: factsFile, bundle, run } = paths(ground, facts.name);
+  const { dir, facts: factsFile, bundle, run, pooled } = paths(ground, facts.name);
   let instance: Instance | undefined;
   try {
     await mkdir(dir, { recursive: true, mode: 0o711 });
     await writeFileAtomic(factsFile, JSON.stringify(facts));
+    if (facts.pooled) await writeFile(pooled, '');
     await Promise.all([mkdir(bundle, { mode: 0o700 }), makeRunDir(runtime, run)]);
     const [root] = await Promise.all([
       ground.trees.path(facts.tree),
@@ -108,14 +114,30 @@ export async function startInstance(ground: Ground, facts: InstanceFacts, limits
     });
     // The guest is often there before the runtime's command has tidied up and returned.
     instance.started = started;
-    await Promise.race([answered, started.then(() => answered)]);
+    const alive = started.then(() => requireAlive(ground, facts, answered));
+    await Promise.race([answered, alive.then(() => answered)]);
     if (limits.cpus !== null) await cgroup.update({ cpus: limits.cpus });
     return instance;
   } catch (error) {
     if (instance) await destroyInstance(ground, instance);
     else await destroyRemains(ground, facts);
     if (error instanceof CayError) throw error;
-    throw new CayError('unavailable', `Cannot start an instance on ${facts.runtime}: ${(error as Error).message}`, { cause: error });
+    throw new CayError(isDiskFull(error) ? 'resource_exhausted' : 'unavailable', `Cannot start an instance on ${facts.runtime}: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** Rejects as soon as nothing is left that could still answer. */
+async function requireAlive(ground: Ground, facts: InstanceFacts, answered: Promise<unknown>): Promise<void> {
+  let settled = false;
+  const settle = () => void (settled = true);
+  answered.then(settle, settle);
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, ALIVE_POLL_MS));
+    if (settled) return;
+    if (await isAlive(ground, facts)) continue;
+    const { oomKills } = await ground.cgroups.group(facts.name).read().catch(() => ({ oomKills: 0 }));
+    const why = oomKills > 0 ? 'its memory limit is too low' : 'its first process ended before it answered';
+    throw new CayError('unavailable', `Cannot start an instance on ${facts.runtime}: ${why}`);
   }
 }
 
@@ -140,9 +162,19 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
   return Object.assign(instance, { link });
 }
 
-/** Whether any of its processes is there. */
+/**
+ * Notes that the instance is somebody's from now on: it never goes back to the pool, whatever becomes of the record of
+ * whose it is. Synchronous, so that nothing comes between taking it and noting it.
+ */
+export function claimInstance(ground: Ground, { facts }: Instance): void {
+  rmSync(paths(ground, facts.name).pooled, { force: true });
+}
+
+/** Whether its first process, and any process at all, is there. */
 export async function isAlive(ground: Ground, facts: InstanceFacts): Promise<boolean> {
   if (facts.bootId !== ground.bootId) return false;
+  // Without a process namespace of their own the others outlive the first.
+  if ((await ground.runtimes.get(facts.runtime)?.status(facts.name)) === 'stopped') return false;
   return (await ground.cgroups.group(facts.name).processes()).length > 0;
 }
 
@@ -157,6 +189,11 @@ export async function limitInstance(instance: Instance, limits: Partial<Instance
     await client.configure(guarded);
   }
   await cgroup.update(hardLimits(runtime, limits));
+}
+
+/** Sets the limits of the group again, as they are recorded. */
+export async function restoreLimits({ cgroup, runtime }: Instance, { cpus, memoryBytes, pids }: InstanceLimits): Promise<void> {
+  await cgroup.update(hardLimits(runtime, { cpus, memoryBytes, pids }));
 }
 
 /** Stops all its processes where they are, or lets them go on. */
@@ -210,8 +247,11 @@ export async function listInstances(ground: Ground): Promise<(InstanceFacts | { 
   const names = await readdir(dir);
   return Promise.all(
     names.map(async (name) => {
-      const parsed = InstanceFactsSchema.safeParse(await readJson(paths(ground, name).facts));
-      return parsed.success ? parsed.data : { name };
+      const { facts, pooled } = paths(ground, name);
+      // What cannot be read is no instance of ours, or none any more.
+      const parsed = InstanceFactsSchema.safeParse(await readJson(facts).catch(() => undefined));
+      if (!parsed.success || parsed.data.name !== name) return { name };
+      return { ...parsed.data, pooled: parsed.data.pooled && existsSync(pooled) };
     }),
   );
 }

@@ -7,7 +7,7 @@
  * A mount namespace and `chroot` give each its own root directory, so that paths mean the same as elsewhere. Ids are not mapped: the tree
  * has to belong to the ids as they are. Cgroup limits hold.
  */
-import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
@@ -75,6 +75,8 @@ export function processRuntime({ stateDir }: ProcessOptions): Runtime {
       await cgroup.remove();
       rmSync(recordFile(name), { force: true });
     },
+    // One that has not joined its group yet ends when it finds the group gone.
+    abandon: async () => {},
     list: async () => {
       const entries = await readdir(root).catch(() => []);
       return entries
@@ -129,7 +131,7 @@ function script(container: Container): string {
     ...container.binds.flatMap(({ source, target, readOnly }) => bind(source, target, readOnly)),
     `mkdir -p run/cay; : > ${inside(GUEST_PATH)}`,
     ...bind(container.socketDir, SOCKET_DIR, true),
-    ...(container.cgroup.memoryPath ? bind(container.cgroup.memoryPath, `${SOCKET_DIR}/cgroup`, true) : []),
+    ...(container.cgroup.memoryPath && existsSync(join(container.socketDir, 'cgroup')) ? bind(container.cgroup.memoryPath, `${SOCKET_DIR}/cgroup`, true) : []),
     ...bind(container.guestBinary, GUEST_PATH, true),
     ...(container.readOnlyRoot ? [`mount -o remount,bind,ro ${inside('/')}`] : []),
     `ulimit -n ${container.openFiles} 2>/dev/null || :`,
