@@ -91,7 +91,9 @@ function linked(document: OpenApiDocument): OpenApiDocument {
   };
   const linkInside = (value: object): unknown =>
     Array.isArray(value) ? value.map(link) : Object.fromEntries(Object.entries(value).map(([key, each]) => [key, link(each)]));
-  const schemas = Object.fromEntries(Object.entries(document.components.schemas).map(([name, schema]) => [name, linkInside(schema) as Schema]));
+  const schemas = Object.fromEntries(
+    Object.entries(document.components.schemas).map(([name, schema]) => [name, linkInside(schema) as Schema]),
+  );
   return { ...document, components: { schemas } };
 }
 
@@ -103,7 +105,14 @@ function describe(title: string, operation: Operation): string {
   if (operation.parameters.length > 0) parts.push(parameterTable(operation.parameters));
   if (body) parts.push(`Body${body.required === false ? ' (optional)' : ''}: ${contents(body.content)}`);
   const answers = Object.entries(operation.responses).filter(([status]) => status !== 'default');
-  parts.push(answers.map(([status, answer]) => `- \`${status}\` ${answer.description}${answer.content && status !== '101' ? `: ${contents(answer.content)}` : ''}`).join('\n'));
+  parts.push(
+    answers
+      .map(
+        ([status, answer]) =>
+          `- \`${status}\` ${answer.description}${answer.content && status !== '101' ? `: ${contents(answer.content)}` : ''}`,
+      )
+      .join('\n'),
+  );
   return parts.join('\n\n');
 }
 
@@ -122,7 +131,11 @@ function contents(content: Content): string {
   const byType = new Map<string, string[]>();
   for (const [media, { schema }] of Object.entries(content)) {
     const events = schema['x-cay-events'];
-    const text = events ? `${events.$ref ? `${typeText(events)} ` : ''}one after the other` : media === 'application/json' ? typeText(schema) : 'bytes';
+    const text = events
+      ? `${events.$ref ? `${typeText(events)} ` : ''}one after the other`
+      : media === 'application/json'
+        ? typeText(schema)
+        : 'bytes';
     byType.set(text, [...(byType.get(text) ?? []), media]);
   }
   return [...byType].map(([text, media]) => `${text} (${media.map((each) => `\`${each}\``).join(', ')})`).join('; ');
@@ -132,7 +145,9 @@ function shape(name: string, schema: Schema, comments: FieldComments): string {
   const variants = schema.oneOf ?? schema.anyOf;
   if (variants?.every(({ properties }) => properties)) return ['One of:', ...variants.map((variant) => `- ${inline(variant)}`)].join('\n');
   if (!schema.properties) return typeText(schema);
-  const rows = Object.entries(schema.properties).flatMap(([field, value]) => fieldRows(name, field, value, isRequired(schema, field), comments));
+  const rows = Object.entries(schema.properties).flatMap(([field, value]) =>
+    fieldRows(name, field, value, isRequired(schema, field), comments),
+  );
   return table(['field', 'type', ''], rows);
 }
 
@@ -140,7 +155,11 @@ function fieldRows(owner: string, field: string, value: Schema, required: boolea
   const { text = '', owner: inner } = comments.of(owner, field) ?? {};
   const preset = value.default !== undefined && typeof value.default !== 'object' ? `Default \`${JSON.stringify(value.default)}\`.` : '';
   const optional = required || value.default !== undefined ? '' : ', optional';
-  const row = [`\`${prefix}${field}\``, `${value.properties ? 'object' : typeText(value)}${optional}`, [text, preset].filter(Boolean).join(' ')];
+  const row = [
+    `\`${prefix}${field}\``,
+    `${value.properties ? 'object' : typeText(value)}${optional}`,
+    [text, preset].filter(Boolean).join(' '),
+  ];
   const below = Object.entries(value.properties ?? {}).flatMap(([name, nested]) =>
     fieldRows(inner ?? owner, name, nested, isRequired(value, name), comments, `${prefix}${field}.`),
   );
@@ -158,12 +177,16 @@ function typeText(schema: Schema): string {
     return `[${name}](#${name.toLowerCase()})`;
   }
   if (schema.const !== undefined) return `\`${JSON.stringify(schema.const)}\``;
-  if (schema.enum) return schema.enum.length > 16 ? `one of ${schema.enum.length} names such as \`${JSON.stringify(schema.enum[0])}\`` : schema.enum.map((value) => `\`${JSON.stringify(value)}\``).join(', ');
+  if (schema.enum)
+    return schema.enum.length > 16
+      ? `one of ${schema.enum.length} names such as \`${JSON.stringify(schema.enum[0])}\``
+      : schema.enum.map((value) => `\`${JSON.stringify(value)}\``).join(', ');
   const variants = schema.anyOf ?? schema.oneOf;
   if (variants) return variants.map(typeText).join(' or ');
   if (schema.type === 'array') return `array of ${typeText(schema.items ?? {})}`;
   if (schema.properties) return inline(schema);
-  if (typeof schema.additionalProperties === 'object' && Object.keys(schema.additionalProperties).length > 0) return `object of ${typeText(schema.additionalProperties)}`;
+  if (typeof schema.additionalProperties === 'object' && Object.keys(schema.additionalProperties).length > 0)
+    return `object of ${typeText(schema.additionalProperties)}`;
   return `${[schema.type ?? 'anything'].flat().join(' or ')}${range(schema)}`;
 }
 

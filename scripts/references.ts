@@ -1,10 +1,7 @@
 /** The generated references, by the path of their file below `docs/reference`. */
-import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { pino } from 'pino';
-import { memoryBackend } from '../server/src/backends/memory/memory.ts';
-import { serve } from '../server/src/serve.ts';
+import { memoryServer } from '../test/support/memory-server.ts';
 import { apiReference, type OpenApiDocument } from './api-reference.ts';
 import { errorReference } from './error-reference.ts';
 
@@ -22,12 +19,6 @@ export async function references(): Promise<Record<string, string>> {
 
 /** As a running server tells it. */
 async function openApiDocument(): Promise<OpenApiDocument> {
-  const dataDir = await mkdtemp(join(tmpdir(), 'cay-reference-'));
-  const server = await serve({ backend: memoryBackend(), dataDir, port: 0, log: pino({ level: 'silent' }) });
-  try {
-    return (await (await fetch(`${server.url}/openapi.json`)).json()) as OpenApiDocument;
-  } finally {
-    await server.close();
-    await rm(dataDir, { recursive: true, force: true });
-  }
+  await using server = await memoryServer();
+  return (await (await fetch(`${server.url}/openapi.json`)).json()) as OpenApiDocument;
 }

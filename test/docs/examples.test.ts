@@ -9,11 +9,11 @@ import { spawn } from 'node:child_process';
 import { chmod, mkdtemp, rm, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Backend } from '../../server/src/backends/backend.ts';
 import { openLocal } from '../../server/src/backends/local/open-local.ts';
 import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
+import { serverLog } from '../../server/src/cli/server-log.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { ended, type Ran } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-ground.ts';
@@ -35,17 +35,17 @@ function runBlock({ language, code }: Block, dir: string, server: RunningServer)
 function examples(title: string, chosen: Block[], open: (dir: string) => Promise<Backend & { destroy?(): Promise<void> }>): void {
   describe(`the documents' examples on ${title}`, () => {
     let dir: string;
-    let backend: Awaited<ReturnType<typeof open>>;
     let server: RunningServer;
     beforeAll(async () => {
       dir = await mkdtemp(join(tmpdir(), 'cay-docs-'));
       await symlink(join(ROOT, 'cay'), join(dir, 'cay'));
-      backend = await open(join(dir, 'engine'));
-      server = await serve({ backend, dataDir: join(dir, 'control'), port: 0, log: pino({ level: 'silent' }) });
+      const backend = await open(join(dir, 'engine'));
+      server = await serve({ backend, dataDir: join(dir, 'control'), port: 0, log: serverLog('silent') });
     });
     afterAll(async () => {
       await server.close();
-      await backend.destroy?.();
+      // Closing it with the server lets go of everything; only one that is open can take things away.
+      await (await open(join(dir, 'engine'))).destroy?.();
       await rm(dir, { recursive: true, force: true });
     });
 

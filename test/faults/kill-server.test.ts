@@ -3,7 +3,7 @@
  * acknowledged is there, what was under way is either done or not, and nothing is left over.
  *
  * A few rounds run with all tests; `CAY_FAULT_ROUNDS=200 npx vitest run test/faults` runs more. The
- * seed is printed; `CAY_FAULT_SEED` replays it.
+ * seed is printed; `CAY_FAULT_SEED` replays it, `CAY_FAULT_RUNTIMES` says on what.
  */
 import { spawn } from 'node:child_process';
 import { chmod, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
@@ -23,9 +23,10 @@ interface Known {
 
 const rounds = Number(process.env['CAY_FAULT_ROUNDS'] ?? 6);
 const firstSeed = Number(process.env['CAY_FAULT_SEED'] ?? Date.now() % 1_000_000);
+const runtimes = (process.env['CAY_FAULT_RUNTIMES'] ?? 'runc,runsc').split(',');
 const reason = whyNoLocal();
 
-describe.skipIf(reason !== undefined)(`kill -9 of the server${reason ? ` (skipped: ${reason})` : ''}`, () => {
+describe.skipIf(reason !== undefined).each(runtimes)(`kill -9 of the server on %s${reason ? ` (skipped: ${reason})` : ''}`, (runtime) => {
   let dir: string;
   beforeAll(async () => {
     dir = await mkdtemp('/tmp/cay-f-');
@@ -44,8 +45,8 @@ describe.skipIf(reason !== undefined)(`kill -9 of the server${reason ? ` (skippe
       const known = new Map<SandboxId, Known>();
       for (let round = 0; round < rounds; round++) {
         const seed = firstSeed + round;
-        await churn(dir, seed, known);
-        await check(dir, seed, known);
+        await churn(dir, runtime, seed, known);
+        await check(dir, runtime, seed, known);
       }
     },
     60_000 + rounds * 30_000,
@@ -53,8 +54,8 @@ describe.skipIf(reason !== undefined)(`kill -9 of the server${reason ? ` (skippe
 });
 
 /** Runs the churn until a random moment after it has opened, and notes what it acknowledged. */
-async function churn(dir: string, seed: number, known: Map<SandboxId, Known>): Promise<void> {
-  const child = spawn(process.execPath, [join(import.meta.dirname, 'churn.ts'), dir, 'runc', String(seed)], {
+async function churn(dir: string, runtime: string, seed: number, known: Map<SandboxId, Known>): Promise<void> {
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'churn.ts'), dir, runtime, String(seed)], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let errors = '';
@@ -86,9 +87,9 @@ function acknowledge(known: Map<SandboxId, Known>, id: SandboxId, deed: string, 
 }
 
 /** Opens the same ground, compares it with what was acknowledged, and takes what it finds for the next round. */
-async function check(dir: string, seed: number, known: Map<SandboxId, Known>): Promise<void> {
-  const backend = await openLocal({ dir, runtime: 'runc' });
-  const spec = SandboxSpecSchema.parse({ runtime: 'runc' });
+async function check(dir: string, runtime: string, seed: number, known: Map<SandboxId, Known>): Promise<void> {
+  const backend = await openLocal({ dir, runtime });
+  const spec = SandboxSpecSchema.parse({ runtime });
   const context = `seed ${seed}`;
   try {
     const listed = new Map((await backend.list()).map((observed) => [observed.id, observed]));
@@ -113,7 +114,7 @@ async function check(dir: string, seed: number, known: Map<SandboxId, Known>): P
       expect(allowed, `${context}: the file of ${id}`).toContain(content);
       known.set(id, { phase: 'ready', ...(content !== undefined && { content }) });
     }
-    expect(await strays(dir, await instancesOf(dir)), context).toEqual([]);
+    expect(await strays(dir, runtime, await instancesOf(dir)), context).toEqual([]);
   } finally {
     await backend.close();
   }
@@ -135,17 +136,19 @@ async function instancesOf(dir: string): Promise<Set<string>> {
 }
 
 /** Directories, cgroups and containers that belong to no sandbox. */
-async function strays(dir: string, instances: Set<string>): Promise<string[]> {
+async function strays(dir: string, runtime: string, instances: Set<string>): Promise<string[]> {
   const { name } = JSON.parse(await readFile(join(dir, 'installation.json'), 'utf8')) as { name: string };
   const places = [
     join(dir, 'instances'),
-    join(dir, 'runtimes', 'runc'),
+    join(dir, 'runtimes', runtime),
     ...['memory', 'pids', 'freezer', '.'].map((controller) => join('/sys/fs/cgroup', controller, `cay-${name}`)),
   ];
   const found: string[] = [];
   for (const place of places) {
     for (const entry of await readdir(place, { withFileTypes: true }).catch(() => [])) {
-      if (entry.isDirectory() && !instances.has(entry.name)) found.push(join(place, entry.name));
+      // gVisor keeps files, which have the name in them.
+      const name = /i-[a-z0-9]{20}/.exec(entry.name)?.[0];
+      if (name !== undefined && !instances.has(name)) found.push(join(place, entry.name));
     }
   }
   return found;

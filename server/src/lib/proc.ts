@@ -1,5 +1,5 @@
 /** What `/proc` says about one process. Synchronous: these reads never wait for a disk. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 
 export interface ProcessStat {
   name: string;
@@ -41,28 +41,6 @@ export function isAlive(pid: number, startTime?: number): boolean {
   const stat = processStat(pid);
   if (stat === undefined || stat.state === 'Z' || stat.state === 'X') return false;
   return startTime === undefined || stat.startTime === startTime;
-}
-
-/** The numbers of all processes whose arguments, the program's name first, are as `matches` wants them. */
-export function processesWith(matches: (args: string[]) => boolean): number[] {
-  const numbers = readdirSync('/proc').map(Number).filter(Number.isInteger);
-  return numbers.filter((pid) => {
-    try {
-      return matches(readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0'));
-    } catch {
-      // It has ended meanwhile.
-      return false;
-    }
-  });
-}
-
-/** One that has ended meanwhile is done. */
-export function sendSignal(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
-  }
 }
 
 /** The hard limit of open files, which nothing that we start can exceed. */

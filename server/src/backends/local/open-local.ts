@@ -87,9 +87,13 @@ function requireLock(dir: string): FileLock {
   const result = lockFile(join(dir, LOCK), { pid: process.pid });
   if ('lock' in result) return result.lock;
   const pid = result.heldBy?.['pid'];
-  throw new CayError('failed_precondition', `Cannot use "${dir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`, {
-    hint: 'stop that server, or choose another data directory',
-  });
+  throw new CayError(
+    'failed_precondition',
+    `Cannot use "${dir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
+    {
+      hint: 'stop that server, or choose another data directory',
+    },
+  );
 }
 
 /**

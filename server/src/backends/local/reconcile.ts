@@ -37,8 +37,6 @@ export interface ReconcileOptions {
 
 export async function reconcile(options: ReconcileOptions): Promise<void> {
   const { ground, records } = options;
-  // First of all: what is still on its way to becoming a container must not arrive after the sweep.
-  for (const runtime of ground.runtimes.values()) await runtime.abandon();
   const instances = new Map<string, Found>();
   for (const facts of await listInstances(ground)) instances.set(facts.name, facts);
 

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { pack } from './pack.ts';
-import { BLOCK, decodeHeader, encodeHeader, paddingOf, type Entry } from './tar-header.ts';
+import { BLOCK, decodeHeader, encodeHeader, paddingOf, type Entry } from '../../lib/tar-header.ts';
 import { staysInside, unpack } from './unpack.ts';
 
 let scratch: string;
@@ -21,7 +21,7 @@ function archive(...entries: Made[]): Buffer {
   const parts = entries.flatMap(({ content = '', ...entry }) => {
     const size = entry.type === 'file' ? Buffer.byteLength(content) : 0;
     return [
-      encodeHeader({ mode: 0o644, modifiedAtMs: 0, target: '', ...entry, sizeBytes: size }),
+      encodeHeader({ mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '', ...entry, sizeBytes: size }),
       Buffer.from(entry.type === 'file' ? content : ''),
       Buffer.alloc(paddingOf(size)),
     ];
@@ -35,7 +35,7 @@ async function* inChunks(data: Buffer, size = 700): AsyncGenerator<Uint8Array> {
 
 /** An entry whose name the encoder would not write, with a right checksum. */
 function hostile(name: string, letter: string, target = ''): Buffer {
-  const head = encodeHeader({ name: 'x', type: 'file', sizeBytes: 0, mode: 0o644, modifiedAtMs: 0, target: '' });
+  const head = encodeHeader({ name: 'x', type: 'file', sizeBytes: 0, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' });
   head.fill(0, 0, 100).write(name, 0);
   head.write(letter, 156);
   head.fill(0, 157, 257).write(target, 157);
@@ -71,7 +71,7 @@ describe('pack and unpack', () => {
           target: fc.string({ maxLength: 200 }).filter((target) => !target.includes('\0')),
         }),
         (made) => {
-          const entry = { ...made, modifiedAtMs: 5000 } as Entry & { type: 'file' };
+          const entry = { ...made, uid: 7, gid: 8, modifiedAtMs: 5000 } as Entry & { type: 'file' };
           const encoded = encodeHeader(entry);
           // The last block is the entry's own; what comes before are its pax records, which `unpack` reads.
           const decoded = decodeHeader(encoded.subarray(-BLOCK), { path: made.name, linkpath: made.target });

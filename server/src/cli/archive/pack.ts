@@ -2,7 +2,7 @@
 import { createReadStream, type Stats } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { BLOCK, encodeHeader, paddingOf } from './tar-header.ts';
+import { BLOCK, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
 
 export interface PackOptions {
   onProgress?(bytes: number): void;
@@ -15,7 +15,8 @@ export async function* pack(dir: string, options: PackOptions = {}): AsyncGenera
 
   async function* entry(path: string, name: string): AsyncGenerator<Uint8Array, void, undefined> {
     const stat = await lstat(path);
-    const common = { name, mode: stat.mode & 0o7777, modifiedAtMs: stat.mtimeMs };
+    // Ids of this machine mean nothing in a sandbox.
+    const common = { name, mode: stat.mode & 0o7777, uid: 0, gid: 0, modifiedAtMs: stat.mtimeMs };
     if (stat.isSymbolicLink()) yield encodeHeader({ ...common, type: 'symlink', sizeBytes: 0, target: await readlink(path) });
     else if (stat.isDirectory()) {
       if (name !== '') yield encodeHeader({ ...common, type: 'directory', sizeBytes: 0, target: '' });

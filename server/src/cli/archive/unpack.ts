@@ -10,8 +10,11 @@ import { constants, type Stats } from 'node:fs';
 import { chmod, link, lstat, mkdir, open, symlink, unlink, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
-import { byteReader, type ByteReader } from './byte-reader.ts';
-import { BLOCK, decodeHeader, decodeRecords, paddingOf, textAt, type Entry, type Extended } from './tar-header.ts';
+import { byteReader, type ByteReader } from '../../lib/byte-reader.ts';
+import { BLOCK, decodeHeader, decodeRecords, paddingOf, textAt, type Entry, type Extended } from '../../lib/tar-header.ts';
+
+/** What a sandbox made never runs with another's rights here. */
+const PERMISSIONS = 0o777;
 
 export interface Unpacked {
   entries: number;
@@ -52,7 +55,7 @@ export async function unpack(
     }
     // Last, and the deepest first: a directory that cannot be written can still be filled before.
     for (const { path, entry } of directories.reverse()) {
-      await chmod(path, entry.mode);
+      await chmod(path, entry.mode & PERMISSIONS);
       await utimes(path, entry.modifiedAtMs / 1000, entry.modifiedAtMs / 1000);
     }
     return result;
@@ -156,7 +159,7 @@ async function writeContent(path: string, entry: Entry, reader: ByteReader): Pro
     }
     const padding = paddingOf(entry.sizeBytes);
     if ((await reader.exactly(padding)).length < padding) throw new Error('it is cut off');
-    await file.chmod(entry.mode);
+    await file.chmod(entry.mode & PERMISSIONS);
     await file.utimes(entry.modifiedAtMs / 1000, entry.modifiedAtMs / 1000);
   } finally {
     await file.close();

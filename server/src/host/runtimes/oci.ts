@@ -5,12 +5,11 @@
  * and the program's few state files are removed, which takes milliseconds where its own `delete` takes up to
  * seconds. What is alive is read from the state files and `/proc`.
  */
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { access, constants, readdir } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
-import { isAlive, openFilesHardLimit, processesWith, sendSignal } from '../../lib/proc.ts';
+import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
 import { buildBundle, type Bundled, type BundleTraits } from './bundle.ts';
 import { probeContainer } from './probe-container.ts';
@@ -56,7 +55,6 @@ export interface OciTraits {
 }
 
 const START_TIMEOUT_MS = 30_000;
-const ABANDON_TIMEOUT_MS = 5_000;
 
 export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.name }: OciOptions): Runtime {
   const root = join(stateDir, traits.name);
@@ -142,14 +140,6 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
     remove: async (name, cgroup) => {
       await cgroup.remove();
       await forget(name);
-    },
-    abandon: async () => {
-      if (!existsSync(root)) return;
-      // As `launch` says it; what the program starts itself has other arguments.
-      const starting = processesWith((args) => args.includes(root) && args.includes('run') && args.includes('--bundle'));
-      for (const pid of starting) sendSignal(pid, 'SIGKILL');
-      const deadline = performance.now() + ABANDON_TIMEOUT_MS;
-      while (starting.some((pid) => isAlive(pid)) && performance.now() < deadline) await sleep(5);
     },
     list: async () => {
       const entries = await readdir(root).catch(() => []);

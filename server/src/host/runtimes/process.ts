@@ -75,8 +75,6 @@ export function processRuntime({ stateDir }: ProcessOptions): Runtime {
       await cgroup.remove();
       rmSync(recordFile(name), { force: true });
     },
-    // One that has not joined its group yet ends when it finds the group gone.
-    abandon: async () => {},
     list: async () => {
       const entries = await readdir(root).catch(() => []);
       return entries

@@ -61,11 +61,6 @@ export interface Runtime {
   status(name: string): Promise<ContainerStatus>;
   /** Kills what runs and removes the runtime's own traces. Absent is done. */
   remove(name: string, cgroup: Cgroup): Promise<void>;
-  /**
-   * Ends the starts that an earlier server had under way when it died: they would become containers that nobody
-   * waits for, after everything else of them was taken away.
-   */
-  abandon(): Promise<void>;
   /** Names of all containers below this installation's state directory. */
   list(): Promise<string[]>;
 }

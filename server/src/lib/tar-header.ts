@@ -2,13 +2,16 @@
 
 export const BLOCK = 512;
 
-type EntryType = 'file' | 'directory' | 'symlink' | 'hardlink' | 'other';
+export type EntryType = 'file' | 'directory' | 'symlink' | 'hardlink' | 'other';
 
 export interface Entry {
   name: string;
   type: EntryType;
   sizeBytes: number;
+  /** Permission bits, those for special rights included. */
   mode: number;
+  uid: number;
+  gid: number;
   modifiedAtMs: number;
   /** Of a link. */
   target: string;
@@ -29,7 +32,7 @@ export function encodeHeader(entry: Entry & { type: keyof typeof LETTERS }): Buf
   const main = block({ ...entry, name, letter: LETTERS[entry.type] });
   if (records.length === 0) return main;
   const body = Buffer.concat(records);
-  const pax = block({ name: 'pax', letter: 'x', sizeBytes: body.length, mode: 0o644, modifiedAtMs: 0, target: '' });
+  const pax = block({ name: 'pax', letter: 'x', sizeBytes: body.length, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' });
   return Buffer.concat([pax, body, Buffer.alloc(paddingOf(body.length)), main]);
 }
 
@@ -49,8 +52,8 @@ function block(fields: Omit<Entry, 'type'> & { letter: string }): Buffer {
   const octal = (value: number, at: number, digits: number) => bytes.write(value.toString(8).padStart(digits, '0'), at, digits);
   bytes.write(fields.name, 0, 100);
   octal(fields.mode & 0o7777, 100, 7);
-  octal(0, 108, 7);
-  octal(0, 116, 7);
+  octal(fields.uid & 0o7777777, 108, 7);
+  octal(fields.gid & 0o7777777, 116, 7);
   octal(fields.sizeBytes < 8 ** 11 ? fields.sizeBytes : 0, 124, 11);
   octal(Math.max(0, Math.floor(fields.modifiedAtMs / 1000)), 136, 11);
   bytes.fill(' ', 148, 156);
@@ -84,7 +87,9 @@ export function decodeHeader(head: Buffer, extended: Extended): Entry & { letter
     name: extended['path'] ?? (prefix ? `${prefix}/${short}` : short),
     type: TYPES[letter] ?? 'other',
     sizeBytes,
-    mode: octalAt(head, 100, 8) & 0o777,
+    mode: octalAt(head, 100, 8) & 0o7777,
+    uid: octalAt(head, 108, 8),
+    gid: octalAt(head, 116, 8),
     modifiedAtMs: octalAt(head, 136, 12) * 1000,
     target: extended['linkpath'] ?? textAt(head, 157, 100),
   };
