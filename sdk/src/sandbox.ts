@@ -31,6 +31,11 @@ interface CallOptions {
   signal?: AbortSignal;
 }
 
+interface RunOptions extends CallOptions, Partial<Omit<ExecBody, 'argv' | 'shell'>> {
+  /** The command is run once, however often the call is repeated with the same key. */
+  idempotencyKey?: string;
+}
+
 /** A shell line, a program with its arguments, or everything that a command may be given. */
 export type Command = string | string[] | ExecBody;
 
@@ -82,18 +87,13 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Runs a command to its end. Its exit code is part of the answer, whatever it is. */
-  exec(command: Command, options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {}): Promise<ExecResult> {
-    const { signal, ...rest } = options;
-    return this.#json('POST', '/exec', { json: { ...bodyOf(command), ...rest }, signal });
+  exec(command: Command, options: RunOptions = {}): Promise<ExecResult> {
+    return this.#json('POST', '/exec', callOf(command, options));
   }
 
   /** The same, event by event. */
-  async *execStream(
-    command: Command,
-    options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {},
-  ): AsyncGenerator<ExecEvent, void, undefined> {
-    const { signal, ...rest } = options;
-    yield* this.#transport.lines<ExecEvent>('POST', `${this.#base}/exec`, { json: { ...bodyOf(command), ...rest }, signal });
+  async *execStream(command: Command, options: RunOptions = {}): AsyncGenerator<ExecEvent, void, undefined> {
+    yield* this.#transport.lines<ExecEvent>('POST', `${this.#base}/exec`, callOf(command, options));
   }
 
   /** Starts a command and stays connected to it: output, input, signals. */
@@ -114,9 +114,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Starts a command that nobody waits for. */
-  launch(command: Command, options: CallOptions & Partial<Omit<ExecBody, 'argv' | 'shell'>> = {}): Promise<Launched> {
-    const { signal, ...rest } = options;
-    return this.#json('POST', '/commands', { json: { ...bodyOf(command), ...rest }, signal });
+  launch(command: Command, options: RunOptions = {}): Promise<Launched> {
+    return this.#json('POST', '/commands', callOf(command, options));
   }
 
   async commands(options: CallOptions = {}): Promise<CommandInfo[]> {
@@ -194,4 +193,9 @@ export class Sandbox implements AsyncDisposable {
 function bodyOf(command: Command): Partial<ExecBody> {
   if (typeof command === 'string') return { shell: command };
   return Array.isArray(command) ? { argv: command } : command;
+}
+
+function callOf(command: Command, { signal, idempotencyKey, ...rest }: RunOptions) {
+  const headers = idempotencyKey === undefined ? undefined : { 'idempotency-key': idempotencyKey };
+  return { json: { ...bodyOf(command), ...rest }, headers, signal };
 }

@@ -9,11 +9,14 @@ import { pino, type Logger } from 'pino';
 import { openApi, type Api } from './api/api.ts';
 import { errorAnswer } from './api/error-answer.ts';
 import { previewHost } from './api/preview/preview-address.ts';
+import type { TracingSettings } from './api/tracing/tracing-settings.ts';
 import type { RateLimitOptions } from './api/rate-limit.ts';
+import type { RequestSpans } from './api/tracing/request-spans.ts';
 import { REDACTED } from './api/redact.ts';
 import { refuseUpgrade } from './api/refuse-upgrade.ts';
 import type { Backend } from './backends/backend.ts';
 import { openControl } from './control/control.ts';
+import { idempotency } from './control/idempotency.ts';
 import { previewTokens } from './control/preview-tokens.ts';
 import { openDatabase } from './control/records/database.ts';
 import { openEventLog } from './control/records/events.ts';
@@ -42,8 +45,12 @@ export interface ServeOptions {
   corsOrigins?: readonly string[];
   /** For each key. Default 1000 a second, 2000 at once. */
   rateLimit?: RateLimitOptions;
+  /** How long a request's head and its JSON body may take to arrive. Default 15 s and 5 min. */
+  slowestSender?: { headersMs?: number; bodyMs?: number };
   /** Lets anybody read the metrics. */
   openMetrics?: boolean;
+  /** Where spans of requests are sent. None are made without it. */
+  tracing?: TracingSettings;
   log?: Logger;
 }
 
@@ -55,8 +62,8 @@ export interface RunningServer {
 }
 
 const VERSION = (JSON.parse(readFileSync(join(import.meta.dirname, '../package.json'), 'utf8')) as { version: string }).version;
-/** How often slow senders are looked for. */
-const CHECKING = { connectionsCheckingInterval: 5_000 };
+const HEADERS_MS = 15_000;
+const BODY_MS = 300_000;
 const CLOSE_GRACE_MS = 2_000;
 const READY_TIMEOUT_MS = 2_000;
 const READY_CACHE_MS = 1_000;
@@ -70,12 +77,15 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
   const lock = requireLock(dataDir);
   const undo: (() => unknown)[] = [() => lock.release()];
   try {
+    const headersTimeout = options.slowestSender?.headersMs ?? HEADERS_MS;
+    // How often slow senders are looked for.
+    const checking = { connectionsCheckingInterval: headersTimeout / 3 };
     const server = tls
-      ? createHttpsServer({ ...CHECKING, cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
-      : createHttpServer(CHECKING);
+      ? createHttpsServer({ ...checking, cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
+      : createHttpServer(checking);
     const database = openDatabase(join(dataDir, 'records.db'));
     undo.push(() => database.close());
-    const events = openEventLog(join(dataDir, 'events.db'));
+    const events = openEventLog(join(dataDir, 'events.db'), { onError: (error) => log.error({ err: error }, 'events') });
     undo.push(() => events.close());
     const keys = keyRecords(database);
     const projects = projectRecords(database);
@@ -88,6 +98,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     let api: Api | undefined;
     server.on('request', (request, response) => (api ? api.handle(request, response) : answerStarting(request, response)));
     server.on('upgrade', (request, socket, head) => (api ? api.upgrade(request, socket, head) : refuseUpgrade(socket, STARTING)));
+    server.headersTimeout = headersTimeout;
     await listen(server, host, port);
     undo.push(() => server.close());
     const url = addressOf(server, host, tls !== undefined);
@@ -105,16 +116,21 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       previewUrl,
       onError: (error) => log.error({ err: error }, 'control'),
     });
+    const spans = options.tracing && (await openTracing(options.tracing, log));
     const opened = (api = openApi({
       control,
       keys,
       projects,
+      idempotency: idempotency(database),
+      keySecret: installationSecret(database, 'keys'),
       log,
       version: VERSION,
       previewDomains,
       corsOrigins: options.corsOrigins ?? [],
       rateLimit: options.rateLimit ?? { perSecond: 1000, burst: 2000 },
+      bodyTimeoutMs: options.slowestSender?.bodyMs ?? BODY_MS,
       openMetrics: options.openMetrics ?? false,
+      ...(spans && { spans }),
       ready: readiness(() => database.get('SELECT 1') !== undefined, backend),
     }));
     log.info({ url, backend: backend.name, dataDir }, 'listening');
@@ -128,6 +144,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
           opened.close();
           await closeServer(server);
           await control.close();
+          await spans?.close();
           lock.release();
           log.info('closed');
         })());
@@ -137,6 +154,24 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     for (const step of undo.reverse()) step();
     throw error;
   }
+}
+
+/** Loaded only where it is asked for. */
+async function openTracing(settings: TracingSettings, log: Logger): Promise<RequestSpans> {
+  const [{ otlpExporter }, { requestSpans }] = await Promise.all([
+    import('./lib/otlp-exporter.ts'),
+    import('./api/tracing/request-spans.ts'),
+  ]);
+  const { url, headers, resource } = settings;
+  return requestSpans(
+    otlpExporter({
+      url,
+      headers,
+      resource: { 'service.version': VERSION, ...resource },
+      scope: { name: 'cay', version: VERSION },
+      onDrop: (dropped) => log.warn(dropped, 'spans were dropped'),
+    }),
+  );
 }
 
 function requireSafeListening(host: string, { tls, insecure }: Pick<ServeOptions, 'tls' | 'insecure'>): void {
@@ -162,8 +197,7 @@ function requireLock(dataDir: string) {
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {
-  // Slow senders of headers are cut off; bodies and answers may take as long as they like.
-  server.headersTimeout = 15_000;
+  // Slow senders of headers are cut off, and of JSON; streams and answers may take as long as they like.
   server.requestTimeout = 0;
   server.keepAliveTimeout = 75_000;
   server.maxHeadersCount = 100;

@@ -10,6 +10,9 @@ use crate::value::Value;
 use super::output_log::OutputLog;
 use super::request::{ExecRequest, Program};
 
+/// What an argument costs beside its bytes.
+const ARGUMENT_HEAD: usize = 5;
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -229,11 +232,11 @@ impl Command {
         self.outputs.drain(..).map(|output| output.fd).collect()
     }
 
-    /// Its line in the list of commands.
-    pub fn describe(&self) -> Value {
+    /// Its line in the list of commands, with `room` bytes for its arguments.
+    pub fn describe(&self, room: usize) -> Value {
         let argv = match &self.request.program {
-            Program::Argv(argv) => argv.iter().map(|argument| Value::name(argument)).collect(),
-            Program::Shell(script) => vec!["/bin/sh".into(), "-c".into(), Value::name(script)],
+            Program::Argv(argv) => shortened(argv.iter().map(Vec::as_slice), room),
+            Program::Shell(script) => shortened([&b"/bin/sh"[..], b"-c", script].into_iter(), room),
         };
         let mut entries = vec![
             ("id".to_owned(), Value::Text(self.id.clone())),
@@ -251,7 +254,43 @@ impl Command {
     }
 }
 
+/// As many arguments as there is room for; the last of them is cut and says so.
+fn shortened<'a>(argv: impl Iterator<Item = &'a [u8]>, mut room: usize) -> Vec<Value> {
+    let mut shown = Vec::new();
+    for argument in argv {
+        let size = argument.len() + ARGUMENT_HEAD;
+        if size > room {
+            let cut = &argument[..room.saturating_sub(ARGUMENT_HEAD).min(argument.len())];
+            // Not in the middle of a character.
+            let whole = match std::str::from_utf8(cut) {
+                Err(error) if error.error_len().is_none() => &cut[..error.valid_up_to()],
+                _ => cut,
+            };
+            shown.push(Value::name(&[whole, "…".as_bytes()].concat()));
+            break;
+        }
+        room -= size;
+        shown.push(Value::name(argument));
+    }
+    shown
+}
+
 /// Throws away what children of an ended command write; false when nobody is left to write.
 pub fn discard(fd: RawFd, buffer: &mut [u8]) -> bool {
     !matches!(sys::read(fd, buffer), Ok(Some(0)) | Err(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_shown_as_far_as_there_is_room() {
+        let show = |argv: &[&[u8]], room| shortened(argv.iter().copied(), room);
+        assert_eq!(show(&[b"echo", b"a"], 100), ["echo".into(), "a".into()]);
+        assert_eq!(show(&[b"echo", b"abcdefgh", b"never"], 9 + 5 + 3), ["echo".into(), "abc…".into()]);
+        assert_eq!(show(&["äöü".as_bytes()], 5 + 3), ["ä…".into()]);
+        assert_eq!(show(&[b"\xff\xfe\xfd"], 5 + 2), [Value::Bytes(b"\xff\xfe\xe2\x80\xa6".to_vec())]);
+        assert_eq!(show(&[b"echo"], 0), ["…".into()]);
+    }
 }

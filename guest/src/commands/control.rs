@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Commands in one listing, of at most 300 bytes each without their arguments.
+const MOST_LISTED: usize = 1_700;
+/// Bytes of all arguments in one listing.
+const LISTED_ARGUMENTS: usize = 512 * 1024;
+
 impl Commands {
     /// Input from a stream.
     pub fn input(&mut self, key: u64, stream: u32, bytes: Vec<u8>, poller: &Poller) {
@@ -126,10 +131,13 @@ impl Commands {
         Ok(())
     }
 
-    /// `commands`, oldest first.
+    /// `commands`, oldest first. They have to fit into one frame: of very many the oldest are left out, and each has its
+    /// share of the room for arguments.
     pub fn list(&self) -> Value {
         let mut all: Vec<(&u64, &Command)> = self.table.iter().filter(|(_, command)| command.pid != 0).collect();
         all.sort_by_key(|(key, _)| **key);
-        Value::map([("commands", Value::Array(all.into_iter().map(|(_, command)| command.describe()).collect()))])
+        let listed = &all[all.len().saturating_sub(MOST_LISTED)..];
+        let share = LISTED_ARGUMENTS / listed.len().max(1);
+        Value::map([("commands", Value::Array(listed.iter().map(|(_, command)| command.describe(share)).collect()))])
     }
 }

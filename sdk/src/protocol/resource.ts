@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { CommandEndSchema, ExecRequestSchema } from './command.ts';
-import { LabelsSchema, LimitsSchema, SandboxSpecSchema } from './sandbox.ts';
+import { LabelsSchema, LimitsSchema, SandboxSpecSchema, SomeLimitsSchema } from './sandbox.ts';
 import { SandboxIdSchema } from './id.ts';
 
 /**
@@ -76,7 +76,7 @@ export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
     /** With a name: an existing sandbox of that name is the answer, started again if it was stopped. */
     getOrCreate: z.boolean().default(false),
     labels: LabelsSchema.default({}),
-    limits: LimitsSchema.partial().default({}),
+    limits: SomeLimitsSchema.default({}),
     timeoutMs: TimeoutSchema.nullable().default(null),
     onTimeout: OnTimeoutSchema.default('stop'),
     ports: z
@@ -91,7 +91,7 @@ export type CreateSandboxInput = z.input<typeof CreateSandboxSchema>;
 export const UpdateSandboxSchema = z
   .object({
     labels: LabelsSchema.optional(),
-    limits: LimitsSchema.pick({ cpus: true, memoryBytes: true, pids: true, diskBytes: true }).partial().strict().optional(),
+    limits: SomeLimitsSchema.omit({ openFiles: true }).optional(),
     /** Counted from now. */
     timeoutMs: TimeoutSchema.nullable().optional(),
     onTimeout: OnTimeoutSchema.optional(),

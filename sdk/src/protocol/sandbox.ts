@@ -4,34 +4,43 @@ const KiB = 1024;
 const MiB = 1024 * KiB;
 const GiB = 1024 * MiB;
 
+const LIMITS = {
+  /** Cores; fractions are shares of one core's time. */
+  cpus: z.number().min(0.05).max(1024).nullable(),
+  /** The sandbox's processes together. The kernel, or the guest under gVisor, ends the greediest one beyond it. */
+  memoryBytes: z
+    .int()
+    .min(16 * MiB)
+    .max(64 * 1024 * GiB)
+    .nullable(),
+  /** Everything written to the sandbox's own disk. */
+  diskBytes: z
+    .int()
+    .min(16 * MiB)
+    .max(1024 * 1024 * GiB)
+    .nullable(),
+  /** Processes and threads alive at once. */
+  pids: z.int().min(8).max(4_000_000).nullable(),
+  /** Open files of one process. */
+  openFiles: z.int().min(64).max(1_048_576),
+};
+
 /**
  * What a sandbox may use. Each limit is enforced by the backend or refused by its `validate`;
  * none is ever taken and ignored. `null` means no limit other than the machine's own.
  */
 export const LimitsSchema = z
   .object({
-    /** Cores; fractions are shares of one core's time. */
-    cpus: z.number().min(0.05).max(1024).nullable().default(2),
-    /** The sandbox's processes together. The kernel, or the guest under gVisor, ends the greediest one beyond it. */
-    memoryBytes: z
-      .int()
-      .min(16 * MiB)
-      .max(64 * 1024 * GiB)
-      .nullable()
-      .default(2 * GiB),
-    /** Everything written to the sandbox's own disk. */
-    diskBytes: z
-      .int()
-      .min(16 * MiB)
-      .max(1024 * 1024 * GiB)
-      .nullable()
-      .default(10 * GiB),
-    /** Processes and threads alive at once. */
-    pids: z.int().min(8).max(4_000_000).nullable().default(2048),
-    /** Open files of one process. */
-    openFiles: z.int().min(64).max(1_048_576).default(65_536),
+    cpus: LIMITS.cpus.default(2),
+    memoryBytes: LIMITS.memoryBytes.default(2 * GiB),
+    diskBytes: LIMITS.diskBytes.default(10 * GiB),
+    pids: LIMITS.pids.default(2048),
+    openFiles: LIMITS.openFiles.default(65_536),
   })
   .strict();
+
+/** Those limits that somebody asked for: what is absent stays absent, where `LimitsSchema` fills in a default. */
+export const SomeLimitsSchema = z.object(LIMITS).partial().strict();
 export type Limits = z.infer<typeof LimitsSchema>;
 
 const NUL = '\u0000';

@@ -10,6 +10,7 @@ import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { CayError } from '@cay/sdk/protocol';
 import type { Control } from '../control/control.ts';
+import type { Idempotency } from '../control/idempotency.ts';
 import type { KeyRecords } from '../control/records/keys.ts';
 import type { ProjectRecords } from '../control/records/projects.ts';
 import { authenticator } from './authenticate.ts';
@@ -37,12 +38,18 @@ import { statsRoutes } from './routes/stats.ts';
 import { systemRoutes } from './routes/system.ts';
 import { sendJson } from './send-json.ts';
 import { openSockets } from './sockets/sockets.ts';
+import { formatTraceparent } from '../lib/trace-context.ts';
 import { beginTrace, traceOf, type Trace } from './trace.ts';
+import type { RequestSpans } from './tracing/request-spans.ts';
+import { upgradeWatch } from './upgrades.ts';
 
 export interface ApiOptions {
   control: Control;
   keys: KeyRecords;
   projects: ProjectRecords;
+  idempotency: Idempotency;
+  /** What the secrets of keys that can be asked for again are derived from. */
+  keySecret: Uint8Array;
   log: Logger;
   version: string;
   /** Domains whose subdomains are previews. */
@@ -50,7 +57,11 @@ export interface ApiOptions {
   /** Origins whose pages may call the API; `*` for all. None by default. */
   corsOrigins: readonly string[];
   rateLimit: RateLimitOptions;
+  /** How long a JSON body may take to arrive. Streams may take as long as they like. */
+  bodyTimeoutMs: number;
   openMetrics: boolean;
+  /** Present if requests are traced. */
+  spans?: RequestSpans;
   ready(): Promise<{ records: boolean; backend: boolean }>;
 }
 
@@ -62,12 +73,13 @@ export interface Api {
 }
 
 export function openApi(options: ApiOptions): Api {
-  const { control, keys, projects, log, version } = options;
+  const { control, keys, projects, log, version, spans } = options;
   const metrics = openMetrics({ version, sandboxes: () => control.counts() });
   const authenticate = authenticator(keys, rateLimit(options.rateLimit));
   const addresses = previewAddresses(options.previewDomains);
   const previews = previewProxy(control);
   const sockets = openSockets({ control, authenticator: authenticate, log });
+  const watchUpgrade = upgradeWatch(metrics, spans);
   const files = openFiles(control);
   const open = new Set<ServerResponse>();
   const upgraded = new Set<Duplex>();
@@ -83,11 +95,11 @@ export function openApi(options: ApiOptions): Api {
     ...socketRoutes(control),
     ...statsRoutes(control),
     ...eventRoutes(control),
-    ...keyRoutes(keys, projects, control.events),
-    ...projectRoutes(projects, control.events),
+    ...keyRoutes({ keys, projects, events: control.events, idempotency: options.idempotency, keySecret: options.keySecret }),
+    ...projectRoutes(projects, control.events, options.idempotency),
   ];
   const app = new Hono<Env>();
-  for (const route of routes) mount(app, route, authenticate);
+  for (const route of routes) mount(app, route, { authenticator: authenticate, bodyTimeoutMs: options.bodyTimeoutMs });
   let document: string | undefined;
   app.get('/openapi.json', (context) => {
     traceOf(context.env.outgoing).route = 'openapi';
@@ -113,6 +125,7 @@ export function openApi(options: ApiOptions): Api {
   function finish(request: IncomingMessage, response: ServerResponse, trace: Trace): void {
     const durationMs = performance.now() - trace.startedAt;
     metrics.request(trace.route, response.statusCode, durationMs / 1000);
+    spans?.end(request, trace, response.statusCode);
     const level =
       trace.error !== undefined || response.statusCode >= 500
         ? 'error'
@@ -135,9 +148,18 @@ export function openApi(options: ApiOptions): Api {
     );
   }
 
+  /** What the request leads to, an application behind a preview among it, goes on in the same trace. */
+  function traced(request: IncomingMessage, response: ServerResponse, trace: Trace, by: RequestSpans): void {
+    trace.span = by.begin(request);
+    const context = formatTraceparent(trace.span);
+    request.headers['traceparent'] = context;
+    response.setHeader('Traceresponse', context);
+  }
+
   return {
     handle(request, response) {
       const trace = beginTrace(request, response);
+      if (spans) traced(request, response, trace, spans);
       open.add(response);
       response.once('close', () => {
         open.delete(response);
@@ -146,6 +168,7 @@ export function openApi(options: ApiOptions): Api {
       const address = addresses.of(request);
       if (address) {
         trace.route = 'preview';
+        trace.sandbox = address.target?.id;
         trace.endless = true;
         previews.handle(address, request, response).catch((error: unknown) => {
           const answer = explain(response, error);
@@ -164,9 +187,12 @@ export function openApi(options: ApiOptions): Api {
     upgrade(request, socket, head) {
       upgraded.add(socket);
       socket.once('close', () => upgraded.delete(socket));
+      const upgrade = watchUpgrade(request, socket);
       const address = addresses.of(request);
-      if (address) previews.upgrade(address, request, socket, head);
-      else sockets.upgrade(request, socket, head);
+      if (!address) return sockets.upgrade(request, socket, head, upgrade);
+      upgrade.trace.route = 'preview';
+      upgrade.trace.sandbox = address.target?.id;
+      previews.upgrade(address, request, socket, head, upgrade);
     },
     close() {
       for (const response of open) if (traceOf(response).endless) response.destroy();

@@ -3,6 +3,9 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 /** Counts what the server does. Labels are of a small fixed set: route names, status classes, states. */
 export interface Metrics {
   request(route: string, status: number, seconds: number): void;
+  /** A WebSocket, or whatever else an upgrade led to. */
+  socketOpened(route: string): void;
+  socketClosed(route: string, bytes: { received: number; sent: number }): void;
   /** In Prometheus' text format. */
   text(): string;
   close(): void;
@@ -22,6 +25,7 @@ interface Series {
 
 export function openMetrics(options: { version: string; sandboxes(): Record<string, number> }): Metrics {
   const routes = new Map<string, Series>();
+  const sockets = new Map<string, { open: number; total: number; received: number; sent: number }>();
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   delay.enable();
 
@@ -31,7 +35,24 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
     return series;
   }
 
+  function socketsOf(route: string) {
+    let counts = sockets.get(route);
+    if (!counts) sockets.set(route, (counts = { open: 0, total: 0, received: 0, sent: 0 }));
+    return counts;
+  }
+
   return {
+    socketOpened(route) {
+      const counts = socketsOf(route);
+      counts.open++;
+      counts.total++;
+    },
+    socketClosed(route, { received, sent }) {
+      const counts = socketsOf(route);
+      counts.open--;
+      counts.received += received;
+      counts.sent += sent;
+    },
     request(route, status, seconds) {
       const series = seriesOf(route);
       const kind = `${Math.floor(status / 100)}xx`;
@@ -61,6 +82,17 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
         lines.push(
           `cay_http_request_duration_seconds_sum{route="${route}"} ${sum}`,
           `cay_http_request_duration_seconds_count{route="${route}"} ${count}`,
+        );
+      }
+      metric('cay_websockets_open', 'gauge', 'WebSockets that are open now.');
+      for (const [route, { open }] of sockets) lines.push(`cay_websockets_open{route="${route}"} ${open}`);
+      metric('cay_websockets_total', 'counter', 'WebSockets that were opened.');
+      for (const [route, { total }] of sockets) lines.push(`cay_websockets_total{route="${route}"} ${total}`);
+      metric('cay_websocket_bytes_total', 'counter', 'Bytes of WebSockets that were closed.');
+      for (const [route, { received, sent }] of sockets) {
+        lines.push(
+          `cay_websocket_bytes_total{route="${route}",direction="received"} ${received}`,
+          `cay_websocket_bytes_total{route="${route}",direction="sent"} ${sent}`,
         );
       }
       metric('cay_sandboxes', 'gauge', 'Sandboxes by state.');

@@ -75,17 +75,27 @@ export function route<Params extends z.ZodType = None, Query extends z.ZodType =
   return spec as unknown as Route;
 }
 
+export interface MountOptions {
+  authenticator: Authenticator;
+  /** How long a JSON body may take to arrive. */
+  bodyTimeoutMs: number;
+}
+
 const DEFAULT_BODY_BYTES = 1024 * 1024;
 const NO_QUERY = z.object({}).strict();
 const GONE = new CayError('cancelled', 'The caller went away');
 
-export function mount(app: Hono<Env>, route: Route, authenticator: Authenticator): void {
+export function mount(app: Hono<Env>, route: Route, { authenticator, bodyTimeoutMs: timeoutMs }: MountOptions): void {
+  const limits = { maxBytes: route.maxBodyBytes ?? DEFAULT_BODY_BYTES, timeoutMs };
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   const query = route.query ?? NO_QUERY;
+  const ofSandbox = route.path.startsWith('/v1/sandboxes/{id}');
   app.on(route.method.toUpperCase(), path, async (context) => {
     const { incoming: request, outgoing: response } = context.env;
     const trace = traceOf(response);
     trace.route = route.name;
+    trace.path = route.path;
+    if (ofSandbox) trace.sandbox = context.req.param('id');
     const access = route.access ?? 'key';
     if (access !== 'open') trace.principal = authenticator.authenticate(request);
     if (access === 'admin') requireAdmin(trace.principal!);
@@ -96,7 +106,7 @@ export function mount(app: Hono<Env>, route: Route, authenticator: Authenticator
       response,
       params: route.params ? parse(route.params, context.req.param(), 'path') : {},
       query: parse(query, queryOf(context), 'query'),
-      body: route.body && parse(route.body, (await readJson(request, route.maxBodyBytes ?? DEFAULT_BODY_BYTES)) ?? {}, 'body'),
+      body: route.body && parse(route.body, (await readJson(request, limits)) ?? {}, 'body'),
       // Open routes have no use for a principal.
       principal: trace.principal!,
       json: (value, status) => sendJson(response, value, status),

@@ -1,5 +1,5 @@
 /** What every backend checks at its door, whoever stands before it. */
-import { CayError, LimitsSchema, SandboxIdSchema, SandboxSpecSchema, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
+import { CayError, SandboxIdSchema, SandboxSpecSchema, SomeLimitsSchema, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
 import { isDeepStrictEqual } from 'node:util';
 import type { ZodType } from 'zod';
 
@@ -17,7 +17,7 @@ export function requireSpec(spec: SandboxSpec): void {
 }
 
 export function requireLimits(limits: Partial<Limits>): void {
-  require('limits', LimitsSchema.partial(), limits);
+  require('limits', SomeLimitsSchema, limits);
 }
 
 function require(what: string, schema: ZodType, value: unknown): void {

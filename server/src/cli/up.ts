@@ -110,7 +110,11 @@ async function upForeground(composition: Composition, options: Options): Promise
   // Taken before the backend is opened: opening sweeps what no server holds.
   const held = lockFile(lockFileOf(dataDir), { pid: process.pid });
   if (!('lock' in held)) throw taken(dataDir, held.heldBy?.['pid']);
-  const [{ serve }, { serverLog }] = await Promise.all([import('../serve.ts'), import('./server-log.ts')]);
+  const [{ serve }, { serverLog }, { tracingSettings }] = await Promise.all([
+    import('../serve.ts'),
+    import('./server-log.ts'),
+    import('../api/tracing/tracing-settings.ts'),
+  ]);
   const log = serverLog(options.logLevel);
   let backend: OpenedBackend | undefined;
   try {
@@ -127,6 +131,7 @@ async function upForeground(composition: Composition, options: Options): Promise
       previewDomains: options.previewDomain,
       corsOrigins: options.corsOrigin,
       openMetrics: options.openMetrics,
+      tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
     const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir));
     const known: CliFile = { url: server.url, key, backend: options.backend };

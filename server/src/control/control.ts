@@ -24,6 +24,7 @@ import {
 } from '@cay/sdk/protocol';
 import { canResize, type Backend } from '../backends/backend.ts';
 import type { Guest } from '../guest/guest.ts';
+import { commandKeys, type CommandKeys } from './command-keys.ts';
 import { idempotency } from './idempotency.ts';
 import { openLifecycle } from './lifecycle.ts';
 import { formatCursor, parseCursor, parseLabels } from './listing.ts';
@@ -33,7 +34,7 @@ import { requireQuota } from './quota.ts';
 import type { Database } from './records/database.ts';
 import type { EventLog } from './records/events.ts';
 import type { ProjectRecords } from './records/projects.ts';
-import type { PortRecord, SandboxRecords, SandboxRow } from './records/sandboxes.ts';
+import type { PortRecord, SandboxRecords, SandboxRow, Usage } from './records/sandboxes.ts';
 import { showSandbox } from './show-sandbox.ts';
 
 export interface ControlOptions {
@@ -52,6 +53,8 @@ export interface ControlOptions {
 export interface Control {
   readonly backend: Backend;
   readonly events: EventLog;
+  /** Callers' keys for commands that are to run once. */
+  readonly commandKeys: CommandKeys;
   create(
     principal: Principal,
     request: CreateSandbox,
@@ -89,7 +92,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const now = options.now ?? Date.now;
   const onError = options.onError ?? (() => {});
   const closing = new AbortController();
-  const keyed = idempotency(database);
+  const reserved = new Set<{ project: string; limits: Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'> }>();
+  const keyed = idempotency(database, now);
   const capabilities = await backend.capabilities();
   const lifecycle = openLifecycle({ backend, database, sandboxes, idempotency: keyed, note, now, onError });
   const { queue } = lifecycle;
@@ -111,6 +115,27 @@ export async function openControl(options: ControlOptions): Promise<Control> {
 
   function note(type: string, row: SandboxRow, principal: Principal | undefined, data: Record<string, unknown> = {}): void {
     events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data });
+  }
+
+  /** What a project's sandboxes take, with what others of its requests are about to take. */
+  function usageOf(project: string): Usage {
+    const usage = sandboxes.usage(project);
+    for (const one of reserved) {
+      if (one.project !== project) continue;
+      for (const key of ['cpus', 'memoryBytes', 'diskBytes'] as const) usage[key] += one.limits[key] ?? 0;
+    }
+    return usage;
+  }
+
+  /** Counts what a deed takes from before it begins; once it is done the records do. */
+  async function reserving<T>(row: SandboxRow, limits: Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'>, deed: () => Promise<T>): Promise<T> {
+    const reservation = { project: row.project, limits };
+    reserved.add(reservation);
+    try {
+      return await deed();
+    } finally {
+      reserved.delete(reservation);
+    }
   }
 
   /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
@@ -161,7 +186,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     database.transaction(() => {
       const project = projects.get(principal.project);
       if (!project) throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
-      requireQuota(project.quota, sandboxes.usage(project.id), { sandboxes: 1, limits: spec.limits });
+      requireQuota(project.quota, usageOf(project.id), { sandboxes: 1, limits: spec.limits });
       sandboxes.insert(row);
       if (idempotencyKey !== undefined) keyed.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
     });
@@ -189,6 +214,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const control: Control = {
     backend,
     events,
+    commandKeys: commandKeys(database, now),
 
     async create(principal, request, { idempotencyKey } = {}) {
       if (request.getOrCreate && request.name === undefined) throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
@@ -245,9 +271,9 @@ export async function openControl(options: ControlOptions): Promise<Control> {
         const project = projects.get(row.project);
         const { cpus, memoryBytes } = row.spec.limits;
         // Its disk and its number are counted already.
-        if (project)
-          requireQuota(project.quota, sandboxes.usage(row.project), { sandboxes: 0, limits: { cpus, memoryBytes, diskBytes: 0 } });
-        const active = await lifecycle.activate(row);
+        const limits = { cpus, memoryBytes, diskBytes: 0 };
+        if (project) requireQuota(project.quota, usageOf(row.project), { sandboxes: 0, limits });
+        const active = await reserving(row, limits, () => lifecycle.activate(row));
         note('sandbox.started', active, principal);
         return show(active);
       });
@@ -340,7 +366,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     if (!canResize(backend)) throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
     const project = projects.get(row.project);
     const own = row.spec.limits;
-    const usage = sandboxes.usage(row.project);
+    const usage = usageOf(row.project);
     const without = {
       sandboxes: usage.sandboxes,
       cpus: usage.cpus - (own.cpus ?? 0),
@@ -348,7 +374,10 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       diskBytes: usage.diskBytes - (own.diskBytes ?? 0),
     };
     if (project) requireQuota(project.quota, without, { sandboxes: 0, limits: { ...own, ...limits } });
-    await backend.resize(row.id, limits);
+    const more = (key: 'cpus' | 'memoryBytes' | 'diskBytes') => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
+    const added = { cpus: more('cpus'), memoryBytes: more('memoryBytes'), diskBytes: more('diskBytes') };
+    const resizing = backend;
+    await reserving(row, added, () => resizing.resize(row.id, limits));
   }
 
   const changes = backend.watch({ signal: closing.signal });

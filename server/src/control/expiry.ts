@@ -30,7 +30,7 @@ export function startExpiry(options: ExpiryOptions): Expiry {
 
   function tick(): void {
     timer = undefined;
-    for (const row of options.due()) {
+    for (const row of attempt(options.due) ?? []) {
       if (inProgress.has(row.id)) continue;
       inProgress.add(row.id);
       options
@@ -41,11 +41,22 @@ export function startExpiry(options: ExpiryOptions): Expiry {
     sleep();
   }
 
+  /** Called by a timer, where nobody else would catch it. */
+  function attempt<T>(read: () => T): T | undefined {
+    try {
+      return read();
+    } catch (error) {
+      options.onError(error);
+      return undefined;
+    }
+  }
+
   function sleep(): void {
     if (stopped) return;
     clearTimeout(timer);
-    const next = options.next();
-    if (next === undefined) return;
+    // Records that cannot be read now are read again.
+    const next = attempt(() => options.next() ?? Number.POSITIVE_INFINITY) ?? options.now() + LONGEST_SLEEP_MS;
+    if (next === Number.POSITIVE_INFINITY) return;
     // At least a moment, so that one that cannot be ended is not tried in a tight loop.
     timer = setTimeout(tick, Math.min(Math.max(next - options.now(), 50), LONGEST_SLEEP_MS));
     timer.unref();

@@ -1,48 +1,75 @@
 import { createHash } from 'node:crypto';
-import { CayError, type CreateSandbox } from '@cay/sdk/protocol';
+import { CayError } from '@cay/sdk/protocol';
 import type { Database } from './records/database.ts';
+import { requestDigest } from './request-digest.ts';
 
-/** Which sandbox a create call with a caller's key has made, so that repeating the call makes no other. */
+/**
+ * What a creating call with a caller's key has made, so that repeating the call makes no other.
+ * A key belongs to a project, whatever it makes there. Only digests of keys and requests are kept.
+ */
 export interface Idempotency {
-  /** The sandbox that this key made. Rejects `conflict` if the key was for another request. */
-  find(project: string, key: string, request: CreateSandbox): string | undefined;
-  remember(project: string, key: string, request: CreateSandbox, sandbox: string, atMs: number): void;
-  /** A sandbox that never came to be does not use up its key. */
-  forget(sandbox: string): void;
+  /** The id of what this key made. Rejects `conflict` if the key was for another request. */
+  find(project: string, key: string, request: unknown): string | undefined;
+  remember(project: string, key: string, request: unknown, made: string, atMs: number): void;
+  /** What never came to be does not use up its key. */
+  forget(made: string): void;
+  /** Makes something and remembers it in one step, or finds what was made before. Rejects `not_found` if that is gone. */
+  once<T>(call: { project: string; key: string | undefined; request: unknown }, deed: Deed<T>): { value: T; repeated: boolean };
+}
+
+interface Deed<T> {
+  make(): { id: string; value: T };
+  again(id: string): T | undefined;
 }
 
 const KEPT_MS = 7 * 24 * 3600 * 1000;
 
-export function idempotency(database: Database): Idempotency {
-  return {
+export function idempotency(database: Database, now: () => number = Date.now): Idempotency {
+  const records: Idempotency = {
     find(project, key, request) {
-      const known = database.get<{ request: string; sandbox: string }>(
-        'SELECT request, sandbox FROM idempotency WHERE project = ? AND key = ?',
+      const known = database.get<{ request: string; made: string }>(
+        'SELECT request, made FROM idempotency WHERE project = ? AND key = ?',
         project,
-        key,
+        keyDigest(key),
       );
-      if (known && known.request !== digest(request)) {
-        throw new CayError('conflict', `Idempotency key "${key}" was used for another request`, {
-          hint: 'use a new key for a new request',
-        });
-      }
-      return known?.sandbox;
+      if (known && known.request !== requestDigest(request)) throw usedOtherwise(key);
+      return known?.made;
     },
-    remember(project, key, request, sandbox, atMs) {
+    remember(project, key, request, made, atMs) {
       database.run('DELETE FROM idempotency WHERE created_at < ?', atMs - KEPT_MS);
       database.run(
-        'INSERT INTO idempotency (project, key, request, sandbox, created_at) VALUES (?, ?, ?, ?, ?)',
+        'INSERT INTO idempotency (project, key, request, made, created_at) VALUES (?, ?, ?, ?, ?)',
         project,
-        key,
-        digest(request),
-        sandbox,
+        keyDigest(key),
+        requestDigest(request),
+        made,
         atMs,
       );
     },
-    forget: (sandbox) => void database.run('DELETE FROM idempotency WHERE sandbox = ?', sandbox),
+    forget: (made) => void database.run('DELETE FROM idempotency WHERE made = ?', made),
+    once: ({ project, key, request }, deed) =>
+      database.transaction(() => {
+        if (key === undefined) return { value: deed.make().value, repeated: false };
+        const id = records.find(project, key, request);
+        if (id === undefined) {
+          const made = deed.make();
+          records.remember(project, key, request, made.id, now());
+          return { value: made.value, repeated: false };
+        }
+        const value = deed.again(id);
+        if (value !== undefined) return { value, repeated: true };
+        throw new CayError('not_found', `What was made with idempotency key "${key}" ("${id}") does not exist any more`, {
+          hint: 'use a new key to make another',
+        });
+      }),
   };
+  return records;
 }
 
-function digest(request: CreateSandbox): string {
-  return createHash('sha256').update(JSON.stringify(request)).digest('hex');
+export function keyDigest(key: string): string {
+  return createHash('sha256').update(key).digest('hex');
+}
+
+export function usedOtherwise(key: string): CayError {
+  return new CayError('conflict', `Idempotency key "${key}" was used for another request`, { hint: 'use a new key for a new request' });
 }

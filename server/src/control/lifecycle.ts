@@ -4,7 +4,7 @@
  *
  * Preconditions: everything but `make`, `recover` and `follow` is called from within `queue`.
  */
-import type { SandboxId } from '@cay/sdk/protocol';
+import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Backend, Observation } from '../backends/backend.ts';
 import { KeyedQueue } from '../lib/keyed-queue.ts';
 import { startExpiry, type Expiry } from './expiry.ts';
@@ -44,6 +44,9 @@ export interface Lifecycle {
   close(): Promise<void>;
 }
 
+/** When a removal that has failed is tried again, if nobody does so before. */
+const DESTROY_AGAIN_MS = 30_000;
+
 export function openLifecycle(options: LifecycleOptions): Lifecycle {
   const { backend, database, sandboxes, idempotency, note, now, onError } = options;
   const queue = new KeyedQueue<string>();
@@ -54,7 +57,9 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     await queue.run(row.id, async () => {
       const current = sandboxes.get(row.id);
       if (!current || current.expiresAtMs === null || current.expiresAtMs > now()) return;
-      if (current.onTimeout === 'destroy') await lifecycle.destroy(current, undefined, 'timeout');
+      // What is being destroyed has a time only if that has failed.
+      if (current.state === 'destroying') await lifecycle.destroy(current, undefined, 'recovery');
+      else if (current.onTimeout === 'destroy') await lifecycle.destroy(current, undefined, 'timeout');
       else await lifecycle.stop(current, undefined, { cause: 'timeout' });
     });
   }
@@ -81,6 +86,17 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       expiresAtMs: null,
     });
     note('sandbox.failed', failed, undefined, { reason: failed.reason });
+  }
+
+  /** Has a removal that has failed tried again. */
+  function remind(id: SandboxId): void {
+    try {
+      sandboxes.update(id, { state: 'destroying', expiresAtMs: now() + DESTROY_AGAIN_MS });
+      expiry.changed();
+    } catch (error) {
+      // The caller hears of the failure before it.
+      onError(error);
+    }
   }
 
   const lifecycle: Lifecycle = {
@@ -134,8 +150,18 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     },
 
     async destroy(row, principal, cause) {
-      sandboxes.update(row.id, { state: 'destroying', expiresAtMs: null });
-      await backend.remove(row.id);
+      try {
+        sandboxes.update(row.id, { state: 'destroying', expiresAtMs: null });
+      } catch (error) {
+        // A full disk is no reason to keep what fills it. After a crash halfway the row is of a sandbox that is gone, and says so.
+        if (!isCayError(error, 'resource_exhausted')) throw error;
+      }
+      try {
+        await backend.remove(row.id);
+      } catch (error) {
+        remind(row.id);
+        throw error;
+      }
       sandboxes.delete(row.id);
       note('sandbox.removed', row, principal, { cause });
     },
@@ -158,7 +184,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     async follow(changes) {
       for await (const observed of changes) {
         if (observed.phase === 'ready' || observed.phase === 'starting') continue;
-        await queue
+        // In the order of its own sandbox, and without making the others wait for that.
+        queue
           .run(observed.id, async () => {
             const row = sandboxes.get(observed.id);
             if (row?.state === 'active') settle(row, await backend.observe(observed.id));

@@ -69,6 +69,14 @@ describe('commands of a real guest', () => {
     await expect(guest.exec(request({ argv: ['true'], user: 'no-such-user' }))).rejects.toMatchObject({ details: { what: 'user' } });
   });
 
+  it('are all listed, however long their arguments are', async () => {
+    const long = Array.from({ length: 12 }, () => request({ argv: ['true', 'x'.repeat(120_000)] }));
+    for (const one of long) await collect(await guest.exec(one), { maxBytes: 10 });
+    const listed = new Map((await guest.commands()).map((command) => [command.id, command.argv]));
+    for (const { id } of long) expect(listed.get(id)?.[0]).toBe('true');
+    for (const { id } of long) await guest.forget(id);
+  });
+
   it('take input, more of it than any buffer holds', async () => {
     const handle = await guest.exec(request({ argv: ['md5sum'], stdin: true }));
     const collecting = collect(handle, { maxBytes: 1000 });

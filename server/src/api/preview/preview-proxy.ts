@@ -4,6 +4,7 @@ import { pipeline, type Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { refuseUpgrade } from '../refuse-upgrade.ts';
+import type { Upgrade } from '../upgrades.ts';
 import { connectionStream } from './connection-stream.ts';
 import { isEncrypted, toApplication, toVisitor } from './forwarded-headers.ts';
 import type { PreviewAddress } from './preview-address.ts';
@@ -11,7 +12,7 @@ import { tokenCookie, tokenOf, type GivenToken } from './preview-token.ts';
 
 export interface PreviewProxy {
   handle(address: PreviewAddress, request: IncomingMessage, response: ServerResponse): Promise<void>;
-  upgrade(address: PreviewAddress, request: IncomingMessage, socket: Duplex, head: Buffer): void;
+  upgrade(address: PreviewAddress, request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
 }
 
 export function previewProxy(control: Control): PreviewProxy {
@@ -40,11 +41,11 @@ export function previewProxy(control: Control): PreviewProxy {
       const stream = await connect(address, given);
       await forward(address, request, response, path, stream);
     },
-    upgrade(address, request, socket, head) {
+    upgrade(address, request, socket, head, upgrade) {
       const given = tokenOf(request, address);
       connect(address, given).then(
-        (stream) => forwardUpgrade(address, request, socket, head, given.path || '/', stream),
-        (error: unknown) => refuseUpgrade(socket, error),
+        (stream) => forwardUpgrade({ address, request, socket, head, path: given.path || '/', stream, upgrade }),
+        (error: unknown) => upgrade.refused(refuseUpgrade(socket, error)),
       );
       socket.on('error', () => socket.destroy());
     },
@@ -82,14 +83,17 @@ function forward(address: PreviewAddress, request: IncomingMessage, response: Se
   });
 }
 
-function forwardUpgrade(
-  address: PreviewAddress,
-  request: IncomingMessage,
-  socket: Duplex,
-  head: Buffer,
-  path: string,
-  stream: Duplex,
-): void {
+interface ForwardedUpgrade {
+  address: PreviewAddress;
+  request: IncomingMessage;
+  socket: Duplex;
+  head: Buffer;
+  path: string;
+  stream: Duplex;
+  upgrade: Upgrade;
+}
+
+function forwardUpgrade({ address, request, socket, head, path, stream, upgrade }: ForwardedUpgrade): void {
   const upstream = httpRequest({
     createConnection: () => stream,
     method: request.method,
@@ -102,6 +106,7 @@ function forwardUpgrade(
     socket.destroy();
   };
   upstream.on('upgrade', (answer, inner: Duplex, innerHead) => {
+    upgrade.accepted();
     socket.write(
       statusLine(answer) +
         headerLines({ ...toVisitor(answer.headers, address), connection: 'Upgrade', upgrade: answer.headers.upgrade ?? 'websocket' }),
@@ -112,12 +117,15 @@ function forwardUpgrade(
     pipeline(inner, socket, over);
   });
   upstream.on('response', (answer) => {
+    upgrade.refused(answer.statusCode ?? 502);
     socket.write(statusLine(answer) + headerLines({ ...toVisitor(answer.headers, address), connection: 'close' }));
     pipeline(answer, socket, over);
   });
   upstream.on('error', (error) => {
     stream.destroy();
-    refuseUpgrade(socket, new CayError('unavailable', 'The application in the sandbox did not answer', { cause: error }));
+    upgrade.refused(
+      refuseUpgrade(socket, new CayError('unavailable', 'The application in the sandbox did not answer', { cause: error })),
+    );
   });
   socket.once('close', over);
   upstream.end();

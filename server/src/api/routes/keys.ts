@@ -1,13 +1,24 @@
 import { CayError, CreateKeySchema, CreatedKeySchema, KeyListSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import type { Idempotency } from '../../control/idempotency.ts';
 import type { EventLog } from '../../control/records/events.ts';
-import type { KeyRecords } from '../../control/records/keys.ts';
+import { repeatableSecret, type KeyRecords, type NewKey } from '../../control/records/keys.ts';
 import type { ProjectRecords } from '../../control/records/projects.ts';
 import { route, type Route } from '../route.ts';
+import { idempotencyKeyOf } from '../start-command.ts';
 
 const tag = 'keys';
 
-export function keyRoutes(keys: KeyRecords, projects: ProjectRecords, events: EventLog): Route[] {
+export interface KeyRouteOptions {
+  keys: KeyRecords;
+  projects: ProjectRecords;
+  events: EventLog;
+  idempotency: Idempotency;
+  /** What the secrets of keys made with an `Idempotency-Key` are derived from. */
+  keySecret: Uint8Array;
+}
+
+export function keyRoutes({ keys, projects, events, idempotency, keySecret }: KeyRouteOptions): Route[] {
   return [
     route({
       method: 'get',
@@ -23,22 +34,42 @@ export function keyRoutes(keys: KeyRecords, projects: ProjectRecords, events: Ev
       path: '/v1/keys',
       name: 'createKey',
       summary: 'Create an API key',
+      description: 'The secret is stored nowhere. A repeated `Idempotency-Key` answers with the key that the first call made, secret included.',
       tag,
       access: 'admin',
+      headers: { 'Idempotency-Key': 'Makes the call repeatable' },
       body: CreateKeySchema,
-      answers: { 201: { description: 'The key, and its secret this once', schema: CreatedKeySchema } },
-      handle({ json, principal, body }) {
+      answers: {
+        200: { description: 'It was created by an earlier call', schema: CreatedKeySchema },
+        201: { description: 'The key, and its secret this once', schema: CreatedKeySchema },
+      },
+      handle({ json, request, principal, body }) {
         const wanted = body.project ?? principal.project;
         const project = projects.get(wanted) ?? projects.byName(wanted);
         if (!project) throw new CayError('not_found', `Project "${wanted}" does not exist`);
-        const created = keys.create({ name: body.name, project: project.id, role: body.role });
+        const idempotencyKey = idempotencyKeyOf(request.headers);
+        const secretOf = idempotencyKey === undefined ? undefined : (id: string) => repeatableSecret(keySecret, id, idempotencyKey);
+        const { value, repeated } = idempotency.once<NewKey>(
+          { project: principal.project, key: idempotencyKey, request: { createKey: { ...body, project: project.id } } },
+          {
+            make() {
+              const created = keys.create({ name: body.name, project: project.id, role: body.role, secretOf });
+              return { id: created.key.id, value: created };
+            },
+            again(id) {
+              const key = keys.get(id);
+              return key && { key, secret: secretOf!(id) };
+            },
+          },
+        );
+        if (repeated) return json(value);
         events.append({
           type: 'key.created',
           project: project.id,
           key: principal.key,
-          data: { id: created.key.id, name: body.name, role: body.role },
+          data: { id: value.key.id, name: body.name, role: body.role },
         });
-        return json(created, 201);
+        return json(value, 201);
       },
     }),
     route({

@@ -1,12 +1,14 @@
 import { CayError, CreateProjectSchema, ProjectListSchema, ProjectSchema, UpdateProjectSchema, type Quota } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import type { Idempotency } from '../../control/idempotency.ts';
 import type { EventLog } from '../../control/records/events.ts';
 import type { ProjectRecords } from '../../control/records/projects.ts';
 import { route, type Route } from '../route.ts';
+import { idempotencyKeyOf } from '../start-command.ts';
 
 const tag = 'projects';
 
-export function projectRoutes(projects: ProjectRecords, events: EventLog): Route[] {
+export function projectRoutes(projects: ProjectRecords, events: EventLog, idempotency: Idempotency): Route[] {
   return [
     route({
       method: 'get',
@@ -25,10 +27,24 @@ export function projectRoutes(projects: ProjectRecords, events: EventLog): Route
       summary: 'Create a project',
       tag,
       access: 'admin',
+      headers: { 'Idempotency-Key': 'Makes the call repeatable' },
       body: CreateProjectSchema,
-      answers: { 201: { description: 'The project', schema: ProjectSchema } },
-      handle({ json, principal, body }) {
-        const project = projects.create(body.name, body.quota);
+      answers: {
+        200: { description: 'It was created by an earlier call', schema: ProjectSchema },
+        201: { description: 'The project', schema: ProjectSchema },
+      },
+      handle({ json, request, principal, body }) {
+        const { value: project, repeated } = idempotency.once(
+          { project: principal.project, key: idempotencyKeyOf(request.headers), request: { createProject: body } },
+          {
+            make() {
+              const made = projects.create(body.name, body.quota);
+              return { id: made.id, value: made };
+            },
+            again: (id) => projects.get(id),
+          },
+        );
+        if (repeated) return json(project);
         events.append({ type: 'project.created', project: project.id, key: principal.key, data: { name: project.name } });
         return json(project, 201);
       },

@@ -10,6 +10,7 @@ import type { Control } from '../../control/control.ts';
 import { SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 import { idempotencyKeyOf } from '../start-command.ts';
+import { traceOf } from '../trace.ts';
 
 const tag = 'sandboxes';
 const one = { 200: { description: 'The sandbox', schema: SandboxSchema } };
@@ -30,8 +31,9 @@ export function sandboxRoutes(control: Control): Route[] {
         200: { description: 'It existed already', schema: SandboxSchema },
         201: { description: 'It was created', schema: SandboxSchema },
       },
-      async handle({ json, request, principal, body }) {
+      async handle({ json, request, response, principal, body }) {
         const { sandbox, created } = await control.create(principal, body, { idempotencyKey: idempotencyKeyOf(request.headers) });
+        traceOf(response).sandbox = sandbox.id;
         return json(sandbox, created ? 201 : 200);
       },
     }),

@@ -8,11 +8,12 @@ import type { Principal } from '../../control/principal.ts';
 import type { Authenticator } from '../authenticate.ts';
 import { safePath } from '../redact.ts';
 import { refuseUpgrade } from '../refuse-upgrade.ts';
+import type { Upgrade } from '../upgrades.ts';
 import { execSocket } from './exec-socket.ts';
 import { tcpSocket } from './tcp-socket.ts';
 
 export interface Sockets {
-  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
   close(): void;
 }
 
@@ -45,32 +46,36 @@ export function openSockets(options: { control: Control; authenticator: Authenti
   }, PING_EVERY_MS);
   pings.unref();
 
-  function prepare(request: IncomingMessage): (socket: WebSocket) => Promise<void> {
-    const principal = authenticator.authenticate(request);
+  function prepare(request: IncomingMessage, { trace }: Upgrade): (socket: WebSocket) => Promise<void> {
+    const principal = (trace.principal = authenticator.authenticate(request));
     const match = PATH.exec(request.url ?? '');
     if (!match) throw new CayError('not_found', 'There is no WebSocket here');
-    const ref = decode(match[1]!);
+    const ref = (trace.sandbox = decode(match[1]!));
+    const isExec = match[2] !== undefined;
+    trace.route = isExec ? 'execSocket' : 'tcpSocket';
+    trace.path = `/v1/sandboxes/{id}/${isExec ? 'exec' : 'ports/{port}/tcp'}`;
     // Told now, so that a stranger's sandbox is a plain 404.
     control.get(principal, ref);
     log.info({ path: safePath(request.url), key: principal.key }, 'websocket');
     const context: SocketContext = { control, principal, ref, log };
-    if (match[2] !== undefined) return (socket) => execSocket(socket, context);
+    if (isExec) return (socket) => execSocket(socket, context);
     const port = PortSchema.safeParse(Number(match[3]));
     if (!port.success) throw new CayError('invalid_argument', `"${match[3]}" is not a port`);
     return (socket) => tcpSocket(socket, context, port.data);
   }
 
   return {
-    upgrade(request, socket, head) {
+    upgrade(request, socket, head, upgrade) {
       socket.on('error', () => socket.destroy());
       let serve: (socket: WebSocket) => Promise<void>;
       try {
-        serve = prepare(request);
+        serve = prepare(request, upgrade);
       } catch (error) {
-        refuseUpgrade(socket, error);
+        upgrade.refused(refuseUpgrade(socket, error));
         return;
       }
       server.handleUpgrade(request, socket, head, (webSocket) => {
+        upgrade.accepted();
         alive.add(webSocket);
         webSocket.on('pong', () => alive.add(webSocket));
         webSocket.on('error', () => webSocket.terminate());

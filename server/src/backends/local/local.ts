@@ -17,7 +17,6 @@ import {
   readInstance,
   startInstance,
 } from '../../host/instances/instance.ts';
-import { collect } from '../../guest/collect.ts';
 import type { Ground } from '../../host/instances/ground.ts';
 import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Template } from '../../host/templates/template.ts';
@@ -30,11 +29,13 @@ import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec }
 import { startMain } from '../start-main.ts';
 import { localCapabilities } from './capabilities.ts';
 import { lookout } from './lookout.ts';
-import { Pool, type PoolKey } from './pool.ts';
+import { Pool, poolKeyOf } from './pool.ts';
 import { preparedTemplates } from './prepared-templates.ts';
 import { reconcile } from './reconcile.ts';
+import { rehearse } from './rehearse.ts';
+import { requireEnforceable } from './require-enforceable.ts';
 import { SpareTrees } from './spare-trees.ts';
-import type { SandboxRecord, SandboxRecords } from './sandbox-record.ts';
+import { observationOf, type SandboxRecord, type SandboxRecords } from './sandbox-record.ts';
 
 export interface LocalOptions {
   ground: Ground;
@@ -95,7 +96,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       try {
         instance = await startInstance(ground, facts, DEFAULT_LIMITS);
         await rehearse(instance);
-        return { instance, key: keyOf(facts) };
+        return { instance, key: poolKeyOf(facts) };
       } catch (error) {
         if (instance) await destroyInstance(ground, instance);
         await ground.trees.remove(facts.tree);
@@ -190,15 +191,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     requireSpec(spec);
     templates.get(spec.template);
     await chooseRuntime([...ground.runtimes.values()], spec.runtime ?? options.runtime);
-    const { limits } = spec;
-    const { controllers } = ground.cgroups;
-    const refuse = (limit: string, why: string) => new CayError('unsupported', `Cannot enforce the limit "${limit}": ${why}`);
-    if (limits.cpus !== null && !controllers.cpu) throw refuse('cpus', 'this machine has no cpu controller');
-    if (limits.memoryBytes !== null && !controllers.memory) throw refuse('memoryBytes', 'this machine has no memory controller');
-    if (limits.pids !== null && !controllers.pids) throw refuse('pids', 'this machine has no pids controller');
-    if (limits.diskBytes !== null && !ground.trees.capabilities.quota) {
-      throw refuse('diskBytes', `the ${ground.trees.name} storage has no quota`);
-    }
+    requireEnforceable(spec.limits, ground);
   }
 
   /** Starts a sandbox from nothing or on the files that it has. */
@@ -213,7 +206,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     if (before) await clear(before);
     const { facts } = await plan(spec, { pooled: false, ...(before && { tree: before.tree }) });
     const poolable = !before && !facts.readOnlyRoot && facts.openFiles === DEFAULT_LIMITS.openFiles;
-    const warm = poolable ? pool.take(keyOf(facts)) : undefined;
+    const warm = poolable ? pool.take(poolKeyOf(facts)) : undefined;
     const spare = !before && !warm && spec.limits.diskBytes === DEFAULT_LIMITS.diskBytes ? spares.take(facts.templateTree) : undefined;
     if (spare !== undefined) facts.tree = spare;
     if (warm) claimInstance(ground, warm);
@@ -441,7 +434,6 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     ground,
     records,
     pool,
-    keyOf,
     defaultLimits: DEFAULT_LIMITS,
     onError,
     poolSize: options.poolSize ?? 0,
@@ -458,21 +450,3 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 const SPARE_TREES = 4;
 
 const DEFAULT_LIMITS: Limits = LimitsSchema.parse({});
-
-/** Runs a command once, so that what the first one has to load is loaded when it matters. */
-async function rehearse(instance: Instance): Promise<void> {
-  const { guest } = instance.link;
-  const handle = await guest.exec({ id: 'rehearsal', argv: ['true'], env: {}, workdir: '/', user: 'user' });
-  await collect(handle, { maxBytes: 1024 });
-  await guest.forget('rehearsal');
-}
-
-function keyOf(facts: InstanceFacts): PoolKey {
-  return { template: facts.template, templateTree: facts.templateTree, runtime: facts.runtime };
-}
-
-function observationOf(record: SandboxRecord): Observation {
-  const { id, incarnation, runtime, reason, message } = record;
-  const phase = record.phase === 'removing' ? 'stopped' : record.phase;
-  return { id, phase, incarnation, ...(phase === 'ready' && { runtime }), ...(reason && { reason }), ...(message && { message }) };
-}

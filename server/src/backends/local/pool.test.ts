@@ -56,6 +56,35 @@ describe('Pool', () => {
     await filled.close();
   });
 
+  it('keeps what it has when another runtime is asked for, whose tree of the same template is another', async () => {
+    const gone: string[] = [];
+    const filled = pool(1, { gone });
+    await filled.full();
+    expect(filled.take({ ...key('two'), runtime: 'process' })).toBeUndefined();
+    expect(gone).toEqual([]);
+    expect(filled.take(key())?.facts.name).toBe('made-1');
+    await filled.close();
+  });
+
+  it('is closed only when what it drains is gone', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    let gone = false;
+    const draining = new Pool({
+      size: 0,
+      busy: () => false,
+      make: () => Promise.reject(new Error('nothing is made')),
+      destroy: () => promise.then(() => void (gone = true)),
+      onError(error) {
+        throw error;
+      },
+    });
+    draining.add(standIn('dead', false), key());
+    draining.take(key());
+    setTimeout(resolve, 20);
+    await draining.close();
+    expect(gone).toBe(true);
+  });
+
   it('does not hand out an instance whose guest has gone', async () => {
     const gone: string[] = [];
     const filled = pool(0, { gone });

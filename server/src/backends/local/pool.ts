@@ -8,7 +8,7 @@
  * happens one at a time, when requests have been quiet for a moment, and only while nobody waits for
  * a sandbox of their own.
  */
-import type { Instance } from '../../host/instances/instance.ts';
+import type { Instance, InstanceFacts } from '../../host/instances/instance.ts';
 
 export interface PoolKey {
   template: string;
@@ -142,4 +142,8 @@ function sameKey(a: PoolKey, b: PoolKey): boolean {
 function isOutdated(entry: PoolKey, wanted: PoolKey): boolean {
   // Under a runtime with other ids the same template is another tree, and neither is the older one.
   return entry.template === wanted.template && entry.runtime === wanted.runtime && entry.templateTree !== wanted.templateTree;
+}
+
+export function poolKeyOf(facts: InstanceFacts): PoolKey {
+  return { template: facts.template, templateTree: facts.templateTree, runtime: facts.runtime };
 }

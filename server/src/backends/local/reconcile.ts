@@ -17,7 +17,7 @@ import {
   type Instance,
   type InstanceFacts,
 } from '../../host/instances/instance.ts';
-import type { Pool, PoolKey } from './pool.ts';
+import { poolKeyOf, type Pool } from './pool.ts';
 import type { SandboxRecord, SandboxRecords } from './sandbox-record.ts';
 
 /** An instance's directory; one whose facts were never written has only its name. */
@@ -28,7 +28,6 @@ export interface ReconcileOptions {
   records: SandboxRecords;
   pool: Pool;
   poolSize: number;
-  keyOf(facts: InstanceFacts): PoolKey;
   defaultLimits: Limits;
   onError(error: unknown): void;
   /** Called for every sandbox that runs. */
@@ -115,7 +114,7 @@ async function refillFrom(options: ReconcileOptions, instances: Map<string, Foun
       continue;
     }
     instances.delete(facts.name);
-    pool.add(instance, options.keyOf(facts));
+    pool.add(instance, poolKeyOf(facts));
   }
 }
 

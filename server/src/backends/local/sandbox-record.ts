@@ -9,6 +9,7 @@ import { CayError, SandboxIdSchema, SandboxSpecSchema, type SandboxId } from '@c
 import { z } from 'zod';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
+import type { Observation } from '../backend.ts';
 
 const SandboxRecordSchema = z.object({
   id: SandboxIdSchema,
@@ -75,4 +76,11 @@ export async function openSandboxRecords(dir: string): Promise<SandboxRecords> {
 function requireSyntaxError(error: unknown): undefined {
   if (error instanceof SyntaxError) return undefined;
   throw error;
+}
+
+/** A record as those outside of this backend see it. */
+export function observationOf(record: SandboxRecord): Observation {
+  const { id, incarnation, runtime, reason, message } = record;
+  const phase = record.phase === 'removing' ? 'stopped' : record.phase;
+  return { id, phase, incarnation, ...(phase === 'ready' && { runtime }), ...(reason && { reason }), ...(message && { message }) };
 }

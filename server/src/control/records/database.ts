@@ -32,17 +32,18 @@ export function openDatabase(path: string): Database {
   const database: Database = {
     get: <T>(sql: string, ...values: SQLInputValue[]) => prepare(sql).get(...values) as T | undefined,
     all: <T>(sql: string, ...values: SQLInputValue[]) => prepare(sql).all(...values) as T[],
-    run: (sql, ...values) => Number(prepare(sql).run(...values).changes),
+    run: (sql, ...values) => told(() => Number(prepare(sql).run(...values).changes)),
     transaction(work) {
       if (depth > 0) return work();
-      sqlite.exec('BEGIN IMMEDIATE');
+      told(() => sqlite.exec('BEGIN IMMEDIATE'));
       depth++;
       try {
         const result = work();
-        sqlite.exec('COMMIT');
+        told(() => sqlite.exec('COMMIT'));
         return result;
       } catch (error) {
-        sqlite.exec('ROLLBACK');
+        // Of a full disk SQLite may have undone it already.
+        if (sqlite.isTransaction) sqlite.exec('ROLLBACK');
         throw error;
       } finally {
         depth--;
@@ -52,6 +53,21 @@ export function openDatabase(path: string): Database {
   };
   migrate(database, sqlite, path);
   return database;
+}
+
+const SQLITE_FULL = 13;
+
+/** Says of a full disk that it is full. */
+function told<T>(write: () => T): T {
+  try {
+    return write();
+  } catch (error) {
+    if ((error as { errcode?: number }).errcode !== SQLITE_FULL) throw error;
+    throw new CayError('resource_exhausted', 'Cannot write the records: the disk is full', {
+      hint: 'remove sandboxes that are not needed, or make room on the disk of the data directory',
+      cause: error,
+    });
+  }
 }
 
 function migrate(database: Database, sqlite: DatabaseSync, path: string): void {

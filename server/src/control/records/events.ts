@@ -21,7 +21,8 @@ export interface EventQuery {
 }
 
 export interface EventLog {
-  append(event: NewEvent): CayEvent;
+  /** What happened has happened: a log that cannot be written is told to `onError` and not to the caller. */
+  append(event: NewEvent): void;
   list(query: EventQuery): CayEvent[];
   /** What is kept after `after`, then what happens, until the signal. */
   follow(query: Omit<EventQuery, 'limit'> & { signal?: AbortSignal }): AsyncIterable<CayEvent>;
@@ -39,10 +40,15 @@ interface StoredEvent {
   data: string;
 }
 
+export interface EventLogOptions {
+  now?(): number;
+  onError?(error: unknown): void;
+}
+
 const KEPT = 1_000_000;
 const PRUNE_EVERY = 10_000;
 
-export function openEventLog(path: string, now: () => number = Date.now): EventLog {
+export function openEventLog(path: string, { now = Date.now, onError = () => {} }: EventLogOptions = {}): EventLog {
   const sqlite = new DatabaseSync(path);
   sqlite.exec(`
     PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000;
@@ -65,11 +71,14 @@ export function openEventLog(path: string, now: () => number = Date.now): EventL
   const log: EventLog = {
     append({ type, project = null, sandbox = null, key = null, data = {} }) {
       const at = now();
-      const { lastInsertRowid } = insert.run(at, type, project, sandbox, key, JSON.stringify(data));
-      const event: CayEvent = { id: Number(lastInsertRowid), atMs: at, type, project, sandbox, key, data };
-      if (event.id % PRUNE_EVERY === 0) sqlite.prepare('DELETE FROM events WHERE id <= ?').run(event.id - KEPT);
-      live.send(event);
-      return event;
+      try {
+        const { lastInsertRowid } = insert.run(at, type, project, sandbox, key, JSON.stringify(data));
+        const event: CayEvent = { id: Number(lastInsertRowid), atMs: at, type, project, sandbox, key, data };
+        if (event.id % PRUNE_EVERY === 0) sqlite.prepare('DELETE FROM events WHERE id <= ?').run(event.id - KEPT);
+        live.send(event);
+      } catch (error) {
+        onError(error);
+      }
     },
     list: ({ after = 0, project, sandbox, limit = 1000 }) =>
       (select.all(after, project ?? null, sandbox ?? null, limit) as unknown as StoredEvent[]).map(parse),

@@ -55,4 +55,18 @@ export const MIGRATIONS: readonly string[] = [
     value BLOB NOT NULL
   ) STRICT;
   `,
+  `
+  ALTER TABLE idempotency RENAME COLUMN sandbox TO made;
+
+  CREATE TABLE command_keys (
+    sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    request TEXT NOT NULL,
+    command TEXT NOT NULL,
+    started INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (sandbox, key)
+  ) STRICT;
+  CREATE INDEX command_keys_age ON command_keys (created_at);
+  `,
 ];

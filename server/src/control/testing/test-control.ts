@@ -40,7 +40,7 @@ export function installation(): Installation {
   return {
     async open(backend) {
       const database = openDatabase(join(directory, 'records.db'));
-      const events = openEventLog(join(directory, 'events.db'), () => clock.nowMs);
+      const events = openEventLog(join(directory, 'events.db'), { now: () => clock.nowMs });
       const projects = projectRecords(database);
       const project = projects.byName('default') ?? projects.create('default');
       const sandboxes = sandboxRecords(database);

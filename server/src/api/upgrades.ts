@@ -1,0 +1,49 @@
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Metrics } from './metrics.ts';
+import { newTrace, type Trace } from './trace.ts';
+import type { RequestSpans } from './tracing/request-spans.ts';
+
+/** A request to speak something else from now on, and what becomes of it. */
+export interface Upgrade {
+  readonly trace: Trace;
+  accepted(): void;
+  refused(status: number): void;
+}
+
+/** Counts and traces upgrades until their connections end. */
+export function upgradeWatch(metrics: Metrics, spans: RequestSpans | undefined) {
+  return (request: IncomingMessage, socket: Duplex): Upgrade => {
+    const trace = newTrace(request);
+    if (spans) trace.span = spans.begin(request);
+    // Of a client that goes away before it has an answer.
+    let status = 499;
+    let before: { read: number; written: number } | undefined;
+    socket.once('close', () => {
+      spans?.end(request, trace, status);
+      if (before) {
+        const { read, written } = bytesOf(socket);
+        metrics.socketClosed(trace.route, { received: read - before.read, sent: written - before.written });
+      } else metrics.request(trace.route, status, (performance.now() - trace.startedAt) / 1000);
+    });
+    return {
+      trace,
+      accepted() {
+        if (before) return;
+        status = 101;
+        before = bytesOf(socket);
+        metrics.socketOpened(trace.route);
+      },
+      refused(code) {
+        status = code;
+      },
+    };
+  };
+}
+
+/** What Node's server hands out is a socket, encrypted or not. */
+function bytesOf(socket: Duplex): { read: number; written: number } {
+  const { bytesRead = 0, bytesWritten = 0 } = socket as Partial<Socket>;
+  return { read: bytesRead, written: bytesWritten };
+}

@@ -1,0 +1,145 @@
+/**
+ * Sends finished spans to an OpenTelemetry collector as OTLP/HTTP in its JSON form.
+ *
+ * Adding a span costs a push to an array. Spans leave in batches, one batch at a time. The queue is
+ * bounded and a batch that the collector does not take is dropped: telling how things went must
+ * never hold up the things themselves.
+ */
+export interface OtlpSpan {
+  /** 32 hex digits. */
+  traceId: string;
+  /** 16 hex digits. */
+  spanId: string;
+  parentSpanId?: string;
+  traceState?: string;
+  name: string;
+  /** Milliseconds since the epoch; fractions count. */
+  startMs: number;
+  endMs: number;
+  attributes: Attributes;
+  failed?: boolean;
+}
+
+export type Attributes = Record<string, string | number | boolean>;
+
+export interface OtlpOptions {
+  /** The whole address, such as `http://localhost:4318/v1/traces`. */
+  url: string;
+  headers?: Record<string, string>;
+  /** What the spans are of: `service.name` and so on. */
+  resource: Attributes;
+  scope: { name: string; version: string };
+  /** Spans that wait at most; further ones are dropped. Default 4096. */
+  queueLimit?: number;
+  /** How long a span waits for company. Default 2000. */
+  delayMs?: number;
+  timeoutMs?: number;
+  /** Told of what was dropped, at most once a minute. */
+  onDrop?(dropped: { spans: number; reason: string }): void;
+}
+
+export interface OtlpExporter {
+  add(span: OtlpSpan): void;
+  /** Sends what waits, once. */
+  close(): Promise<void>;
+}
+
+const BATCH = 512;
+const TELL_EVERY_MS = 60_000;
+const KIND_SERVER = 2;
+const STATUS_ERROR = 2;
+
+export function otlpExporter(options: OtlpOptions): OtlpExporter {
+  const { url, headers = {}, resource, scope, queueLimit = 4096, delayMs = 2000, timeoutMs = 5000 } = options;
+  const head = { resource: { attributes: pairs(resource) } };
+  let queue: OtlpSpan[] = [];
+  let timer: NodeJS.Timeout | undefined;
+  let sending: Promise<void> | undefined;
+  let dropped = 0;
+  let toldAt = Number.NEGATIVE_INFINITY;
+
+  function drop(spans: number, reason: string): void {
+    dropped += spans;
+    if (performance.now() - toldAt < TELL_EVERY_MS) return;
+    toldAt = performance.now();
+    options.onDrop?.({ spans: dropped, reason });
+    dropped = 0;
+  }
+
+  async function send(spans: OtlpSpan[]): Promise<void> {
+    try {
+      const body = JSON.stringify({ resourceSpans: [{ ...head, scopeSpans: [{ scope, spans: spans.map(encode) }] }] });
+      const response = await fetch(url, {
+        method: 'POST',
+        headers: { ...headers, 'content-type': 'application/json' },
+        body,
+        redirect: 'error',
+        signal: AbortSignal.timeout(timeoutMs),
+      });
+      await response.body?.cancel();
+      if (!response.ok) drop(spans.length, `the collector answered ${response.status}`);
+    } catch (error) {
+      const { message, cause } = error as Error;
+      drop(spans.length, `the collector did not answer: ${cause instanceof Error ? cause.message : message}`);
+    }
+  }
+
+  async function flush(): Promise<void> {
+    clearTimeout(timer);
+    timer = undefined;
+    while (queue.length > 0) {
+      const spans = queue.slice(0, BATCH);
+      queue = queue.slice(BATCH);
+      await send(spans);
+    }
+  }
+
+  function start(): Promise<void> {
+    return (sending ??= flush().finally(() => {
+      sending = undefined;
+      if (queue.length > 0) arm();
+    }));
+  }
+
+  function arm(): void {
+    timer ??= setTimeout(() => void start(), delayMs).unref();
+  }
+
+  return {
+    add(span) {
+      if (queue.length >= queueLimit) return drop(1, 'too many spans wait for the collector');
+      queue.push(span);
+      if (queue.length >= BATCH) void start();
+      else if (!sending) arm();
+    },
+    async close() {
+      await sending;
+      await start();
+    },
+  };
+}
+
+function encode(span: OtlpSpan): object {
+  const { startMs, endMs, attributes, failed, ...rest } = span;
+  return {
+    ...rest,
+    kind: KIND_SERVER,
+    startTimeUnixNano: nanoseconds(startMs),
+    endTimeUnixNano: nanoseconds(endMs),
+    attributes: pairs(attributes),
+    status: failed ? { code: STATUS_ERROR } : {},
+  };
+}
+
+/** In decimal, because JSON's numbers are too small for it. */
+function nanoseconds(ms: number): string {
+  return `${BigInt(Math.round(ms * 1000))}000`;
+}
+
+function pairs(attributes: Attributes): object[] {
+  return Object.entries(attributes).map(([key, value]) => ({
+    key,
+    value:
+      typeof value === 'string' ? { stringValue: value } : typeof value === 'boolean' ? { boolValue: value } : { intValue: String(value) },
+  }));
+}
