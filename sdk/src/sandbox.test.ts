@@ -46,6 +46,15 @@ describe('Sandbox', () => {
     await first.kill();
   });
 
+  it('runs a command once for one idempotency key', async () => {
+    await using sandbox = await Sandbox.create({}, server);
+    const run = (command: string) => sandbox.exec(command, { idempotencyKey: 'once' });
+    const first = await run('echo line >> lines; cat lines');
+    expect((await run('echo line >> lines; cat lines')).stdout).toBe(first.stdout);
+    expect(await sandbox.files.readText('/home/user/lines')).toBe('line\n');
+    await expect(run('echo other')).rejects.toMatchObject({ code: 'conflict' });
+  });
+
   it('is stopped, started with its files, and updated', async () => {
     await using sandbox = await Sandbox.create({}, server);
     await sandbox.files.write('/home/user/kept', 'yes');

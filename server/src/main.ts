@@ -10,7 +10,7 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     const { openLocal } = await import('./backends/local/open-local.ts');
     return openLocal(options);
   },
-  async docker({ dir }) {
+  async docker({ dir, docker }) {
     const [{ dockerBackend }, { guestBinary }, { createHash }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
@@ -18,7 +18,8 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     ]);
     // Several data directories may share one engine.
     const installation = createHash('sha256').update(dir).digest('hex').slice(0, 12);
-    return destroyable(dockerBackend({ guestPath: guestBinary(), installation }));
+    const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
+    return destroyable(dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage }));
   },
   async memory() {
     const { memoryBackend } = await import('./backends/memory/memory.ts');

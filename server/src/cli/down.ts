@@ -66,9 +66,9 @@ async function confirm(dataDir: string, options: Options): Promise<void> {
 /** What the backend has elsewhere first (mounts, cgroups, containers), then the files that are ours, and nothing else. */
 async function destroyAll(composition: Composition, dataDir: string): Promise<void> {
   const engine = join(dataDir, 'engine');
-  const name = readFileOr<CliFile>(cliFileOf(dataDir))?.backend ?? 'local';
+  const { backend: name = 'local', docker } = readFileOr<CliFile>(cliFileOf(dataDir)) ?? {};
   if (existsSync(engine) || name !== 'local') {
-    const backend = await composition.openBackend(name, { dir: engine, poolSize: 0 });
+    const backend = await composition.openBackend(name, { dir: engine, docker, poolSize: 0 });
     await backend.destroy();
   }
   const lock = lockFileOf(dataDir);

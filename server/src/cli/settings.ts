@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { usageError } from './failure.ts';
+import type { DockerSettings } from './verb.ts';
 
 export interface CommonOptions {
   data?: string;
@@ -30,6 +31,8 @@ export interface CliFile {
   url: string;
   key: string;
   backend?: string;
+  /** The engine that has the sandboxes, so that they can be found again to be removed. */
+  docker?: DockerSettings;
 }
 
 /** What runs now, or did when it was killed. */

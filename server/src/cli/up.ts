@@ -20,7 +20,7 @@ import {
   type ServerFile,
 } from './settings.ts';
 import { parseCount } from './units.ts';
-import type { Composition, OpenedBackend, Verb } from './verb.ts';
+import type { Composition, DockerSettings, OpenedBackend, Verb } from './verb.ts';
 
 interface Options extends CommonOptions {
   detach?: boolean;
@@ -29,6 +29,8 @@ interface Options extends CommonOptions {
   runtime?: string;
   pool: number;
   storage?: string;
+  dockerHost?: string;
+  dockerImage?: string;
   tlsCert?: string;
   tlsKey?: string;
   insecure?: boolean;
@@ -51,6 +53,8 @@ export const upVerb: Verb = (program, composition) => {
     .addOption(new Option('--runtime <name>', 'the isolation of sandboxes that ask for none').env('CAY_RUNTIME'))
     .addOption(new Option('--pool <number>', 'sandboxes kept ready').default(2).env('CAY_POOL').argParser(parseCount))
     .addOption(new Option('--storage <driver>', 'how files are kept (default: by what the disk is)').env('CAY_STORAGE'))
+    .addOption(new Option('--docker-host <address>', 'the Docker engine, as unix:///path or tcp://name:port').env('DOCKER_HOST'))
+    .addOption(new Option('--docker-image <name>', 'what the template "base" is on Docker').env('CAY_DOCKER_IMAGE'))
     .option('--tls-cert <file>', 'certificate in PEM form; needed to listen beyond this machine')
     .option('--tls-key <file>', 'its private key')
     .option('--insecure', 'listen beyond this machine without TLS')
@@ -90,6 +94,8 @@ function flagsOf(options: Options, dataDir: string): string[] {
   add('--listen', options.listen);
   add('--runtime', options.runtime);
   add('--storage', options.storage);
+  add('--docker-host', options.dockerHost);
+  add('--docker-image', options.dockerImage);
   add('--tls-cert', options.tlsCert && resolve(options.tlsCert));
   add('--tls-key', options.tlsKey && resolve(options.tlsKey));
   add('--public-url', options.publicUrl);
@@ -134,7 +140,8 @@ async function upForeground(composition: Composition, options: Options): Promise
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
     const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir));
-    const known: CliFile = { url: server.url, key, backend: options.backend };
+    const docker = options.backend === 'docker' ? { docker: dockerOf(options) } : {};
+    const known: CliFile = { url: server.url, key, backend: options.backend, ...docker };
     await writeFileAtomic(cliFileOf(dataDir), JSON.stringify(known), { mode: 0o600 });
     banner(server.url, dataDir, options, server.adminKey);
     const self: ServerFile = {
@@ -167,8 +174,11 @@ async function openBackend(
       hint: 'run it with sudo; without root "--backend docker" uses a Docker engine you may use, and "--backend memory" imitates sandboxes',
     });
   }
-  return composition.openBackend(name, { dir: join(dataDir, 'engine'), runtime, storage, poolSize: pool, onError });
+  const docker = dockerOf(options);
+  return composition.openBackend(name, { dir: join(dataDir, 'engine'), runtime, storage, docker, poolSize: pool, onError });
 }
+
+const dockerOf = ({ dockerHost: host, dockerImage: image }: Options): DockerSettings => ({ host, image });
 
 /** Records may have a key that this machine's file has lost; another one then takes its place. */
 async function newKey(dataDir: string): Promise<string> {

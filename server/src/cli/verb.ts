@@ -2,12 +2,19 @@
 import type { Command } from 'commander';
 import type { Backend } from '../backends/backend.ts';
 
+/** Which Docker engine, and what the template `base` stands for there. */
+export interface DockerSettings {
+  host?: string;
+  image?: string;
+}
+
 export interface BackendOptions {
   /** Where the backend may keep things. */
   dir: string;
   runtime?: string;
   poolSize?: number;
   storage?: string;
+  docker?: DockerSettings;
   onError?(error: unknown): void;
 }
 

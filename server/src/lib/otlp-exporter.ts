@@ -40,7 +40,7 @@ export interface OtlpOptions {
 
 export interface OtlpExporter {
   add(span: OtlpSpan): void;
-  /** Sends what waits, once. */
+  /** Sends what waits, and gives up at the first batch that is not taken. */
   close(): Promise<void>;
 }
 
@@ -56,6 +56,7 @@ export function otlpExporter(options: OtlpOptions): OtlpExporter {
   let timer: NodeJS.Timeout | undefined;
   let sending: Promise<void> | undefined;
   let dropped = 0;
+  let closing = false;
   let toldAt = Number.NEGATIVE_INFINITY;
 
   function drop(spans: number, reason: string): void {
@@ -66,22 +67,25 @@ export function otlpExporter(options: OtlpOptions): OtlpExporter {
     dropped = 0;
   }
 
-  async function send(spans: OtlpSpan[]): Promise<void> {
+  /** Resolves whether the collector took them. */
+  async function send(spans: OtlpSpan[]): Promise<boolean> {
     try {
       const body = JSON.stringify({ resourceSpans: [{ ...head, scopeSpans: [{ scope, spans: spans.map(encode) }] }] });
       const response = await fetch(url, {
         method: 'POST',
         headers: { ...headers, 'content-type': 'application/json' },
         body,
-        redirect: 'error',
+        redirect: 'manual',
         signal: AbortSignal.timeout(timeoutMs),
       });
       await response.body?.cancel();
-      if (!response.ok) drop(spans.length, `the collector answered ${response.status}`);
+      if (response.ok) return true;
+      drop(spans.length, `the collector answered ${response.status}`);
     } catch (error) {
       const { message, cause } = error as Error;
       drop(spans.length, `the collector did not answer: ${cause instanceof Error ? cause.message : message}`);
     }
+    return false;
   }
 
   async function flush(): Promise<void> {
@@ -90,7 +94,7 @@ export function otlpExporter(options: OtlpOptions): OtlpExporter {
     while (queue.length > 0) {
       const spans = queue.slice(0, BATCH);
       queue = queue.slice(BATCH);
-      await send(spans);
+      if (!(await send(spans)) && closing) queue = [];
     }
   }
 
@@ -113,6 +117,7 @@ export function otlpExporter(options: OtlpOptions): OtlpExporter {
       else if (!sending) arm();
     },
     async close() {
+      closing = true;
       await sending;
       await start();
     },

@@ -154,3 +154,34 @@ describe('a WebSocket for a port', () => {
     expect(events).toMatchObject([{ type: 'error', error: { code: 'unavailable' } }]);
   });
 });
+
+describe('the metrics', () => {
+  const count = async (name: string) => {
+    const { text } = await test.call('GET', '/metrics', { key: test.admin });
+    return Number(text.split('\n').find((line) => line.startsWith(`${name} `))?.split(' ')[1] ?? 0);
+  };
+
+  it('count WebSockets that are open, that were, and what they carried', async () => {
+    const route = '{route="tcpSocket"}';
+    const before = await count(`cay_websockets_total${route}`);
+    await expect.poll(() => count(`cay_websockets_open${route}`)).toBe(0);
+    const received = '{route="tcpSocket",direction="received"}';
+    const bytesBefore = await count(`cay_websocket_bytes_total${received}`);
+    const { socket, bytes, closed } = await connect(`/v1/sandboxes/${sandbox}/ports/9000/tcp`, { raw: true });
+    expect(await count(`cay_websockets_open${route}`)).toBe(1);
+    socket.send(Buffer.alloc(1000, 120));
+    await expect.poll(() => bytes.get(0)?.length).toBe(1000);
+    socket.terminate();
+    await closed;
+    await expect.poll(() => count(`cay_websockets_open${route}`)).toBe(0);
+    expect(await count(`cay_websockets_total${route}`)).toBe(before + 1);
+    expect((await count(`cay_websocket_bytes_total${received}`)) - bytesBefore).toBeGreaterThanOrEqual(1000);
+  });
+
+  it('count those that were refused as requests', async () => {
+    const refused = 'cay_http_requests_total{route="execSocket",status="4xx"}';
+    const before = await count(refused);
+    await expect(connect('/v1/sandboxes/sbx_unknown/exec')).rejects.toThrow('404');
+    await expect.poll(() => count(refused)).toBe(before + 1);
+  });
+});

@@ -12,6 +12,7 @@ import { FRAME } from '../../guest/frame.ts';
 import { ScriptedGuest } from '../../guest/testing/scripted-guest.ts';
 import type { Cgroup } from '../../host/cgroups/cgroup.ts';
 import type { Ground } from '../../host/instances/ground.ts';
+import type { Snapshotter } from '../../host/snapshots/snapshotter.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
@@ -20,6 +21,8 @@ import type { SandboxRecords } from './sandbox-record.ts';
 
 const reason = whyNoLocal();
 const spec = SandboxSpecSchema.parse({ runtime: 'runc' });
+/** With a disk of a size that no tree is kept ready for. */
+const small = SandboxSpecSchema.parse({ runtime: 'runc', limits: { diskBytes: 1024 ** 3 } });
 
 describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (skipped: ${reason})` : ''}`, () => {
   let dir: string;
@@ -89,6 +92,19 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
     await open((laid) => ({ ...laid, templates: new Map([['base', bare]]) }), { poolSize: 1 });
     await until('the pool has tried', () => errors.length > 0, 10_000);
     expect(await instances()).toEqual([]);
+  });
+
+  it('a template that was removed underneath is made anew', async () => {
+    let trees: Snapshotter | undefined;
+    const backend = await open((laid) => {
+      trees = laid.ground.trees;
+      return laid;
+    });
+    const id = newId('sbx');
+    await backend.ensure(id, small);
+    await backend.remove(id);
+    for (const { name, kind } of await trees!.list()) if (kind === 'committed') await trees!.remove(name);
+    expect((await backend.ensure(id, small)).phase).toBe('ready');
   });
 
   it('stop() that failed halfway takes away the rest when it is repeated', async () => {

@@ -18,6 +18,7 @@ import {
   startInstance,
 } from '../../host/instances/instance.ts';
 import type { Ground } from '../../host/instances/ground.ts';
+import { availableParallelism } from 'node:os';
 import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
@@ -46,7 +47,7 @@ export interface LocalOptions {
   /** Sandboxes kept ready; 0 keeps none. */
   poolSize?: number;
   poolTemplate?: string;
-  /** Instances started at the same time; more only makes each slower. */
+  /** Instances started at the same time. Default one for each core: more only makes each slower, and the server too. */
   startsAtOnce?: number;
   onError?(error: unknown): void;
   /** Called when the ground was let go of, or does not exist any more. */
@@ -67,7 +68,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   const onError = options.onError ?? (() => {});
   const templates = preparedTemplates(ground, options.templates, onError);
   const queue = new KeyedQueue<SandboxId>();
-  const starts = new Semaphore(options.startsAtOnce ?? 4);
+  const starts = new Semaphore(options.startsAtOnce ?? availableParallelism());
   const changes = new Broadcast<Observation>();
   const live = new Map<SandboxId, Instance>();
   let foreground = 0;
@@ -91,7 +92,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     async make() {
       const spec = { template: options.poolTemplate ?? 'base' };
       const { facts } = await plan(spec, { pooled: true });
-      await ground.trees.prepare(facts.tree, { parent: facts.templateTree, quotaBytes: quotaOf(DEFAULT_LIMITS) });
+      await clone(facts, { quotaBytes: quotaOf(DEFAULT_LIMITS) });
       let instance: Instance | undefined;
       try {
         instance = await startInstance(ground, facts, DEFAULT_LIMITS);
@@ -126,6 +127,19 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       pooled: how.pooled,
     };
     return { facts };
+  }
+
+  /** Makes the tree of an instance. A template that was removed underneath is made anew. */
+  async function clone(facts: InstanceFacts, how: { quotaBytes?: number | null } = {}): Promise<void> {
+    try {
+      await ground.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
+    } catch (error) {
+      if (!isCayError(error, 'not_found')) throw error;
+      templates.forget(facts.template);
+      const { tree, binds } = await templates.prepare(facts.template, ground.runtimes.get(facts.runtime)!.ids);
+      Object.assign(facts, { templateTree: tree, binds });
+      await ground.trees.prepare(facts.tree, { parent: tree, ...how });
+    }
   }
 
   function quotaOf(limits: Pick<Limits, 'diskBytes'>): number | null | undefined {
@@ -194,6 +208,27 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     requireEnforceable(spec.limits, ground);
   }
 
+  /** Starts an instance, on a new clone if it is `fresh`, when it is its turn. */
+  async function startCold(facts: InstanceFacts, limits: Limits, { fresh }: { fresh: boolean }): Promise<Instance> {
+    foreground++;
+    try {
+      return await starts.run(async () => {
+        if (fresh) await clone(facts);
+        // The quota is there before anybody but the guest is, and nobody waits for it.
+        const [started, limited] = await Promise.allSettled([
+          startInstance(ground, facts, limits),
+          fresh ? setQuota(facts.tree, limits) : undefined,
+        ]);
+        if (started.status === 'rejected') throw started.reason;
+        if (limited.status === 'fulfilled') return started.value;
+        await destroyInstance(ground, started.value);
+        throw limited.reason;
+      });
+    } finally {
+      foreground--;
+    }
+  }
+
   /** Starts a sandbox from nothing or on the files that it has. */
   async function start(
     id: SandboxId,
@@ -225,13 +260,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       if (instance) {
         await dress(instance, spec.limits);
       } else {
-        if (!before && spare === undefined) await ground.trees.prepare(facts.tree, { parent: facts.templateTree });
-        foreground++;
-        // The quota is there before anybody but the guest is, and nobody waits for it.
-        const limited = before || spare !== undefined ? undefined : setQuota(facts.tree, spec.limits);
-        limited?.catch(() => {});
-        instance = await starts.run(() => startInstance(ground, facts, spec.limits)).finally(() => foreground--);
-        await limited;
+        instance = await startCold(facts, spec.limits, { fresh: !before && spare === undefined });
       }
       requireWanted(signal);
       await startMain(instance.link.guest, spec);

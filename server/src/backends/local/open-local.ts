@@ -39,8 +39,9 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   await makePassable(options.dir);
   // Opening takes the sockets of what runs and sweeps what no record knows: never beside another server.
   const lock = requireLock(options.dir);
+  let laid: Laid | undefined;
   try {
-    const laid = await layGround(options);
+    laid = await layGround(options);
     return await localBackend({
       ...options,
       ...laid,
@@ -51,23 +52,25 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
       },
     });
   } catch (error) {
+    await laid?.ground.trees.close().catch(() => {});
     lock.release();
     throw error;
   }
 }
 
+type Laid = Pick<LocalOptions, 'ground' | 'records' | 'templates'>;
+
 /** What the backend stands on in that directory. */
-export async function layGround(
-  options: Pick<OpenLocalOptions, 'dir' | 'storage'>,
-): Promise<Pick<LocalOptions, 'ground' | 'records' | 'templates'>> {
+export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Laid> {
   const { dir } = options;
   const installation = await installationName(dir);
-  const [cgroups, trees, records, bootId] = await Promise.all([
+  const [cgroups, records, bootId] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
-    openSnapshotter({ dir: join(dir, 'storage'), name: options.storage }),
     openSandboxRecords(join(dir, 'sandboxes')),
     readFile('/proc/sys/kernel/random/boot_id', 'utf8'),
   ]);
+  // Last, because it mounts: whatever else fails has then left nothing to take back.
+  const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
   const runtimes = [runscRuntime, crunRuntime, runcRuntime, processRuntime].map((make) =>
     make({ stateDir: join(dir, 'runtimes'), ids: IDS }),
   );

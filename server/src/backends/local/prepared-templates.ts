@@ -14,6 +14,8 @@ export interface PreparedTemplates {
   /** Rejects `not_found`. */
   get(name: string): Template;
   prepare(name: string, ids: IdMapping): Promise<PreparedTemplate>;
+  /** Has the next `prepare` look at the template itself again. */
+  forget(name: string): void;
 }
 
 const FRESH_MS = 60_000;
@@ -47,6 +49,9 @@ export function preparedTemplates(ground: Ground, templates: Map<string, Templat
         });
       }
       return last.prepared;
+    },
+    forget(name) {
+      for (const key of known.keys()) if (key.startsWith(`${name} `)) known.delete(key);
     },
   };
 }

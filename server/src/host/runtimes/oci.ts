@@ -71,11 +71,13 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
   }
 
   async function launch(container: Bundled, verbOptions: string[]): Promise<void> {
+    // A user may have 200 keys, and all sandboxes are one user to the kernel. The filter refuses keyctl in any case.
+    const keyring = traits.bundle.sharesKernel ? ['--no-new-keyring'] : [];
     const log = join(container.bundleDir, 'runtime.log');
     const flags = container.cgroup ? traits.flags : [...traits.flags, ...traits.flagsWithoutCgroup];
     writeBundle(container);
     try {
-      const args = ['--root', root, '--log', log, ...flags, 'run', ...verbOptions, '--bundle', container.bundleDir, container.name];
+      const args = ['--root', root, '--log', log, ...flags, 'run', ...keyring, ...verbOptions, '--bundle', container.bundleDir, container.name];
       // No pipes: the container inherits the standard streams, and would hold them open.
       await run(binary, args, { silent: true, timeoutMs: START_TIMEOUT_MS });
     } catch (error) {
