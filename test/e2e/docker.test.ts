@@ -23,6 +23,7 @@ describe.skipIf(reason)('the command line on Docker', () => {
     expect(code, stderr).toBe(0);
   });
   afterAll(async () => {
+    await cay?.[Symbol.asyncDispose]();
     await docker?.stop();
     if (dir) await rm(dir, { recursive: true, force: true });
   });

@@ -181,7 +181,10 @@ describe('the metrics', () => {
   it('count those that were refused as requests', async () => {
     const refused = 'cay_http_requests_total{route="execSocket",status="4xx"}';
     const before = await count(refused);
-    await expect(connect('/v1/sandboxes/sbx_unknown/exec')).rejects.toThrow('404');
+    const socket = new WebSocket(`${test.server.url.replace('http', 'ws')}/v1/sandboxes/sbx_unknown/exec`, {
+      headers: { authorization: `Bearer ${test.alice}` },
+    });
+    await expect(once(socket, 'open')).rejects.toThrow('404');
     await expect.poll(() => count(refused)).toBe(before + 1);
   });
 });
