@@ -20,7 +20,8 @@ export function httpClient(url: string, key: string): HttpClient {
           answer.on('error', reject);
           answer.on('end', () => {
             const got = Buffer.concat(chunks).toString();
-            if ((answer.statusCode ?? 500) >= 300) reject(new Error(`${method} ${path} answered ${answer.statusCode}: ${got.slice(0, 200)}`));
+            if ((answer.statusCode ?? 500) >= 300)
+              reject(new Error(`${method} ${path} answered ${answer.statusCode}: ${got.slice(0, 200)}`));
             else resolve(answer.headers['content-type'] === 'application/json' ? JSON.parse(got) : got);
           });
         });

@@ -11,6 +11,7 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openLocal } from '../../server/src/backends/local/open-local.ts';
 import { whyNoLocal } from '../support/local-ground.ts';
 
 interface Held {
@@ -30,7 +31,12 @@ describe.skipIf(reason !== undefined).each(runtimes)(`churn on %s${reason ? ` (s
     dir = await mkdtemp('/tmp/cay-c-');
     await chmod(dir, 0o711);
   });
-  afterAll(() => rm(dir, { recursive: true, force: true }));
+  afterAll(async () => {
+    // Also what a process that ended too early has left.
+    const backend = await openLocal({ dir });
+    await backend.destroy();
+    await rm(dir, { recursive: true, force: true });
+  });
 
   it(
     'holds on to nothing and leaves nothing behind',
@@ -43,7 +49,8 @@ describe.skipIf(reason !== undefined).each(runtimes)(`churn on %s${reason ? ` (s
       child.stderr.on('data', (chunk: Buffer) => (words += chunk.toString()));
       let installation = '';
       for await (const line of createInterface({ input: child.stdout })) {
-        if (said.push(line) === 1) installation = (JSON.parse(readFileSync(join(dir, 'installation.json'), 'utf8')) as { name: string }).name;
+        if (said.push(line) === 1)
+          installation = (JSON.parse(readFileSync(join(dir, 'installation.json'), 'utf8')) as { name: string }).name;
       }
       expect(said, words).toHaveLength(3);
       const [before, after] = said.map((line) => JSON.parse(line) as Held);
@@ -68,7 +75,9 @@ function leftovers(dir: string, installation: string): string[] {
   const processes = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && commandLine(name).includes(dir));
   return [
     ...roots.map((root) => join(root, `cay-${installation}`)).filter(existsSync),
-    ...readFileSync('/proc/self/mounts', 'utf8').split('\n').filter((line) => line.includes(dir)),
+    ...readFileSync('/proc/self/mounts', 'utf8')
+      .split('\n')
+      .filter((line) => line.includes(dir)),
     ...execFileSync('losetup', ['--list', '--noheadings', '--output', 'BACK-FILE'], { encoding: 'utf8' })
       .split('\n')
       .filter((file) => file.includes(dir)),

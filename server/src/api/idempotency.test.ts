@@ -93,8 +93,7 @@ describe('commands with one idempotency key', () => {
 
   it('belong to one sandbox', async () => {
     const [one, two] = [await test.create(), await test.create()];
-    const run = (id: string, shell: string) =>
-      test.call('POST', `/v1/sandboxes/${id}/exec`, { body: { shell }, headers: keyed('shared') });
+    const run = (id: string, shell: string) => test.call('POST', `/v1/sandboxes/${id}/exec`, { body: { shell }, headers: keyed('shared') });
     expect((await run(one.id, 'echo 1')).json.stdout).toBe('1\n');
     expect((await run(two.id, 'echo 2')).json.stdout).toBe('2\n');
   });

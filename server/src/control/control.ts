@@ -128,7 +128,11 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   }
 
   /** Counts what a deed takes from before it begins; once it is done the records do. */
-  async function reserving<T>(row: SandboxRow, limits: Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'>, deed: () => Promise<T>): Promise<T> {
+  async function reserving<T>(
+    row: SandboxRow,
+    limits: Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'>,
+    deed: () => Promise<T>,
+  ): Promise<T> {
     const reservation = { project: row.project, limits };
     reserved.add(reservation);
     try {

@@ -123,9 +123,7 @@ function forwardUpgrade({ address, request, socket, head, path, stream, upgrade 
   });
   upstream.on('error', (error) => {
     stream.destroy();
-    upgrade.refused(
-      refuseUpgrade(socket, new CayError('unavailable', 'The application in the sandbox did not answer', { cause: error })),
-    );
+    upgrade.refused(refuseUpgrade(socket, new CayError('unavailable', 'The application in the sandbox did not answer', { cause: error })));
   });
   socket.once('close', over);
   upstream.end();

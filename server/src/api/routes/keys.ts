@@ -34,7 +34,8 @@ export function keyRoutes({ keys, projects, events, idempotency, keySecret }: Ke
       path: '/v1/keys',
       name: 'createKey',
       summary: 'Create an API key',
-      description: 'The secret is stored nowhere. A repeated `Idempotency-Key` answers with the key that the first call made, secret included.',
+      description:
+        'The secret is stored nowhere. A repeated `Idempotency-Key` answers with the key that the first call made, secret included.',
       tag,
       access: 'admin',
       headers: { 'Idempotency-Key': 'Makes the call repeatable' },

@@ -158,7 +158,12 @@ describe('a WebSocket for a port', () => {
 describe('the metrics', () => {
   const count = async (name: string) => {
     const { text } = await test.call('GET', '/metrics', { key: test.admin });
-    return Number(text.split('\n').find((line) => line.startsWith(`${name} `))?.split(' ')[1] ?? 0);
+    return Number(
+      text
+        .split('\n')
+        .find((line) => line.startsWith(`${name} `))
+        ?.split(' ')[1] ?? 0,
+    );
   };
 
   it('count WebSockets that are open, that were, and what they carried', async () => {

@@ -129,6 +129,21 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
     expect(await instances()).toHaveLength(1);
   });
 
+  it('stop() lets what is frozen end in order, also when another server froze it', async () => {
+    const first = await open();
+    const id = newId('sbx');
+    await first.ensure(id, spec);
+    const shell = 'trap "echo ended > /home/user/ended; exit" TERM; echo ready; while :; do sleep 0.1; done';
+    const handle = await (await first.connect(id)).exec({ id: 'trap', shell, env: {}, workdir: '/', user: 'user' });
+    for await (const _ of handle.output) break;
+    await first.freeze(id);
+    await first.close();
+    const second = await open();
+    await second.stop(id, { graceMs: 1000 });
+    await second.ensure(id, spec);
+    expect((await (await second.connect(id)).files('user').stat('/home/user/ended')).type).toBe('file');
+  });
+
   it('ensure() after remove() that failed halfway starts from nothing', async () => {
     let failing = true;
     const backend = await open((laid) => ({

@@ -18,6 +18,7 @@ import {
   startInstance,
 } from '../../host/instances/instance.ts';
 import type { Ground } from '../../host/instances/ground.ts';
+import { shutDownInstance } from '../../host/instances/shut-down.ts';
 import { availableParallelism } from 'node:os';
 import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Template } from '../../host/templates/template.ts';
@@ -320,11 +321,6 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     ]);
   }
 
-  async function gone(instance: Instance, withinMs: number): Promise<void> {
-    const deadline = performance.now() + withinMs;
-    while (performance.now() < deadline && (await isAlive(ground, instance.facts))) await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-
   const backend: LocalBackend = {
     name: 'local',
 
@@ -385,11 +381,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
         if (!record || record.phase === 'removing') throw new CayError('not_found', `Sandbox "${id}" does not exist`);
         const instance = live.get(id);
         if (instance) {
-          const graceMs = stopOptions.graceMs ?? DEFAULT_GRACE_MS;
           live.delete(id);
-          // A guest that does not answer, or not in time, is ended with everything else below.
-          await instance.link.current?.shutdown(graceMs).catch(() => {});
-          await gone(instance, graceMs + 1000);
+          await shutDownInstance(ground, instance, stopOptions.graceMs ?? DEFAULT_GRACE_MS);
           await destroyInstance(ground, instance);
         } else await clear(record);
         if (record.phase === 'stopped') return observationOf(record);

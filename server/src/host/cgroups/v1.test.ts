@@ -149,4 +149,17 @@ describe.skipIf(!real)(`Cgroups version 1, on the kernel of this machine${real ?
     child.kill('SIGKILL');
     await exit;
   });
+
+  it('destroy() ends everything and takes the parent group away, everywhere', async () => {
+    const group = cgroups.group('last');
+    await group.create(none);
+    const child = inside(group, 'echo ready; sleep 60');
+    const exit = once(child, 'exit');
+    await firstOutput(child);
+    await cgroups.destroy();
+    await exit;
+    const parents = readdirSync('/sys/fs/cgroup').map((hierarchy) => join('/sys/fs/cgroup', hierarchy, prefix));
+    expect(parents.filter((dir) => existsSync(dir))).toEqual([]);
+    await cgroups.destroy();
+  });
 });

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -77,6 +77,13 @@ describe('Cgroups version 2, on plain files that stand for the kernel', () => {
     await few.update({ memoryBytes: null, pids: 3 });
     expect(few.memoryPath).toBeUndefined();
     expect(text('pids.max')).toBe('3');
+  });
+
+  it('destroy() takes the parent group away with all groups', async () => {
+    mkdirSync(join(dir, 'below'), { recursive: true });
+    await cgroups.destroy();
+    expect(existsSync(join(mount, 'cay'))).toBe(false);
+    await cgroups.destroy();
   });
 
   it('cpuMax() never falls below what the kernel takes', () => {

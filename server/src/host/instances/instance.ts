@@ -122,7 +122,11 @@ export async function startInstance(ground: Ground, facts: InstanceFacts, limits
     if (instance) await destroyInstance(ground, instance);
     else await destroyRemains(ground, facts);
     if (error instanceof CayError) throw error;
-    throw new CayError(isDiskFull(error) ? 'resource_exhausted' : 'unavailable', `Cannot start an instance on ${facts.runtime}: ${(error as Error).message}`, { cause: error });
+    throw new CayError(
+      isDiskFull(error) ? 'resource_exhausted' : 'unavailable',
+      `Cannot start an instance on ${facts.runtime}: ${(error as Error).message}`,
+      { cause: error },
+    );
   }
 }
 
@@ -135,7 +139,10 @@ async function requireAlive(ground: Ground, facts: InstanceFacts, answered: Prom
     await new Promise((resolve) => setTimeout(resolve, ALIVE_POLL_MS));
     if (settled) return;
     if (await isAlive(ground, facts)) continue;
-    const { oomKills } = await ground.cgroups.group(facts.name).read().catch(() => ({ oomKills: 0 }));
+    const { oomKills } = await ground.cgroups
+      .group(facts.name)
+      .read()
+      .catch(() => ({ oomKills: 0 }));
     const why = oomKills > 0 ? 'its memory limit is too low' : 'its first process ended before it answered';
     throw new CayError('unavailable', `Cannot start an instance on ${facts.runtime}: ${why}`);
   }

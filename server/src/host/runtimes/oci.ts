@@ -77,7 +77,19 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
     const flags = container.cgroup ? traits.flags : [...traits.flags, ...traits.flagsWithoutCgroup];
     writeBundle(container);
     try {
-      const args = ['--root', root, '--log', log, ...flags, 'run', ...keyring, ...verbOptions, '--bundle', container.bundleDir, container.name];
+      const args = [
+        '--root',
+        root,
+        '--log',
+        log,
+        ...flags,
+        'run',
+        ...keyring,
+        ...verbOptions,
+        '--bundle',
+        container.bundleDir,
+        container.name,
+      ];
       // No pipes: the container inherits the standard streams, and would hold them open.
       await run(binary, args, { silent: true, timeoutMs: START_TIMEOUT_MS });
     } catch (error) {

@@ -129,7 +129,9 @@ function script(container: Container): string {
     ...container.binds.flatMap(({ source, target, readOnly }) => bind(source, target, readOnly)),
     `mkdir -p run/cay; : > ${inside(GUEST_PATH)}`,
     ...bind(container.socketDir, SOCKET_DIR, true),
-    ...(container.cgroup.memoryPath && existsSync(join(container.socketDir, 'cgroup')) ? bind(container.cgroup.memoryPath, `${SOCKET_DIR}/cgroup`, true) : []),
+    ...(container.cgroup.memoryPath && existsSync(join(container.socketDir, 'cgroup'))
+      ? bind(container.cgroup.memoryPath, `${SOCKET_DIR}/cgroup`, true)
+      : []),
     ...bind(container.guestBinary, GUEST_PATH, true),
     ...(container.readOnlyRoot ? [`mount -o remount,bind,ro ${inside('/')}`] : []),
     `ulimit -n ${container.openFiles} 2>/dev/null || :`,
