@@ -79,7 +79,7 @@ export function openApi(options: ApiOptions): Api {
   const addresses = previewAddresses(options.previewDomains);
   const previews = previewProxy(control);
   const sockets = openSockets({ control, authenticator: authenticate, log });
-  const watchUpgrade = upgradeWatch(metrics, spans);
+  const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));
   const files = openFiles(control);
   const open = new Set<ServerResponse>();
   const upgraded = new Set<Duplex>();
@@ -186,7 +186,6 @@ export function openApi(options: ApiOptions): Api {
     },
     upgrade(request, socket, head) {
       upgraded.add(socket);
-      socket.once('close', () => upgraded.delete(socket));
       const upgrade = watchUpgrade(request, socket);
       const address = addresses.of(request);
       if (!address) return sockets.upgrade(request, socket, head, upgrade);

@@ -12,8 +12,8 @@ export interface Upgrade {
   refused(status: number): void;
 }
 
-/** Counts and traces upgrades until their connections end. */
-export function upgradeWatch(metrics: Metrics, spans: RequestSpans | undefined) {
+/** Counts and traces upgrades until their connections end. `onEnd` is told of that too: sockets have many listeners as it is. */
+export function upgradeWatch(metrics: Metrics, spans: RequestSpans | undefined, onEnd: (socket: Duplex) => void) {
   return (request: IncomingMessage, socket: Duplex): Upgrade => {
     const trace = newTrace(request);
     if (spans) trace.span = spans.begin(request);
@@ -21,6 +21,7 @@ export function upgradeWatch(metrics: Metrics, spans: RequestSpans | undefined) 
     let status = 499;
     let before: { read: number; written: number } | undefined;
     socket.once('close', () => {
+      onEnd(socket);
       spans?.end(request, trace, status);
       if (before) {
         const { read, written } = bytesOf(socket);

@@ -1,4 +1,5 @@
 import { open, readFile, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
 
 let counter = 0;
 
@@ -14,9 +15,20 @@ export async function writeFileAtomic(path: string, content: string, options: { 
       await file.close();
     }
     await rename(temporary, path);
+    // Without this the new name may be forgotten when the power goes.
+    await syncDirectory(dirname(path));
   } catch (error) {
     await rm(temporary, { force: true });
     throw error;
+  }
+}
+
+async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
   }
 }
 
