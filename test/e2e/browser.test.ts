@@ -1,15 +1,12 @@
 /** The SDK in a real browser: the sources as they are, types stripped, against a server that allows the page's origin. */
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { stripTypeScriptTypes } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { join, resolve } from 'node:path';
-import { pino } from 'pino';
 import { chromium, type Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
-import { serve, type RunningServer } from '../../server/src/serve.ts';
+import { memoryServer, type MemoryServer } from '../support/memory-server.ts';
 
 const CHROMIUM = '/usr/bin/chromium';
 const reason = existsSync(CHROMIUM) ? undefined : `${CHROMIUM} is not installed`;
@@ -17,14 +14,12 @@ const ROOT = resolve(import.meta.dirname, '../..');
 const PAGE = '<!doctype html><script type="importmap">{"imports":{"zod":"/node_modules/zod/index.js"}}</script>';
 
 describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped: ${reason})` : ''}`, () => {
-  let dataDir: string;
   let sources: Server;
-  let server: RunningServer;
+  let server: MemoryServer;
   let browser: Browser;
   let origin: string;
 
   beforeAll(async () => {
-    dataDir = await mkdtemp('/tmp/cay-browser-');
     sources = createServer((request, response) => {
       const path = new URL(request.url ?? '/', 'http://page').pathname;
       const file = join(ROOT, path);
@@ -36,7 +31,7 @@ describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped
     });
     await new Promise<void>((done) => sources.listen(0, '127.0.0.1', done));
     origin = `http://127.0.0.1:${(sources.address() as AddressInfo).port}`;
-    server = await serve({ backend: memoryBackend(), dataDir, port: 0, corsOrigins: [origin], log: pino({ level: 'silent' }) });
+    server = await memoryServer({ corsOrigins: [origin] });
     // Chromium cannot make its own sandbox as root; the flags keep it from calling home.
     const args = [
       '--no-sandbox',
@@ -51,9 +46,8 @@ describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped
 
   afterAll(async () => {
     await browser?.close();
-    await server?.close();
+    await server?.[Symbol.asyncDispose]();
     sources?.close();
-    await rm(dataDir, { recursive: true, force: true });
   });
 
   it('creates a sandbox, runs commands, moves files and lists', async () => {
@@ -83,7 +77,7 @@ describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped
         await sandbox.kill();
         return { stdout, content, echoed, exitCode, listed, error };
       },
-      { url: server.url, apiKey: server.adminKey! },
+      { url: server.url, apiKey: server.apiKey },
     );
     expect(seen).toEqual({ stdout: 'from a browser\n', content: 'hello', echoed: 'typed', exitCode: 0, listed: 1, error: 'not_found' });
   });
@@ -97,7 +91,7 @@ describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped
           () => 'answered',
           () => 'refused',
         ),
-      { url: server.url, apiKey: server.adminKey! },
+      { url: server.url, apiKey: server.apiKey },
     );
     expect(answer).toBe('refused');
   });

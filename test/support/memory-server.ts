@@ -9,9 +9,9 @@ export interface MemoryServer extends AsyncDisposable {
   apiKey: string;
 }
 
-export async function memoryServer(): Promise<MemoryServer> {
+export async function memoryServer(options: { corsOrigins?: string[] } = {}): Promise<MemoryServer> {
   const dataDir = await mkdtemp('/tmp/cay-memory-server-');
-  const server = await serve({ backend: memoryBackend(), dataDir, port: 0, log: serverLog('silent') });
+  const server = await serve({ backend: memoryBackend(), dataDir, port: 0, log: serverLog('silent'), ...options });
   return {
     url: server.url,
     apiKey: server.adminKey!,
