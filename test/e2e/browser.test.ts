@@ -63,7 +63,7 @@ describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped
         await sandbox.files.write('/home/user/a.txt', 'hello');
         const content = await sandbox.files.readText('/home/user/a.txt');
         const process = await sandbox.spawn(['cat'], { stdin: true });
-        process.write('typed');
+        await process.write('typed');
         process.closeStdin();
         let echoed = '';
         for await (const { data } of process) echoed += new TextDecoder().decode(data);
