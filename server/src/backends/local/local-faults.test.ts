@@ -256,6 +256,30 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
     expect((await second.ensure(broken, spec)).phase).toBe('ready');
   });
 
+  it('a sandbox that cannot be looked at when the server opens is not ended for it', async () => {
+    const first = await open();
+    const id = newId('sbx');
+    await first.ensure(id, spec);
+    await first.close();
+    // Looking at its processes fails as long as this server opens.
+    let blind = true;
+    const blinded = (cgroup: Cgroup): Cgroup => ({
+      ...cgroup,
+      processes: () => (blind ? Promise.reject(new Error('too many open files')) : cgroup.processes()),
+    });
+    const second = await open(({ ground, ...laid }) => ({
+      ...laid,
+      ground: { ...ground, cgroups: { ...ground.cgroups, group: (name) => blinded(ground.cgroups.group(name)) } },
+    }));
+    blind = false;
+    expect(errors).toHaveLength(1);
+    await second.close();
+    const third = await open();
+    expect(await third.observe(id)).toMatchObject({ phase: 'ready', incarnation: 1 });
+    expect(await (await third.connect(id)).commands()).toEqual([]);
+    await third.remove(id);
+  });
+
   it('what does not belong into its directories does not keep it from opening', async () => {
     const first = await open();
     const id = newId('sbx');

@@ -5,6 +5,7 @@
  * `sandbox-record.ts`, what is kept ready in `pool.ts`, and what happens when the server starts
  * on ground that an earlier one left in `reconcile.ts`.
  */
+import { availableParallelism } from 'node:os';
 import { CayError, isCayError, LimitsSchema, type Limits, type SandboxId, type SandboxSpec, type Stats } from '@cay/sdk/protocol';
 import type { InstanceFacts, Instance } from '../../host/instances/instance.ts';
 import {
@@ -19,7 +20,6 @@ import {
 } from '../../host/instances/instance.ts';
 import type { Ground } from '../../host/instances/ground.ts';
 import { shutDownInstance } from '../../host/instances/shut-down.ts';
-import { availableParallelism } from 'node:os';
 import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { Broadcast } from '../../lib/broadcast.ts';

@@ -123,7 +123,9 @@ async function sweep(options: ReconcileOptions, orphans: Map<string, Found>): Pr
   const inUse = new Set(pool.names());
   for (const record of records.all.values()) if (record.instance) inUse.add(record.instance);
 
-  await Promise.all([...orphans.values()].map((facts) => destroyRemains(ground, { runtime: 'none', ...facts }).catch(onError)));
+  // A sandbox that could not be settled keeps its instance: its record still answers for it.
+  const strays = [...orphans.values()].filter(({ name }) => !inUse.has(name));
+  await Promise.all(strays.map((facts) => destroyRemains(ground, { runtime: 'none', ...facts }).catch(onError)));
   for (const runtime of ground.runtimes.values()) {
     for (const name of await runtime.list()) {
       if (!inUse.has(name)) await runtime.remove(name, ground.cgroups.group(name)).catch(onError);
