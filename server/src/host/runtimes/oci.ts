@@ -115,7 +115,7 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
       const wrong = traits.checkVersion?.(version);
       if (wrong !== undefined) return { available: false, version, reason: wrong, hint: traits.hint };
       mkdirSync(root, { recursive: true });
-      const { container, remove } = probeContainer(ids);
+      const { container, remove } = probeContainer(ids, join(stateDir, 'probes', traits.name));
       try {
         await launch(container, []);
       } finally {

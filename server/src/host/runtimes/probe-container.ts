@@ -1,15 +1,16 @@
 /** The smallest container that proves a runtime: the host's own `true`, under everything that a sandbox is under. */
-import { chownSync, existsSync, lstatSync, mkdirSync, mkdtempSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chownSync, existsSync, lstatSync, mkdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
+import { randomName } from '../../lib/random-name.ts';
 import type { Bundled } from './bundle.ts';
 import type { IdMapping } from './runtime.ts';
 
 const HOST_DIRS = ['usr', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32'];
 const MOUNT_POINTS = ['proc', 'dev', 'sys', 'run', 'tmp'];
 
-export function probeContainer(ids: IdMapping): { container: Bundled; remove: () => void } {
-  const dir = mkdtempSync(join(tmpdir(), 'cay-probe-'));
+/** `dir` is the probe's own: what one that was killed left there goes first. */
+export function probeContainer(ids: IdMapping, dir: string): { container: Bundled; remove: () => void } {
+  rmSync(dir, { recursive: true, force: true });
   const rootDir = join(dir, 'root');
   const socketDir = join(dir, 'socket');
   const binds: Bundled['binds'] = [];
@@ -31,12 +32,9 @@ export function probeContainer(ids: IdMapping): { container: Bundled; remove: ()
       binds.push({ source, target: source, readOnly: true });
     }
   }
-  const name = `probe-${dir
-    .slice(-6)
-    .toLowerCase()
-    .replace(/[^a-z0-9]/g, '0')}`;
   const container = {
-    name,
+    // Also the name of a cgroup, which several installations on one machine must not share.
+    name: `probe-${randomName(8)}`,
     bundleDir: dir,
     rootDir,
     readOnlyRoot: false,
