@@ -12,17 +12,29 @@ import { openProcess, type Process } from './process.ts';
 import type {
   CommandInfo,
   CreateSandboxInput,
+  DiffStat,
   ExecBody,
   ExecEvent,
   ExecRequest,
   ExecResult,
   ExposedPort,
+  FileChange,
+  Fork,
+  Forked,
   Launched,
+  PauseSandbox,
   PtySize,
+  RolledBack,
   Sandbox as SandboxInfo,
   SandboxPage,
   Signal,
+  Snapshot,
+  SnapshotPage,
+  SnapshotRef,
+  SnapshotTree,
   Stats,
+  TakeSnapshot,
+  TakeTurn,
   UpdateSandbox,
 } from './protocol/index.ts';
 import { connect, type ConnectOptions, type Transport } from './transport.ts';
@@ -153,6 +165,84 @@ export class Sandbox implements AsyncDisposable {
 
   async *watchStats({ intervalMs, signal }: CallOptions & { intervalMs?: number } = {}): AsyncGenerator<Stats, void, undefined> {
     yield* this.#transport.lines<Stats>('GET', `${this.#base}/stats/stream`, { query: { intervalMs }, signal });
+  }
+
+  /** Keeps what the sandbox is now: its files, and with `memory` its processes. It goes on meanwhile. */
+  snapshot({ signal, ...request }: CallOptions & TakeSnapshot = {}): Promise<Snapshot> {
+    return this.#json('POST', '/snapshots', { signal, json: request });
+  }
+
+  /** Waits for running commands, keeps what the sandbox is, and gives it the next number. */
+  turn({ signal, ...request }: CallOptions & TakeTurn = {}): Promise<Snapshot> {
+    return this.#json('POST', '/turns', { signal, json: request });
+  }
+
+  /** Its snapshots and turns, newest first. */
+  async *snapshots({ signal }: CallOptions = {}): AsyncGenerator<Snapshot, void, undefined> {
+    let cursor: string | undefined;
+    do {
+      const page = await this.#transport.json<SnapshotPage>('GET', `${this.#base}/snapshots`, { query: { cursor }, signal });
+      yield* page.snapshots;
+      cursor = page.nextCursor ?? undefined;
+    } while (cursor !== undefined);
+  }
+
+  /** Refused while a sandbox stands on it. */
+  async removeSnapshot(snapshot: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.json('DELETE', `/v1/snapshots/${encodeURIComponent(snapshot)}`, options);
+  }
+
+  /** Goes back to a snapshot, its name, or a turn's number. What was there becomes a snapshot first, so this can be undone. */
+  async rollback(to: SnapshotRef, { signal, memory }: CallOptions & { memory?: boolean } = {}): Promise<RolledBack> {
+    const result = await this.#json<RolledBack>('POST', '/rollback', { signal, json: { to, memory } });
+    this.info = result.sandbox;
+    return result;
+  }
+
+  /** Sandboxes that go on from what this one is, with its processes where the isolation can. This one goes on too. */
+  async fork(count = 1, { signal, idempotencyKey, ...request }: CallOptions & Omit<Fork, 'count'> & { idempotencyKey?: string } = {}) {
+    const headers = idempotencyKey === undefined ? undefined : { 'idempotency-key': idempotencyKey };
+    const { sandboxes } = await this.#json<Forked>('POST', '/fork', { signal, headers, json: { count, ...request } });
+    return sandboxes.map((info) => new Sandbox(this.#transport, info));
+  }
+
+  /** What has changed, path by path. */
+  async *diff(from: SnapshotRef, to: SnapshotRef = 'now', { signal, paths }: CallOptions & { paths?: string[] } = {}) {
+    yield* this.#transport.lines<FileChange>('GET', `${this.#base}/diff`, { query: { from, to, path: paths }, signal });
+  }
+
+  /** How much has changed, in files and lines. */
+  diffStat(from: SnapshotRef, to: SnapshotRef = 'now', { signal, paths }: CallOptions & { paths?: string[] } = {}): Promise<DiffStat> {
+    return this.#transport.json('GET', `${this.#base}/diff`, { query: { from, to, path: paths, format: 'stat' }, signal });
+  }
+
+  /** What has changed as a patch that `git apply` takes. */
+  async patch(from: SnapshotRef, to: SnapshotRef = 'now', { signal, paths }: CallOptions & { paths?: string[] } = {}): Promise<Response> {
+    return this.#transport.request('GET', `${this.#base}/diff`, { query: { from, to, path: paths, format: 'patch' }, signal });
+  }
+
+  /** Files of a snapshot, a turn, or now, as a tar stream. */
+  async export({ signal, at = 'now', paths }: CallOptions & { at?: SnapshotRef; paths?: string[] } = {}): Promise<Response> {
+    return this.#transport.request('GET', `${this.#base}/export`, { query: { at, path: paths }, signal });
+  }
+
+  /** The snapshots of this sandbox and of its forks, and who stands where. */
+  tree(options: CallOptions = {}): Promise<SnapshotTree> {
+    return this.#json('GET', '/tree', options);
+  }
+
+  /** Puts it to rest. Whoever needs it wakes it. */
+  async pause({ signal, ...request }: CallOptions & PauseSandbox = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#json<SandboxInfo>('POST', '/pause', { signal, json: request }));
+  }
+
+  async resume(options: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#json<SandboxInfo>('POST', '/resume', options));
+  }
+
+  /** Keeps it from being idle for so long from now; 0 gives the lease back. */
+  async lease(forMs: number, options: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.info = await this.#json<SandboxInfo>('POST', '/lease', { ...options, json: { forMs } }));
   }
 
   async refresh(options: CallOptions = {}): Promise<SandboxInfo> {

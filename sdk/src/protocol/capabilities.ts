@@ -30,6 +30,10 @@ export const ABILITIES = [
   /** A sandbox goes on when the server ends, and is found again. */
   'survivesRestart',
   'freeze',
+  /** Files are kept, cloned, rolled back, compared, and moved as archives. */
+  'snapshots',
+  /** Processes are kept too, go on in clones, and a sandbox hibernates. Of the default runtime; another may differ. */
+  'memorySnapshots',
 ] as const;
 export type Ability = (typeof ABILITIES)[number];
 

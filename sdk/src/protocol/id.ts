@@ -7,8 +7,9 @@ import { z } from 'zod';
 export const ID_ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 export const ID_LENGTH = 20;
 
-export type IdPrefix = 'sbx' | 'cmd' | 'snap' | 'key' | 'prj' | 'evt';
+export type IdPrefix = 'sbx' | 'cmd' | 'snap' | 'key' | 'prj' | 'evt' | 'whk';
 export type SandboxId = `sbx_${string}`;
+export type SnapshotId = `snap_${string}`;
 export type CommandId = string;
 
 const patterns = new Map<IdPrefix, RegExp>();
@@ -32,6 +33,10 @@ export function newId<P extends IdPrefix>(prefix: P): `${P}_${string}` {
 
 export const SandboxIdSchema = z.custom<SandboxId>((value) => isId('sbx', value), {
   message: 'must be "sbx_" and 20 characters of a-z and 0-9',
+});
+
+export const SnapshotIdSchema = z.custom<SnapshotId>((value) => isId('snap', value), {
+  message: 'must be "snap_" and 20 characters of a-z and 0-9',
 });
 
 /**

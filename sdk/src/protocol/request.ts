@@ -1,15 +1,25 @@
 import { z } from 'zod';
 import { CommandEndSchema, ExecRequestSchema, PtySizeSchema, SignalSchema } from './command.ts';
 import { FileInfoSchema } from './file.ts';
-import { CayEventSchema, ExposedPortSchema, KeySchema, PortSchema, PortVisibilitySchema, ProjectSchema, QuotaSchema } from './resource.ts';
+import {
+  PAUSES,
+  CayEventSchema,
+  ExposedPortSchema,
+  KeySchema,
+  PortSchema,
+  PortVisibilitySchema,
+  ProjectSchema,
+  QuotaSchema,
+} from './resource.ts';
 import { AbsolutePathSchema, UserSchema, execText } from './sandbox.ts';
+import { TemplateSchema } from './snapshot.ts';
 
 /** The bodies that the API takes and gives beside its nouns. */
 
 export const VersionSchema = z.object({ name: z.literal('cay'), version: z.string(), api: z.literal('v1') });
 export type Version = z.infer<typeof VersionSchema>;
 
-export const TemplatePageSchema = z.object({ templates: z.array(z.object({ name: z.string() })) });
+export const TemplatePageSchema = z.object({ templates: z.array(TemplateSchema) });
 export type TemplatePage = z.infer<typeof TemplatePageSchema>;
 
 export const ReadinessSchema = z.object({ ready: z.boolean(), checks: z.object({ records: z.boolean(), backend: z.boolean() }) });
@@ -17,6 +27,26 @@ export type Readiness = z.infer<typeof ReadinessSchema>;
 
 export const StopSandboxSchema = z.object({ graceMs: z.int().min(0).max(600_000).optional() }).strict();
 export type StopSandbox = z.infer<typeof StopSandboxSchema>;
+
+export const PauseSandboxSchema = z
+  .object({
+    /** Absent: hibernated where the isolation can, else frozen. */
+    as: z.enum(PAUSES).optional(),
+    /** How long running commands are waited for; new ones are refused meanwhile. What still runs then is paused as it is. */
+    waitMs: z.int().min(0).max(600_000).default(0),
+  })
+  .strict();
+export type PauseSandbox = z.input<typeof PauseSandboxSchema>;
+
+/** Keeps the sandbox from being idle for so long from now; 0 gives the lease back. */
+export const LeaseSchema = z
+  .object({
+    forMs: z
+      .int()
+      .min(0)
+      .max(30 * 24 * 3600 * 1000),
+  })
+  .strict();
 
 export const CommandInfoSchema = z.object({
   id: z.string(),

@@ -1,21 +1,56 @@
 import { z } from 'zod';
 import { CommandEndSchema, ExecRequestSchema } from './command.ts';
 import { LabelsSchema, LimitsSchema, SandboxSpecSchema, SomeLimitsSchema } from './sandbox.ts';
-import { SandboxIdSchema } from './id.ts';
+import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
+import { RetentionSchema, SnapshotSchema } from './snapshot.ts';
 
 /**
  * What the API shows and takes. A Sandbox is the control plane's view: what was asked for, what
  * became of it, and until when it may live.
  *
  *     creating ──▶ active ◀──▶ stopped
- *        │           │            │
- *        ▼           ▼            │
+ *        │         ▲ │ ▲          │
+ *        │         │ │ └▶ paused ─┤
+ *        ▼         ▼ ▼            │
  *     (gone)      failed ─────────┤
  *                    │            │
  *                    └─▶ destroying ──▶ (gone)
+ *
+ * A paused sandbox wakes by itself when somebody needs it; a stopped one has to be started.
  */
-export const SANDBOX_STATES = ['creating', 'active', 'stopped', 'failed', 'destroying'] as const;
+export const SANDBOX_STATES = ['creating', 'active', 'paused', 'stopped', 'failed', 'destroying'] as const;
 export type SandboxState = (typeof SANDBOX_STATES)[number];
+
+/** The rungs of the ladder, from the quickest to wake to the cheapest to keep. */
+export const PAUSES = [
+  /** In memory, and not running. */
+  'frozen',
+  /** Memory is on disk; no process exists. */
+  'hibernated',
+  /** Everything is in the archive store; nothing is left here. */
+  'archived',
+] as const;
+export type Pause = (typeof PAUSES)[number];
+
+/**
+ * What becomes of a sandbox that nobody uses: no command runs, no client is attached, no preview traffic comes, it takes
+ * no processor time worth the name, and no lease holds it. Each is counted from when it was last used; null is never.
+ */
+const IdleMsSchema = z
+  .int()
+  .min(1000)
+  .max(10 * 365 * 24 * 3600 * 1000)
+  .nullable()
+  .default(null);
+export const IdlePolicySchema = z
+  .object({
+    freezeAfterMs: IdleMsSchema,
+    hibernateAfterMs: IdleMsSchema,
+    archiveAfterMs: IdleMsSchema,
+    destroyAfterMs: IdleMsSchema,
+  })
+  .strict();
+export type IdlePolicy = z.infer<typeof IdlePolicySchema>;
 
 /** A name is the caller's own handle on a sandbox, unique in its project. */
 export const SandboxNameSchema = z
@@ -35,7 +70,12 @@ export const ExposedPortSchema = z.object({
 });
 export type ExposedPort = z.infer<typeof ExposedPortSchema>;
 
-export const OnTimeoutSchema = z.enum(['stop', 'destroy']);
+/** `pause` takes the cheapest rung that wakes with everything: hibernated where the isolation can, else frozen. */
+export const OnTimeoutSchema = z.enum(['pause', 'archive', 'stop', 'destroy']);
+export type OnTimeout = z.infer<typeof OnTimeoutSchema>;
+/** What becomes of a sandbox that was running when the machine was restarted. */
+export const OnBootSchema = z.enum(['stay', 'start']);
+export type OnBoot = z.infer<typeof OnBootSchema>;
 const TimeoutSchema = z
   .int()
   .min(1000)
@@ -67,8 +107,29 @@ export const SandboxSchema = z.object({
   timeoutMs: z.int().nullable(),
   onTimeout: OnTimeoutSchema,
   expiresAtMs: z.int().nullable(),
+  /** How it is paused; null unless it is. */
+  pausedAs: z.enum(PAUSES).nullable(),
+  idle: IdlePolicySchema,
+  /** Until when a lease keeps it from being idle. */
+  leaseUntilMs: z.int().nullable(),
+  /** The last moment it was seen in use. */
+  usedAtMs: z.int().nullable(),
+  retention: RetentionSchema,
+  onBoot: OnBootSchema,
+  /** The snapshot that its files go back to: the last one taken, rolled back to, or come from. */
+  base: SnapshotIdSchema.nullable(),
+  /** The number of its newest turn; 0 before the first. */
+  turn: z.int(),
 });
 export type Sandbox = z.infer<typeof SandboxSchema>;
+
+/** What a rollback gives. `kept` is what was there before; going back to it undoes the rollback. */
+export const RolledBackSchema = z.object({ sandbox: SandboxSchema, kept: SnapshotSchema.nullable() });
+export type RolledBack = z.infer<typeof RolledBackSchema>;
+
+/** What a fork gives: the one capture, and the sandboxes that came from it. */
+export const ForkedSchema = z.object({ snapshot: SnapshotSchema, sandboxes: z.array(SandboxSchema) });
+export type Forked = z.infer<typeof ForkedSchema>;
 
 export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
   .extend({
@@ -78,7 +139,13 @@ export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
     labels: LabelsSchema.default({}),
     limits: SomeLimitsSchema.default({}),
     timeoutMs: TimeoutSchema.nullable().default(null),
-    onTimeout: OnTimeoutSchema.default('stop'),
+    onTimeout: OnTimeoutSchema.default('pause'),
+    idle: IdlePolicySchema.prefault({}),
+    retention: RetentionSchema.prefault({}),
+    onBoot: OnBootSchema.default('stay'),
+    /** Starts from this snapshot rather than from a template; with `memory`, with its processes running. */
+    snapshot: SnapshotIdSchema.optional(),
+    memory: z.boolean().optional(),
     ports: z
       .array(z.union([PortSchema, z.object({ port: PortSchema, visibility: PortVisibilitySchema }).strict()]))
       .max(64)
@@ -95,6 +162,10 @@ export const UpdateSandboxSchema = z
     /** Counted from now. */
     timeoutMs: TimeoutSchema.nullable().optional(),
     onTimeout: OnTimeoutSchema.optional(),
+    /** Replaces the whole policy. */
+    idle: IdlePolicySchema.optional(),
+    retention: RetentionSchema.optional(),
+    onBoot: OnBootSchema.optional(),
   })
   .strict();
 export type UpdateSandbox = z.infer<typeof UpdateSandboxSchema>;
@@ -167,6 +238,8 @@ export const CayEventSchema = z.object({
   sandbox: z.string().nullable(),
   /** The key that asked for it; null when the server acted by itself. */
   key: z.string().nullable(),
+  /** `ok`, or the code of the error that it ended in. */
+  outcome: z.string(),
   data: z.record(z.string(), z.unknown()),
 });
 export type CayEvent = z.infer<typeof CayEventSchema>;

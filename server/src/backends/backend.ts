@@ -18,7 +18,7 @@
  * before anything is made. Abilities that not every backend has are the small interfaces at the
  * end of this file; `capabilities()` tells whether a backend has them.
  */
-import type { Capabilities, Limits, SandboxId, SandboxSpec, Stats } from '@cay/sdk/protocol';
+import type { Capabilities, FileChange, Limits, SandboxId, SandboxSpec, SnapshotId, Stats } from '@cay/sdk/protocol';
 import type { Guest } from '../guest/guest.ts';
 
 export interface CallOptions {
@@ -35,6 +35,8 @@ export type Phase =
   | 'ready'
   /** It was stopped; its files are kept. */
   | 'stopped'
+  /** Its processes are on disk and its files are kept; `ensure` lets it go on where it was. */
+  | 'hibernated'
   /** It ended by itself, or could not be made. `reason` tells why. */
   | 'failed';
 
@@ -47,6 +49,8 @@ export interface Observation {
   incarnation: number;
   /** Which isolation it really has; absent while it has none. */
   runtime?: string;
+  /** It is ready, and its processes do not run. */
+  frozen?: boolean;
   /** Set when the phase is `failed`. */
   reason?: FailureReason;
   message?: string;
@@ -72,7 +76,7 @@ export interface Backend {
   /**
    * Makes the sandbox run, and resolves when its guest has answered.
    *
-   * Absent or stopped or failed: it is started, with the files it had. Ready: nothing happens.
+   * Absent or stopped or failed: it is started, with the files it had. Hibernated: it goes on. Ready: nothing happens.
    * Rejects `already_exists` if the sandbox was made from a different spec (limits apart: those
    * change by `resize`). When it rejects, whatever it had begun is undone: a sandbox that was
    * absent is absent again.
@@ -116,10 +120,124 @@ export interface Freezing {
   thaw(id: SandboxId, options?: CallOptions): Promise<void>;
 }
 
+/** A snapshot as its backend has it. */
+export interface SnapshotFacts {
+  id: SnapshotId;
+  /** The sandbox that it was taken of. */
+  sandbox: SandboxId;
+  spec: SandboxSpec;
+  /** Whether processes are in it too, and then of which isolation. */
+  memory: boolean;
+  runtime?: string;
+}
+
+/** The files of a snapshot. Nothing changes underneath a reader; a snapshot that is being read can still be removed. */
+export interface SnapshotFiles {
+  /** Content of a regular file, or the target of a symlink. Rejects `not_found`, `failed_precondition` for anything else. */
+  read(path: string, options?: CallOptions): AsyncIterable<Uint8Array>;
+  /** These paths and all below them as a tar stream (POSIX pax). Rejects `not_found`. */
+  tar(paths: string[], options?: CallOptions): AsyncIterable<Uint8Array>;
+}
+
+/**
+ * Keeps what a sandbox was, and makes sandboxes that start from there. A backend has it if it can do
+ * `snapshots`; `memory` is `unsupported` unless the sandbox's runtime can.
+ *
+ * Snapshots outlive the sandbox that they were taken of. The control plane chooses their ids, and
+ * orders the verbs of one sandbox as it does all others.
+ */
+export interface Snapshotting {
+  /**
+   * Keeps the sandbox as it is now. One that runs goes on, and stands still only while it is captured; one that is
+   * stopped or failed has files only, a hibernated one also its memory. All or nothing; the same id from the same sandbox
+   * is done already. Rejects `not_found`, `failed_precondition` (no memory to keep), `unsupported`, `resource_exhausted`.
+   */
+  snapshot(id: SandboxId, snapshot: SnapshotId, options?: CallOptions & { memory?: boolean }): Promise<SnapshotFacts>;
+
+  snapshots(options?: CallOptions): Promise<SnapshotFacts[]>;
+
+  /** Absent is done. Rejects `failed_precondition` with `details.sandboxes` while sandboxes stand on it. */
+  removeSnapshot(snapshot: SnapshotId, options?: CallOptions): Promise<void>;
+
+  /**
+   * Makes a sandbox that has the snapshot's files: stopped, or hibernated with `memory`; `ensure` makes it run. The same
+   * id from the same snapshot is done already. Memory that cannot go on here (another runtime version, another
+   * processor) rejects `failed_precondition` with `details.reason` `checkpoint_mismatch`, and files alone still can.
+   */
+  clone(id: SandboxId, spec: SandboxSpec, snapshot: SnapshotId, options?: CallOptions & { memory?: boolean }): Promise<Observation>;
+
+  /**
+   * Puts the sandbox to where the snapshot is. One that was ready or frozen is ready afterwards, as another incarnation;
+   * any other is stopped, or hibernated with `memory`. What it was before is gone, so the caller keeps it first.
+   * When it rejects the sandbox is as it was, its processes included.
+   */
+  rollback(id: SandboxId, snapshot: SnapshotId, options?: CallOptions & { memory?: boolean }): Promise<Observation>;
+
+  /** What differs, in the order of paths; a directory that was moved is one entry. */
+  changes(from: SnapshotId, to: SnapshotId, options?: CallOptions): AsyncIterable<FileChange>;
+
+  snapshotFiles(snapshot: SnapshotId): SnapshotFiles;
+
+  /** The snapshot as one portable archive that any backend of any machine can take in. */
+  exportSnapshot(snapshot: SnapshotId, options?: CallOptions): AsyncIterable<Uint8Array>;
+
+  /** Takes an archive in, whole or not at all. Rejects `invalid_argument` for one that is damaged. */
+  importSnapshot(snapshot: SnapshotId, archive: AsyncIterable<Uint8Array>, options?: CallOptions): Promise<SnapshotFacts>;
+}
+
+/** Puts a sandbox's memory on disk. A backend has it if it can do `memorySnapshots`. */
+export interface Hibernating {
+  /**
+   * Ready or frozen becomes hibernated; `ensure` reverses it. Hibernated is done. When it rejects the sandbox is as it was.
+   * Rejects `unsupported` if its runtime cannot, `failed_precondition` in any other phase.
+   */
+  hibernate(id: SandboxId, options?: CallOptions): Promise<Observation>;
+}
+
+/** What is left of something that all sandboxes share. `total` counts what others use as well. */
+export interface Capacity {
+  totalBytes: number;
+  freeBytes: number;
+}
+
+/** Says how much room there is on the ground that its sandboxes stand on. */
+export interface Measuring {
+  /** `pids` counts processes and threads. What does not exist as a bound is absent. */
+  capacity(options?: CallOptions): Promise<{ memory?: Capacity; disk?: Capacity; pids?: { total: number; free: number } }>;
+}
+
+/** What is on the ground and belongs to nobody, by kind and by the name that it has there. */
+export interface Orphan {
+  kind: 'instance' | 'container' | 'cgroup' | 'tree' | 'snapshot_tree' | 'image' | 'snapshot' | 'temporary_file';
+  name: string;
+}
+
+/** Looks for what was left behind, and takes it away. */
+export interface Sweeping {
+  /** Safe at any time, whatever is being made meanwhile. Resolves what was found, and with `dryRun` leaves it there. */
+  sweep(options?: CallOptions & { dryRun?: boolean }): Promise<Orphan[]>;
+}
+
 export function canResize(backend: Backend): backend is Backend & Resizing {
   return 'resize' in backend;
 }
 
 export function canFreeze(backend: Backend): backend is Backend & Freezing {
   return 'freeze' in backend;
+}
+
+export function canSnapshot(backend: Backend): backend is Backend & Snapshotting {
+  return 'snapshot' in backend;
+}
+
+export function canHibernate(backend: Backend): backend is Backend & Hibernating {
+  return 'hibernate' in backend;
+}
+
+export function canMeasure(backend: Backend): backend is Backend & Measuring {
+  return 'capacity' in backend;
+}
+
+export function canSweep(backend: Backend): backend is Backend & Sweeping {
+  return 'sweep' in backend;
 }

@@ -61,8 +61,29 @@ export interface Runtime {
   status(name: string): Promise<ContainerStatus>;
   /** Kills what runs and removes the runtime's own traces. Absent is done. */
   remove(name: string, cgroup: Cgroup): Promise<void>;
+  /** Keeps and revives processes. Absent where the runtime cannot. */
+  readonly checkpoints?: Checkpoints;
   /** Names of all containers below this installation's state directory. */
   list(): Promise<string[]>;
+}
+
+/**
+ * Processes on disk. A container is captured while it holds no connection to the host, which the engine sees to, and
+ * together with its tree: between the last byte of memory and the copy of the files nothing inside runs.
+ */
+export interface Checkpoints {
+  /**
+   * Writes the container's memory to `imageDir`, which exists and is empty, then calls `whileStill` while everything inside
+   * stands still and all it has written is in its tree. After that the container goes on if `goOn`, and is ended otherwise.
+   * Rejects `unavailable` with the runtime's own words; the container then goes on.
+   */
+  capture(name: string, cgroup: Cgroup, options: { imageDir: string; goOn: boolean; whileStill(): Promise<void> }): Promise<void>;
+  /** Like `start`, with the processes of an image. The tree is the one of the same moment, or a clone of it. */
+  restore(container: Container, imageDir: string): Promise<void>;
+  /** Lets a container go on that a capture cut short has left standing still. One that runs is done. */
+  release(name: string): Promise<void>;
+  /** What an image needs to be revived: equal text on both sides means that it can be. For example runtime build and processor. */
+  compatibility(): Promise<string>;
 }
 
 /** The ids that root and all other users of a sandbox have on the host. */

@@ -1,3 +1,5 @@
+import type { FileChange } from '@cay/sdk/protocol';
+
 /**
  * A Snapshotter keeps filesystem trees and makes cheap copies of them.
  *
@@ -14,6 +16,10 @@
  *     await trees.commit('template-base', 'build');
  *     await trees.remove('build');
  *     const root = await trees.prepare('i42', { parent: 'template-base', quotaBytes });
+ *
+ * There is no verb that takes a tree back to what it was: another active tree is prepared from the
+ * committed one, and the old is removed when the new is in use. So there is no moment at which
+ * neither is whole.
  *
  * Every verb is idempotent and may be repeated after a crash between any two of its steps: what
  * was half done is finished or undone by the repetition, or swept by `open`. No verb leaves a mount
@@ -39,6 +45,8 @@ export interface Snapshotter {
     quota: boolean;
     /** A copy costs the same whatever its size. */
     instant: boolean;
+    /** Comparing costs what differs, not what there is. */
+    incremental: boolean;
   };
   /** Makes an active tree and resolves its directory on the host. The same key with the same parent is done already. */
   prepare(key: string, options?: PrepareOptions): Promise<string>;
@@ -46,6 +54,13 @@ export interface Snapshotter {
   path(key: string): Promise<string>;
   /** Copies `key` as it is now. The same name from the same key is done already; another's rejects `already_exists`. */
   commit(name: string, key: string): Promise<void>;
+  /** The directory of a committed tree, which nobody can write to. Rejects `not_found`. */
+  committedPath(name: string): Promise<string>;
+  /**
+   * What differs between two committed trees, in the order of paths (absolute, `/` is the root of the tree), owners as
+   * they are on the host. A directory that was moved is one entry. Where `incremental` the cost is that of the difference.
+   */
+  changes(from: string, to: string, options?: { signal?: AbortSignal }): AsyncIterable<FileChange>;
   setQuota(key: string, quotaBytes: number | null): Promise<void>;
   /** Bytes on disk that go away if this tree does. */
   usage(key: string): Promise<number>;

@@ -1,0 +1,20 @@
+import { z } from 'zod';
+
+/** `warn`: it works and somebody should look. `critical`: new work is refused or fails. */
+export const HEALTH_LEVELS = ['ok', 'warn', 'critical'] as const;
+
+/** How the server is, as one verdict that a load balancer can route by and the findings that it comes from. */
+export const HealthSchema = z.object({
+  /** The worst of the checks. */
+  verdict: z.enum(HEALTH_LEVELS),
+  checks: z.array(z.object({ name: z.string(), level: z.enum(HEALTH_LEVELS), detail: z.string() })),
+  /** Sandboxes by state. */
+  sandboxes: z.record(z.string(), z.int()),
+  uptimeMs: z.int(),
+  /** How late the server's own turns come, at the 99th percentile since it was last asked. */
+  eventLoopDelayMs: z.number(),
+  serverMemoryBytes: z.int(),
+  /** The newest last. What callers did wrong is not in here. */
+  recentErrors: z.array(z.object({ atMs: z.int(), message: z.string() })),
+});
+export type Health = z.infer<typeof HealthSchema>;
