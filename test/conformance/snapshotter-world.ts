@@ -11,12 +11,18 @@ export interface SnapshotterHarness {
     dir: string;
     /** Called before each step; never resolved, it stops the verb there as a crash would. */
     onStep?: (step: string) => Promise<void> | void;
-  }): Promise<Snapshotter & { destroy(): Promise<void> }>;
+  }): Promise<Snapshotter>;
   /** Takes the mounts away, as a restart of the machine does. */
   reboot(dir: string): Promise<void>;
+  /** Opens one with room for 100 to 300 MiB. `end` takes away what was made for it beyond the trees. */
+  openSmall(dir: string): Promise<{ trees: Trees; end(): Promise<void> }>;
+  /** Every deed takes long, so fewer are done. */
+  slow?: boolean;
+  /** The reason why no extended attributes are kept. */
+  noXattrs?: string;
 }
 
-export type Trees = Awaited<ReturnType<SnapshotterHarness['open']>>;
+export type Trees = Snapshotter;
 
 /** What the tests of one driver share: two trees, "seed" and its commit "base", and whatever a test adds. */
 export interface World {

@@ -32,6 +32,10 @@ describe.skipIf(reason !== undefined)('btrfs', () => {
   snapshotterSuite('btrfs', {
     open: (options) => openBtrfs({ ...options, ...SIZE }),
     reboot: async (dir) => void (await exec('umount', [join(dir, 'pool')])),
+    openSmall: async (dir) => ({
+      trees: await openBtrfs({ dir, poolBytes: 300 * MIB, maxPoolBytes: 300 * MIB, tendEveryMs: 0 }),
+      end: async () => {},
+    }),
   });
 
   describe('a pool', () => {

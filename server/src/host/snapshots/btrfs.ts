@@ -12,10 +12,12 @@ import { mkdir, readdir, realpath, rmdir, stat, statfs } from 'node:fs/promises'
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
+import { compareTrees } from './compare-trees.ts';
 import { type Ground, openForest, type StepHook } from './forest.ts';
 import { type Pool, openPool } from './pool.ts';
 import { openQgroups } from './qgroups.ts';
 import { openRecords, type TreeRecord } from './records.ts';
+import { sendChanges } from './send-changes.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { openSubvolumes } from './subvolumes.ts';
 
@@ -97,6 +99,12 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
 
     path: async (key) => at(key),
 
+    committedPath: async (name) => at(name),
+
+    async compare({ path: from }, { path: to }, signal) {
+      return (await sendChanges({ from, to, signal })) ?? compareTrees({ from, to, identity: 'inode', signal });
+    },
+
     async limit(key, record) {
       await qgroups?.limit(at(key), limitOf(record));
     },
@@ -136,13 +144,15 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     await tending?.catch(() => {});
   }
 
-  const { prepare, path, commit, setQuota, usage, remove, list } = forest;
+  const { prepare, path, commit, committedPath, changes, setQuota, usage, remove, list } = forest;
   return {
     name: 'btrfs',
-    capabilities: { quota: qgroups !== undefined, instant: true },
+    capabilities: { quota: qgroups !== undefined, instant: true, incremental: true },
     prepare,
     path,
     commit,
+    committedPath,
+    changes,
     setQuota,
     usage,
     remove,

@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process';
 import { CayError } from '@cay/sdk/protocol';
 import { RunError, run } from '../../lib/run.ts';
 
@@ -44,5 +45,34 @@ export async function attempt(
       throw new CayError('failed_precondition', `Cannot run "${file}": the program is not installed`, { cause: error });
     }
     throw new CayError('internal', `Cannot run "${file}"`, { cause: error });
+  }
+}
+
+/** What a program of the system prints, as it comes. Rejects at the end if the program fails, and leaves none behind. */
+export async function* output(
+  argv: readonly [string, ...string[]],
+  { signal }: { signal?: AbortSignal | undefined } = {},
+): AsyncGenerator<Buffer> {
+  const [file, ...args] = argv;
+  const child = spawn(file, args, { env: ENV, stdio: ['ignore', 'pipe', 'pipe'] });
+  let words = '';
+  child.stderr.on('data', (chunk: Buffer) => {
+    if (words.length < 500) words += chunk.toString();
+  });
+  const ended = new Promise<string | undefined>((resolve) => {
+    child.on('error', (error) => resolve(error.message));
+    child.on('close', (code) => resolve(code === 0 ? undefined : words.trim() || `exit code ${code}`));
+  });
+  const stop = (): void => void child.kill('SIGKILL');
+  signal?.addEventListener('abort', stop, { once: true });
+  try {
+    yield* child.stdout as AsyncIterable<Buffer>;
+    const reason = await ended;
+    signal?.throwIfAborted();
+    if (reason !== undefined) throw new CayError('internal', `Command "${argv.slice(0, 2).join(' ')}" failed: ${reason.slice(0, 500)}`);
+  } finally {
+    signal?.removeEventListener('abort', stop);
+    stop();
+    await ended;
   }
 }

@@ -6,7 +6,7 @@
  * The record of a tree is written before the tree is made and removed after the tree is gone. So
  * what a crash leaves is a record without a tree, which `openForest` drops.
  */
-import { CayError } from '@cay/sdk/protocol';
+import { CayError, type FileChange } from '@cay/sdk/protocol';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import type { Records, TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
@@ -24,14 +24,26 @@ export interface Ground {
   copy(name: string, key: string, record: TreeRecord): Promise<void>;
   drop(name: string, record: TreeRecord): Promise<void>;
   path(key: string, record: TreeRecord): Promise<string>;
+  /** The directory of a committed tree, read-only. */
+  committedPath(name: string, record: TreeRecord): Promise<string>;
+  /** How two trees whose directories are given are compared. */
+  compare(from: CommittedTree, to: CommittedTree, signal: AbortSignal | undefined): Promise<FileChange[]>;
   limit(key: string, record: TreeRecord): Promise<void>;
   usage(name: string, record: TreeRecord): Promise<number>;
+}
+
+export interface CommittedTree {
+  name: string;
+  path: string;
 }
 
 /** Called before each step of a verb. A test that never resolves it stops the verb there, as a crash would. */
 export type StepHook = (step: string) => Promise<void> | void;
 
-export type Forest = Pick<Snapshotter, 'prepare' | 'path' | 'commit' | 'setQuota' | 'usage' | 'remove' | 'list'> & {
+export type Forest = Pick<
+  Snapshotter,
+  'prepare' | 'path' | 'commit' | 'committedPath' | 'changes' | 'setQuota' | 'usage' | 'remove' | 'list'
+> & {
   record(name: string): TreeRecord | undefined;
 };
 
@@ -82,6 +94,15 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       throw new CayError('not_found', `No active tree "${key}"`);
     }
     return tree;
+  }
+
+  async function committed(name: string): Promise<CommittedTree> {
+    // One that is just being committed is waited for.
+    return enqueue(name, async () => {
+      const tree = trees.get(name);
+      if (tree?.state !== 'here' || tree.record.kind !== 'committed') throw new CayError('not_found', `No committed tree "${name}"`);
+      return { name, path: await ground.committedPath(name, tree.record) };
+    });
   }
 
   function checkQuota(quotaBytes: number | null | undefined): void {
@@ -180,6 +201,14 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
           await grow('commit', name, planned, () => ground.copy(name, key, planned));
         });
       });
+    },
+
+    committedPath: async (name) => (await committed(name)).path,
+
+    async *changes(from, to, { signal } = {}) {
+      signal?.throwIfAborted();
+      const [before, after] = [await committed(from), await committed(to)];
+      if (from !== to) yield* await ground.compare(before, after, signal);
     },
 
     async setQuota(key, quotaBytes) {

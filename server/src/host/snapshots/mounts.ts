@@ -20,6 +20,13 @@ export async function listMounts(): Promise<Mount[]> {
     });
 }
 
+/** The mount that a resolved path lies on. */
+export async function mountOf(path: string): Promise<Mount | undefined> {
+  const over = (await listMounts()).filter(({ path: at }) => path === at || at === '/' || path.startsWith(`${at}/`));
+  // Of two at one place the later hides the earlier.
+  return over.reduce<Mount | undefined>((best, mount) => (best && best.path.length > mount.path.length ? best : mount), undefined);
+}
+
 /** True when something is mounted right at `path`. Cheaper than reading all mounts. */
 export async function isMountPoint(path: string): Promise<boolean> {
   try {

@@ -1,10 +1,11 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { snapshotterSuite } from '../../../../test/conformance/snapshotter-suite.ts';
+import { isMountPoint } from './mounts.ts';
 import { openOverlay } from './overlay.ts';
 
 const exec = promisify(execFile);
@@ -28,8 +29,16 @@ async function whyNot(): Promise<string | undefined> {
 describe.skipIf(reason !== undefined)('overlay', () => {
   snapshotterSuite('overlay', {
     open: (options) => openOverlay(options),
+    openSmall: async (dir) => {
+      await mkdir(dir);
+      await exec('mount', ['-t', 'tmpfs', '-o', 'size=200m', 'tmpfs', dir]);
+      return { trees: await openOverlay({ dir }), end: async () => void (await exec('umount', [dir])) };
+    },
     reboot: async (dir) => {
-      for (const key of await readdir(join(dir, 'mounts'))) await exec('umount', [join(dir, 'mounts', key)]);
+      for (const name of await readdir(join(dir, 'mounts'))) {
+        const path = join(dir, 'mounts', name);
+        if (await isMountPoint(path)) await exec('umount', [path]);
+      }
     },
   });
 

@@ -4,7 +4,7 @@
  *
  *     <dir>/trees/<name>/fs     what the tree has beyond its parent
  *     <dir>/trees/<key>/work    overlayfs's own, for active trees
- *     <dir>/mounts/<key>        an active tree, seen whole
+ *     <dir>/mounts/<name>       a tree seen whole; committed ones when somebody looks, read-only
  *     <dir>/records/<name>      what they are
  *     <dir>/staging, trash      on their way in and out; swept on open
  *     <dir>/empty               what a tree without a parent stands on
@@ -15,6 +15,7 @@ import { chmod, chown, mkdir, readdir, realpath, rename, rm, rmdir, stat, statfs
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
+import { compareTrees } from './compare-trees.ts';
 import { type Ground, openForest, type StepHook } from './forest.ts';
 import { isMountPoint } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
@@ -68,16 +69,18 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     return layers;
   }
 
-  async function mount(key: string, { parent }: TreeRecord): Promise<void> {
-    const target = join(mountsDir, key);
+  /** Shows a tree whole and resolves where. */
+  async function mount(name: string, { kind, parent }: TreeRecord): Promise<string> {
+    const target = join(mountsDir, name);
     await mkdir(target, { recursive: true });
-    if (await isMountPoint(target)) return;
-    const layers = chain(parent);
-    // Overlayfs wants one lower layer at least.
-    const lower = layers.length > 0 ? layers.map((name) => `${name}/fs`).join(':') : '../empty';
+    if (await isMountPoint(target)) return target;
+    // Overlayfs wants one layer at least below a writable one, and two where all are read-only.
+    const layers = [...chain(kind === 'committed' ? name : parent).map((layer) => `${layer}/fs`), '../empty'];
+    const upper = kind === 'committed' ? 'ro' : `upperdir=${name}/fs,workdir=${name}/work`;
     // Relative to the folder of trees, so that its own path does not count for each layer.
-    const data = `lowerdir=${lower},upperdir=${key}/fs,workdir=${key}/work,${FEATURES}`;
+    const data = `lowerdir=${layers.join(':')},${upper},${FEATURES}`;
     await command(['mount', '-t', 'overlay', '-o', data, 'overlay', target], { cwd: treesDir });
+    return target;
   }
 
   async function unmount(key: string): Promise<void> {
@@ -147,10 +150,10 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
       discard(gone);
     },
 
-    async path(key, record) {
-      await mount(key, record);
-      return join(mountsDir, key);
-    },
+    path: mount,
+    committedPath: mount,
+
+    compare: ({ path: from }, { path: to }, signal) => compareTrees({ from, to, identity: 'likeness', signal }),
 
     limit: async () => {},
 
@@ -164,13 +167,15 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   const records = await openRecords(join(dir, 'records'));
   const forest = await openForest({ ground, records, driver: 'overlay', quota: false, onStep });
 
-  const { prepare, path, commit, setQuota, usage, remove, list } = forest;
+  const { prepare, path, commit, committedPath, changes, setQuota, usage, remove, list } = forest;
   return {
     name: 'overlay',
-    capabilities: { quota: false, instant: false },
+    capabilities: { quota: false, instant: false, incremental: false },
     prepare,
     path,
     commit,
+    committedPath,
+    changes,
     setQuota,
     usage,
     remove,
@@ -182,6 +187,8 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     },
 
     async close() {
+      // Someone who looks at a committed tree keeps its mount; the next open adopts it.
+      for (const { name, kind } of await list()) if (kind === 'committed') await unmount(name).catch(() => {});
       await Promise.all(deletions);
     },
 

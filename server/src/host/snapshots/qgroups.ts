@@ -16,7 +16,7 @@
 import { readFile, readdir, realpath } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { attempt, command } from './command.ts';
-import { listMounts } from './mounts.ts';
+import { mountOf } from './mounts.ts';
 
 export interface Qgroups {
   readonly mode: 'qgroup' | 'squota';
@@ -90,11 +90,8 @@ export async function openQgroups(path: string, { enable }: { enable: boolean })
 
 /** The folder of sysfs for the btrfs that `path` lies on. */
 async function sysfs(path: string): Promise<string | undefined> {
-  const real = await realpath(path);
-  const mount = (await listMounts())
-    .filter(({ type, path: at }) => type === 'btrfs' && (real === at || at === '/' || real.startsWith(`${at}/`)))
-    .sort((a, b) => b.path.length - a.path.length)[0];
-  if (!mount) return undefined;
+  const mount = await mountOf(await realpath(path));
+  if (mount?.type !== 'btrfs') return undefined;
   const device = basename(await realpath(mount.source).catch(() => mount.source));
   for (const id of await readdir('/sys/fs/btrfs').catch(() => [])) {
     const devices: string[] = await readdir(join('/sys/fs/btrfs', id, 'devices')).catch(() => []);

@@ -28,7 +28,7 @@ function plainTrees(dir: string): Snapshotter & { commits: number } {
   const trees = {
     name: 'plain',
     commits: 0,
-    capabilities: { quota: false, instant: false },
+    capabilities: { quota: false, instant: false, incremental: false },
     prepare: async (key: string, options?: { parent?: string }) => {
       if (options?.parent === undefined) mkdirSync(join(dir, key), { recursive: true });
       else await run('cp', ['-a', join(dir, `${options.parent}.committed`), join(dir, key)]);
@@ -40,6 +40,8 @@ function plainTrees(dir: string): Snapshotter & { commits: number } {
       await run('cp', ['-a', join(dir, key), join(dir, `${name}.partial`)]);
       renameSync(join(dir, `${name}.partial`), join(dir, `${name}.committed`));
     },
+    committedPath: async (name: string) => join(dir, `${name}.committed`),
+    async *changes() {},
     setQuota: async () => {},
     usage: async () => 0,
     remove: async (name: string) => rmSync(join(dir, name), { recursive: true, force: true }),

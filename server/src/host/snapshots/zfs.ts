@@ -1,0 +1,285 @@
+/**
+ * Trees are datasets of ZFS and their snapshots. A copy costs the same whatever its size.
+ *
+ *     <base>                      our dataset, mounted at <dir>/pool; its `records` say what the trees are
+ *     <base>/t-<key>.<n>          an active tree; <n> tells it from earlier ones of the same key
+ *     <base>/t-<key>.<n>@c-<name> a committed one
+ *     <base>/v-<name>             a read-only clone of a committed one, while somebody looks at it
+ *     <dir>/pool.zfs              which dataset <base> is
+ *
+ * A snapshot cannot be without its dataset. So an active tree that is removed while commits of it stay is marked as
+ * gone and unmounted, and its files are rolled back to its last snapshot, which frees what came later. It is destroyed
+ * with its last snapshot.
+ *
+ * All is done in transactions of the whole pool, in order: after a power cut a tree's record is there if the tree is.
+ */
+import { createHash } from 'node:crypto';
+import { mkdir, readlink, realpath, rm, rmdir, stat, symlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
+import { attempt, command } from './command.ts';
+import { compareTrees } from './compare-trees.ts';
+import { listDatasets, listSnapshots, markGone, OWNER, readOwner, readProperties, whenFree } from './datasets.ts';
+import { type Ground, openForest, type StepHook } from './forest.ts';
+import { isMountPoint, mountOf } from './mounts.ts';
+import { openRecords, type TreeRecord } from './records.ts';
+import type { Snapshotter } from './snapshotter.ts';
+
+export interface ZfsOptions {
+  dir: string;
+  /** The dataset to put ours below. Default: the one that the folder lies on. */
+  dataset?: string;
+  onStep?: StepHook;
+}
+
+/** Where the name of our dataset is kept, as a link's target. */
+export const ZFS_MARKER = 'pool.zfs';
+
+export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
+  const { onStep } = options;
+  const step = async (name: string): Promise<void> => onStep?.(name);
+  await mkdir(options.dir, { recursive: true });
+  const dir = await realpath(options.dir);
+  const home = join(dir, 'pool');
+  const base = await openBase(dir, home, options.dataset);
+  const coarse = (await mountOf(home))?.type !== 'zfs';
+  /** The datasets of active trees by key, and of committed ones by name. */
+  const heads = new Map<string, string>();
+  const commits = new Map<string, string>();
+  const gone = new Set<string>();
+  let next = 0;
+
+  const at = (dataset: string): string => join(home, dataset.slice(base.length + 1));
+  const viewOf = (name: string): string => `${base}/v-${name}`;
+  const snapshotOf = (name: string): string => `${commits.get(name)}@c-${name}`;
+  const limitOf = ({ quotaBytes, baseBytes = 0 }: TreeRecord): string =>
+    quotaBytes === undefined || quotaBytes === null ? 'none' : String(quotaBytes + baseBytes);
+
+  async function mount(dataset: string): Promise<string> {
+    const path = at(dataset);
+    if (await isMountPoint(path)) return path;
+    const { exitCode } = await attempt(['zfs', 'mount', dataset]);
+    if (exitCode !== 0 && !(await isMountPoint(path))) await command(['zfs', 'mount', dataset]);
+    return path;
+  }
+
+  async function unmount(dataset: string): Promise<void> {
+    if (await isMountPoint(at(dataset))) await command(['zfs', 'unmount', dataset]);
+    await rmdir(at(dataset)).catch(() => {});
+  }
+
+  async function dropView(name: string): Promise<void> {
+    if (!(await isThere(viewOf(name)))) return;
+    await unmount(viewOf(name));
+    await whenFree(['zfs', 'destroy', viewOf(name)]);
+  }
+
+  /** Frees what a dataset that is gone holds beyond its snapshots, and the dataset itself with the last of them. */
+  async function reclaim(dataset: string): Promise<void> {
+    const snapshots = await listSnapshots(dataset);
+    if (snapshots.length === 0) {
+      await whenFree(['zfs', 'destroy', dataset]);
+      gone.delete(dataset);
+      return;
+    }
+    // Only the newest can be rolled back to; refusing is how another tells that it is not.
+    for (const snapshot of snapshots.reverse()) {
+      const { exitCode } = await attempt(['zfs', 'rollback', snapshot]);
+      if (exitCode === 0) return;
+    }
+  }
+
+  const ground: Ground = {
+    async trees() {
+      for (const { name, gone: isGone } of await listDatasets(base)) {
+        const [, key, number, , committed] = /\/t-([a-z0-9_-]+)\.(\d+)(@c-([a-z0-9_-]+))?$/.exec(name) ?? [];
+        const dataset = name.replace(/@.*/, '');
+        if (key === undefined) continue;
+        next = Math.max(next, Number(number) + 1);
+        if (committed !== undefined) commits.set(committed, dataset);
+        else if (isGone) gone.add(dataset);
+        else if (heads.has(key)) throw new CayError('internal', `Two datasets hold tree "${key}": "${heads.get(key)}" and "${name}"`);
+        else heads.set(key, dataset);
+      }
+      // What a killed server left of views, and of trees on their way out.
+      for (const { name } of await listDatasets(base)) {
+        const [, view] = /\/v-([a-z0-9_-]+)$/.exec(name) ?? [];
+        if (view !== undefined) await dropView(view).catch(() => {});
+      }
+      for (const dataset of gone) {
+        await unmount(dataset);
+        await reclaim(dataset);
+      }
+      return [...heads.keys(), ...commits.keys()];
+    },
+
+    async mend(name, record) {
+      if (record.kind !== 'active') return;
+      const [limit] = await readProperties(heads.get(name)!, 'refquota');
+      if (limit !== limitOf(record).replace('none', '0')) await ground.limit(name, record);
+    },
+
+    async plan(record) {
+      if (record.kind !== 'active' || record.parent === undefined) return record;
+      const [referenced] = await readProperties(snapshotOf(record.parent), 'referenced');
+      return { ...record, baseBytes: Number(referenced) };
+    },
+
+    async make(key, record) {
+      await ground.drop(key, record);
+      const dataset = `${base}/t-${key}.${next++}`;
+      const properties = ['-o', 'canmount=noauto', '-o', `refquota=${limitOf(record)}`];
+      if (record.parent === undefined) await command(['zfs', 'create', ...properties, dataset]);
+      else await command(['zfs', 'clone', ...properties, snapshotOf(record.parent), dataset]);
+      heads.set(key, dataset);
+      await step('prepare:mount');
+      await mount(dataset);
+    },
+
+    async copy(name, key, record) {
+      if (commits.has(name)) await ground.drop(name, record);
+      const dataset = heads.get(key)!;
+      await command(['zfs', 'snapshot', `${dataset}@c-${name}`]);
+      commits.set(name, dataset);
+    },
+
+    async drop(name) {
+      const head = heads.get(name);
+      if (head !== undefined) {
+        await unmount(head);
+        await step('remove:mark');
+        await markGone(head);
+        heads.delete(name);
+        gone.add(head);
+        await step('remove:reclaim');
+        await reclaim(head);
+      }
+      const dataset = commits.get(name);
+      if (dataset === undefined) return;
+      await dropView(name);
+      await step('remove:destroy');
+      await whenFree(['zfs', 'destroy', snapshotOf(name)]);
+      commits.delete(name);
+      await step('remove:reclaim');
+      if (gone.has(dataset)) await reclaim(dataset);
+    },
+
+    path: (key) => mount(heads.get(key)!),
+
+    async committedPath(name) {
+      const view = viewOf(name);
+      if (!(await isMountPoint(at(view))) && !(await isThere(view))) {
+        await command(['zfs', 'clone', '-o', 'canmount=noauto', '-o', 'readonly=on', snapshotOf(name), view]);
+      }
+      const path = await mount(view);
+      // Where ZFS is served by FUSE, the property keeps files from coming and going but not from being written.
+      await command(['mount', '-o', 'remount,bind,ro', path]);
+      return path;
+    },
+
+    async compare({ path: from }, { path: to }, signal) {
+      const born = (await stat(from, { bigint: true })).birthtimeNs > 0n;
+      return compareTrees({ from, to, identity: born ? 'inode' : 'reused-inode', coarseTimes: coarse, signal });
+    },
+
+    async limit(key, record) {
+      await command(['zfs', 'set', `refquota=${limitOf(record)}`, heads.get(key)!]);
+    },
+
+    async usage(name, { kind }) {
+      const [used] = await (kind === 'active'
+        ? readProperties(heads.get(name)!, 'usedbydataset')
+        : readProperties(snapshotOf(name), 'used'));
+      return Number(used);
+    },
+  };
+
+  const records = await openRecords(join(home, 'records'));
+  const forest = await openForest({ ground, records, driver: 'zfs', quota: true, onStep });
+  const { prepare, path, commit, committedPath, changes, setQuota, usage, remove, list } = forest;
+
+  async function dropViews(): Promise<void> {
+    for (const name of commits.keys()) await dropView(name);
+  }
+
+  return {
+    name: 'zfs',
+    capabilities: { quota: true, instant: true, incremental: false },
+    prepare,
+    path,
+    commit,
+    committedPath,
+    changes,
+    setQuota,
+    usage,
+    remove,
+    list,
+
+    async space() {
+      const [used, available] = await readProperties(base, 'used', 'available');
+      return { totalBytes: Number(used) + Number(available), freeBytes: Number(available) };
+    },
+
+    async close() {
+      // Someone who looks at a committed tree keeps its clone; the next open removes it.
+      await dropViews().catch(() => {});
+      if (heads.size === 0) await attempt(['zfs', 'unmount', base]);
+    },
+
+    async destroy() {
+      await dropViews();
+      for (const dataset of heads.values()) await unmount(dataset);
+      // Clones before what they were cloned from.
+      for (let left = await listDatasets(base); left.length > 0;) {
+        for (const { name } of left) if (!name.includes('@')) await attempt(['zfs', 'destroy', '-r', name]);
+        const now = await listDatasets(base);
+        if (now.length === left.length) throw new CayError('internal', `Cannot destroy dataset "${now[0]!.name}"`);
+        left = now;
+      }
+      await command(['zfs', 'unmount', base]);
+      await whenFree(['zfs', 'destroy', base]);
+      await rm(join(dir, ZFS_MARKER), { force: true });
+      await rmdir(home).catch(() => {});
+      // The folder may hold what is not ours.
+      await rmdir(dir).catch(() => {});
+    },
+  };
+}
+
+/** Whether the folder lies on ZFS, by the kernel's module or by FUSE. */
+export async function isZfs(path: string): Promise<boolean> {
+  return isZfsMount((await mountOf(path))?.type);
+}
+
+/** Finds our dataset or makes it, and mounts it at `home`. */
+async function openBase(dir: string, home: string, given: string | undefined): Promise<string> {
+  const marker = join(dir, ZFS_MARKER);
+  const kept = await readlink(marker).catch(() => undefined);
+  const mount = await mountOf(dir);
+  const above = given ?? (isZfsMount(mount?.type) ? mount!.source : undefined);
+  if (kept === undefined && above === undefined) {
+    throw new CayError('failed_precondition', `Cannot use ZFS in "${dir}": the folder is on "${mount?.type ?? 'nothing'}"`, {
+      hint: 'Name a dataset, or put the folder on one',
+    });
+  }
+  const base = kept ?? `${above}/cay-${createHash('sha256').update(dir).digest('hex').slice(0, 12)}`;
+  const owner = await readOwner(base);
+  if (owner !== undefined && owner !== dir) {
+    throw new CayError('failed_precondition', `Cannot use dataset "${base}": it belongs to "${owner}"`);
+  }
+  // Written first: what is made and not noted would be lost.
+  if (kept === undefined) await symlink(base, marker);
+  if (owner === undefined) {
+    await command(['zfs', 'create', '-o', 'canmount=noauto', '-o', `mountpoint=${home}`, '-o', 'atime=off', '-o', `${OWNER}=${dir}`, base]);
+  }
+  if (!(await isMountPoint(home))) await command(['zfs', 'mount', base]);
+  return base;
+}
+
+function isZfsMount(type: string | undefined): boolean {
+  return type === 'zfs' || type === 'fuse.zfs';
+}
+
+async function isThere(dataset: string): Promise<boolean> {
+  return (await attempt(['zfs', 'list', '-H', '-o', 'name', dataset])).exitCode === 0;
+}
