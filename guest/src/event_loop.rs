@@ -28,6 +28,8 @@ pub fn run(way: Way) -> Result<(), String> {
     Ok(())
 }
 
+const CAP_SYS_ADMIN: libc::c_ulong = 21;
+
 fn prepare_process() {
     // SAFETY: constant strings; no threads yet.
     unsafe {
@@ -51,6 +53,9 @@ fn prepare_process() {
         libc::chdir(c"/".as_ptr());
         if libc::getpid() != 1 {
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        } else {
+            // Where we may name the machine, which one that is revived from an image needs, no command may.
+            libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod frame;
 pub mod guest;
 pub mod link;
 pub mod memory;
+pub mod pack;
 pub mod poller;
 pub mod ports;
 pub mod process_table;

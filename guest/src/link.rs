@@ -19,11 +19,19 @@ pub enum Way {
 #[derive(Default)]
 pub struct Backoff {
     attempts: u32,
+    hurried: u32,
 }
+
+/// How many pauses are shorter after the server has asked us to hang up.
+const HURRIED: u32 = 4;
 
 impl Backoff {
     /// The next pause: 20 ms, then twice as long each time, up to a second.
     pub fn pause(&mut self) -> Duration {
+        if self.hurried > 0 {
+            self.hurried -= 1;
+            return Duration::from_millis(2 << (HURRIED - 1 - self.hurried));
+        }
         let pause = 20u64 << self.attempts.min(6);
         self.attempts = self.attempts.saturating_add(1);
         Duration::from_millis(pause.min(1000))
@@ -32,6 +40,13 @@ impl Backoff {
     /// A connection was good: begin anew.
     pub fn reset(&mut self) {
         self.attempts = 0;
+        self.hurried = 0;
+    }
+
+    /// The server waits for us: begin anew with 2 ms, 4 ms and so on.
+    pub fn hurry(&mut self) {
+        self.attempts = 0;
+        self.hurried = HURRIED;
     }
 }
 
@@ -106,6 +121,15 @@ mod tests {
         assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000, 1000]);
         backoff.reset();
         assert_eq!(backoff.pause().as_millis(), 20);
+    }
+
+    #[test]
+    fn pauses_are_shorter_after_a_hang_up() {
+        let mut backoff = Backoff::default();
+        backoff.pause();
+        backoff.hurry();
+        let pauses: Vec<u128> = (0..7).map(|_| backoff.pause().as_millis()).collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 20, 40, 80]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cay-guest dial PATH | serve PATH | bridge PATH`
+//! `cay-guest dial PATH | serve PATH | bridge PATH | pack … | unpack …`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use cay_guest::event_loop;
 use cay_guest::link::Way;
+use cay_guest::pack;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -18,10 +19,9 @@ fn main() -> ExitCode {
             println!("{}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
-        _ => {
-            let _ = writeln!(std::io::stderr(), "Usage: cay-guest dial PATH | serve PATH | bridge PATH | version");
-            return ExitCode::from(2);
-        }
+        [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Way::Pack, rest),
+        [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Way::Unpack, rest),
+        _ => return usage(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -30,4 +30,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn pack(way: pack::Way, arguments: &[std::ffi::OsString]) -> ExitCode {
+    pack::run(way, arguments).map_or_else(usage, ExitCode::from)
+}
+
+fn usage() -> ExitCode {
+    const MODES: &str =
+        "dial PATH | serve PATH | bridge PATH | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE";
+    let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
+    ExitCode::from(2)
 }

@@ -11,6 +11,7 @@ mod chain;
 mod copy;
 mod directories;
 mod disk;
+mod faithful;
 mod info;
 mod list;
 mod names;
@@ -19,6 +20,7 @@ mod read;
 mod relocate;
 mod remove;
 mod rights;
+mod sparse;
 mod sys;
 mod tar_header;
 mod tar_read;
@@ -31,6 +33,10 @@ mod watch;
 mod watch_tree;
 mod write;
 mod xattrs;
+
+pub use faithful::{Ids, LeftOut};
+pub use tar_write::pack;
+pub use unpack::unpack;
 
 /// Whether `op` is a file operation.
 pub fn handles(op: &str) -> bool {

@@ -37,7 +37,17 @@ pub struct Header {
     pub size: i64,
     /// Last modification, seconds and nanoseconds.
     pub mtime: (i64, i64),
+    /// Extended attributes, by their whole names.
+    pub attributes: Vec<Attribute>,
+    /// How long a file with holes is. Its `size` bytes are then a map of what is in the archive, and that.
+    pub sparse: Option<i64>,
 }
+
+/// Name and value.
+pub type Attribute = (Vec<u8>, Vec<u8>);
+
+/// What the name of an extended attribute has before it in a record.
+pub const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
 /// Why a header is none.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,24 +57,33 @@ impl Header {
     /// Appends a header block, after a pax block where the plain fields are too small.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut records = Vec::new();
-        if !plain(&self.name) {
+        if let Some(real) = self.sparse {
+            // The name in the header itself is for programs that do not know of holes.
+            record(&mut records, b"GNU.sparse.major", b"1");
+            record(&mut records, b"GNU.sparse.minor", b"0");
+            record(&mut records, b"GNU.sparse.name", &self.name);
+            record(&mut records, b"GNU.sparse.realsize", real.to_string().as_bytes());
+        } else if !plain(&self.name) {
             if std::str::from_utf8(&self.name).is_err() {
-                record(&mut records, "hdrcharset", b"BINARY");
+                record(&mut records, b"hdrcharset", b"BINARY");
             }
-            record(&mut records, "path", &self.name);
+            record(&mut records, b"path", &self.name);
         }
         if !plain(&self.link) {
-            record(&mut records, "linkpath", &self.link);
+            record(&mut records, b"linkpath", &self.link);
         }
-        for (key, value, largest) in [
-            ("size", self.size, 0o77777777777),
-            ("uid", i64::from(self.uid), 0o7777777),
-            ("gid", i64::from(self.gid), 0o7777777),
-            ("mtime", self.mtime.0, 0o77777777777),
-        ] {
+        for (key, value, largest) in
+            [("size", self.size, 0o77777777777), ("uid", i64::from(self.uid), 0o7777777), ("gid", i64::from(self.gid), 0o7777777)]
+        {
             if !(0..=largest).contains(&value) {
-                record(&mut records, key, value.to_string().as_bytes());
+                record(&mut records, key.as_bytes(), value.to_string().as_bytes());
             }
+        }
+        if self.mtime.1 != 0 || !(0..=0o77777777777).contains(&self.mtime.0) {
+            record(&mut records, b"mtime", time_text(self.mtime).as_bytes());
+        }
+        for (name, value) in &self.attributes {
+            record(&mut records, &[ATTRIBUTE, &escaped(name)].concat(), value);
         }
         if !records.is_empty() {
             let size = records.len() as i64;
@@ -78,7 +97,11 @@ impl Header {
 
     fn block(&self) -> Block {
         let mut block = [0; BLOCK];
-        put(&mut block, NAME, &self.name);
+        if self.sparse.is_some() {
+            put(&mut block, NAME, &[b"GNUSparseFile.0/", &self.name[..]].concat());
+        } else {
+            put(&mut block, NAME, &self.name);
+        }
         put(&mut block, LINK, &self.link);
         put_octal(&mut block, MODE, i64::from(self.mode));
         put_octal(&mut block, UID, i64::from(self.uid));
@@ -117,6 +140,7 @@ impl Header {
             gid: id(GID),
             size,
             mtime: (number(field(block, MTIME)).unwrap_or(0), 0),
+            ..Header::default()
         })
     }
 }
@@ -169,6 +193,40 @@ pub fn time(value: &[u8]) -> Option<(i64, i64)> {
     }
 }
 
+fn time_text((seconds, nanoseconds): (i64, i64)) -> String {
+    match nanoseconds {
+        0 => seconds.to_string(),
+        _ if seconds >= 0 => format!("{seconds}.{nanoseconds:09}"),
+        _ => format!("-{}.{:09}", -(seconds + 1), 1_000_000_000 - nanoseconds),
+    }
+}
+
+/// A key ends at the first `=`, so that one in a name is written as other programs do it.
+fn escaped(name: &[u8]) -> Vec<u8> {
+    let escape = |byte: &u8| match byte {
+        b'%' => b"%25".to_vec(),
+        b'=' => b"%3D".to_vec(),
+        byte => vec![*byte],
+    };
+    name.iter().flat_map(escape).collect()
+}
+
+/// Undoes `escaped`.
+pub fn unescaped(name: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((byte, after)) = rest.split_first() {
+        let (byte, after) = match rest {
+            [b'%', b'2', b'5', after @ ..] => (&b'%', after),
+            [b'%', b'3', b'D', after @ ..] => (&b'=', after),
+            _ => (byte, after),
+        };
+        bytes.push(*byte);
+        rest = after;
+    }
+    bytes
+}
+
 /// Whether a name says all in the header itself. Bytes that are no text do so too where they fit: that is how
 /// other programs write them, while only some know of pax's way.
 fn plain(name: &[u8]) -> bool {
@@ -176,13 +234,15 @@ fn plain(name: &[u8]) -> bool {
 }
 
 /// The length at the start of a record counts itself.
-fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
     while rest + length.to_string().len() > length {
         length += 1;
     }
-    out.extend_from_slice(format!("{length} {key}=").as_bytes());
+    out.extend_from_slice(format!("{length} ").as_bytes());
+    out.extend_from_slice(key);
+    out.push(b'=');
     out.extend_from_slice(value);
     out.push(b'\n');
 }
@@ -240,7 +300,17 @@ mod tests {
 
     #[test]
     fn a_header_survives_a_round_trip() {
-        let header = Header { kind: b'2', name: b"a/b".to_vec(), link: b"c".to_vec(), mode: 0o4755, uid: 7, gid: 8, size: 9, mtime: (10, 0) };
+        let header = Header {
+            kind: b'2',
+            name: b"a/b".to_vec(),
+            link: b"c".to_vec(),
+            mode: 0o4755,
+            uid: 7,
+            gid: 8,
+            size: 9,
+            mtime: (10, 0),
+            ..Header::default()
+        };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         assert_eq!(bytes.len(), BLOCK);
@@ -267,7 +337,7 @@ mod tests {
         for length in 0..1200 {
             let value = vec![b'v'; length];
             let mut bytes = Vec::new();
-            record(&mut bytes, "path", &value);
+            record(&mut bytes, b"path", &value);
             assert_eq!(records(&bytes), Ok(vec![(&b"path"[..], &value[..])]), "{length}");
         }
         for bytes in [&b"5 a=b"[..], b"99 a=b\n", b"0 a=b\n", b"2 \n", b" a=b\n", b"-6 a=b\n", b"99999999999999999999 a=b\n", b"6 aab\n"] {
@@ -281,6 +351,9 @@ mod tests {
         assert_eq!(time(b"-1.25"), Some((-2, 750_000_000)));
         assert_eq!(time(b"7"), Some((7, 0)));
         assert_eq!(time(b"7.1234567899"), Some((7, 123_456_789)));
+        for exact in [(12, 5), (-2, 750_000_000), (-1, 1), (0, 999_999_999), (-7, 0), (i64::MIN + 1, 1)] {
+            assert_eq!(time(time_text(exact).as_bytes()), Some(exact));
+        }
         for bad in [&b""[..], b".", b"x", b"1.x", b"--1", b"99999999999999999999"] {
             assert_eq!(time(bad), None);
         }

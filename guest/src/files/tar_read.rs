@@ -1,14 +1,15 @@
-//! Reads a tar archive from a stream: ustar, pax and GNU long names.
+//! Reads a tar archive from a stream: ustar, pax with attributes and holes, and GNU long names.
 
 use crate::task::{Stopped, TaskStream};
 
+use super::sparse::{MapReader, Segment};
 use super::sys::{invalid, shown};
-use super::tar_header::{BLOCK, BadHeader, Block, Header, decimal, padding, records, time};
+use super::tar_header::{ATTRIBUTE, Attribute, BLOCK, BadHeader, Block, Header, decimal, padding, records, time, unescaped};
 
 /// Of a GNU long name or link.
 const LONGEST_NAME: i64 = 64 * 1024;
 /// Of all records before one entry.
-const LONGEST_RECORDS: i64 = 128 * 1024;
+const LONGEST_RECORDS: i64 = 1024 * 1024;
 
 /// Gives out one entry after the other. The content of an entry must be taken with `content` before the next.
 pub struct TarReader<'a> {
@@ -27,6 +28,17 @@ struct Overrides {
     uid: Option<u32>,
     gid: Option<u32>,
     mtime: Option<(i64, i64)>,
+    attributes: Vec<Attribute>,
+    /// Version, name and size of GNU's way to write holes.
+    sparse: Option<Sparse>,
+}
+
+#[derive(Default)]
+struct Sparse {
+    major: Option<i64>,
+    minor: Option<i64>,
+    name: Option<Vec<u8>>,
+    size: Option<i64>,
 }
 
 impl<'a> TarReader<'a> {
@@ -62,6 +74,20 @@ impl<'a> TarReader<'a> {
             }
             overrides.any |= header.kind != b'g';
         }
+    }
+
+    /// Takes the map at the start of a sparse file of `size` bytes in the archive. Returns how many bytes of content are left.
+    pub fn map(&mut self, size: i64, real: i64) -> Result<(Vec<Segment>, i64), Stopped> {
+        let mut map = MapReader::default();
+        let mut left = size;
+        while !map.complete() {
+            left -= BLOCK as i64;
+            if left < 0 {
+                return Err(invalid("The archive has a sparse file whose map is too short"));
+            }
+            map.take(&self.block()?)?;
+        }
+        Ok((map.segments(left, real)?, left))
     }
 
     /// Hands `size` bytes of content to `take`, in pieces, and passes over what fills up the last block.
@@ -134,8 +160,13 @@ impl Overrides {
                 b"uid" => self.uid = id(),
                 b"gid" => self.gid = id(),
                 b"mtime" => self.mtime = Some(time(value).ok_or_else(nonsense)?),
-                _ if key.starts_with(b"GNU.sparse.") => return Err(invalid("The archive has a sparse file, which is not supported")),
-                _ => {}
+                _ => {
+                    if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
+                        self.sparse.get_or_insert_default().take(key, value);
+                    } else if let Some(name) = key.strip_prefix(ATTRIBUTE) {
+                        self.attributes.push((unescaped(name), value.to_vec()));
+                    }
+                }
             }
         }
         Ok(())
@@ -148,6 +179,14 @@ impl Overrides {
         header.uid = self.uid.unwrap_or(header.uid);
         header.gid = self.gid.unwrap_or(header.gid);
         header.mtime = self.mtime.unwrap_or(header.mtime);
+        header.attributes = self.attributes;
+        if let Some(sparse) = self.sparse {
+            let (Sparse { major: Some(1), minor: Some(0), name: Some(name), size: Some(size) }, b'0') = (sparse, header.kind) else {
+                return Err(invalid("The archive has a sparse file of a kind that is not supported"));
+            };
+            header.name = name;
+            header.sparse = Some(size);
+        }
         // Archives from before directories had a type mark them by a slash.
         if header.kind == b'0' && header.name.ends_with(b"/") {
             header.kind = b'5';
@@ -157,6 +196,18 @@ impl Overrides {
             header.size = 0;
         }
         Ok(header)
+    }
+}
+
+impl Sparse {
+    fn take(&mut self, key: &[u8], value: &[u8]) {
+        match key {
+            b"major" => self.major = decimal(value),
+            b"minor" => self.minor = decimal(value),
+            b"name" => self.name = Some(value.to_vec()),
+            b"realsize" => self.size = decimal(value),
+            _ => {}
+        }
     }
 }
 

@@ -3,13 +3,18 @@
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use crate::failure::Failure;
 use crate::task::{Stopped, TaskStream};
 use crate::value::Value;
 
+use super::faithful::{Ids, LeftOut, Packing};
 use super::path::{self, FilePath, c_string};
+use super::sparse;
 use super::sys::{self, Doing, invalid, shown};
 use super::tar_header::{BLOCK, Header, padding};
+use super::unpack::MOST_PARTS;
 use super::walk::{Step, Walk};
+use super::xattrs;
 
 /// Names are relative to `path`, which has no entry itself unless it is a file. Hard links become separate
 /// files; sockets and devices are left out.
@@ -17,7 +22,7 @@ pub fn tar(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> 
     let path = FilePath::of(request, "path")?;
     let wanted = wanted(request)?;
     let stat = path.stat(true).doing("archive", path.bytes())?;
-    let mut archive = Archive { stream, buffer: vec![0; sys::BUFFER], filled: 0 };
+    let mut archive = Archive::new(stream, None);
     if sys::kind(&stat) != libc::S_IFDIR {
         let (directory, name) = path.followed()?.place("archive")?;
         let directory = directory.hold().doing("archive", path.bytes())?;
@@ -37,6 +42,23 @@ pub fn tar(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> 
     archive.end()
 }
 
+/// A whole tree, or these paths of it and what is below them, with all that `faithful.rs` tells of.
+pub fn pack(root: &OwnedFd, ids: Ids, paths: &[&[u8]], stream: &mut dyn TaskStream) -> Result<LeftOut, Stopped> {
+    let mut archive = Archive::new(stream, Some(Packing::new(ids)));
+    let open = || sys::open_at(root.as_raw_fd(), c".", sys::DIRECTORY, 0).doing("archive", b"/");
+    if paths.is_empty() {
+        let stat = sys::stat_fd(root).doing("archive", b"/")?;
+        archive.entry(root.as_raw_fd(), c".", b".", &stat)?;
+        archive.below(open()?, b"")?;
+    }
+    for path in paths {
+        archive.chosen(open()?, path.strip_prefix(b"/").unwrap_or(path))?;
+    }
+    let left_out = archive.packing.take().map(|packing| packing.left_out);
+    archive.end()?;
+    Ok(left_out.unwrap_or_default())
+}
+
 fn wanted(request: &Value) -> Result<Option<Vec<&[u8]>>, Stopped> {
     match request.get("paths") {
         None | Some(Value::Null) => Ok(None),
@@ -53,9 +75,16 @@ struct Archive<'a> {
     stream: &'a mut dyn TaskStream,
     buffer: Vec<u8>,
     filled: usize,
+    packing: Option<Packing>,
+    attributes: Vec<u8>,
 }
 
-impl Archive<'_> {
+impl<'a> Archive<'a> {
+    fn new(stream: &'a mut dyn TaskStream, packing: Option<Packing>) -> Archive<'a> {
+        let attributes = vec![0; if packing.is_some() { xattrs::LARGEST } else { 0 }];
+        Archive { stream, buffer: vec![0; sys::BUFFER], filled: 0, packing, attributes }
+    }
+
     /// One of the paths asked for, with everything below it. No symlink leads there.
     fn chosen(&mut self, root: OwnedFd, name: &[u8]) -> Result<(), Stopped> {
         let bad = || invalid(format!("The path \"{}\" does not stay below the directory", shown(name)));
@@ -97,13 +126,32 @@ impl Archive<'_> {
     }
 
     fn entry(&mut self, directory: RawFd, at: &CStr, name: &[u8], stat: &libc::stat) -> Result<(), Stopped> {
-        match sys::kind(stat) {
+        let kind = sys::kind(stat);
+        if let Some(packing) = &mut self.packing {
+            if name.len() / 2 >= MOST_PARTS && name.split(|byte| *byte == b'/').count() > MOST_PARTS {
+                let message = format!("Cannot archive \"{}\": it is more than {MOST_PARTS} directories deep", shown(name));
+                return Err(Failure::new("failed_precondition", message).into());
+            }
+            if !matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFIFO | libc::S_IFLNK) {
+                packing.left_out.files += 1;
+            } else if let Some(earlier) = packing.earlier(name, stat) {
+                return self.header(Header { kind: b'1', name: name.to_vec(), link: earlier, ..Header::default() }, stat);
+            }
+        }
+        match kind {
             libc::S_IFREG => self.file(directory, at, name),
-            libc::S_IFDIR => self.header(b'5', &[name, b"/"].concat(), b"", 0, stat),
-            libc::S_IFIFO => self.header(b'6', name, b"", 0, stat),
+            libc::S_IFDIR => {
+                let mut header = Header { kind: b'5', name: [name, b"/"].concat(), ..Header::default() };
+                if let Some(packing) = &mut self.packing {
+                    let opened = sys::open_at(directory, at, sys::DIRECTORY, 0).doing("archive", name)?;
+                    header.attributes = packing.attributes(&opened, &mut self.attributes);
+                }
+                self.header(header, stat)
+            }
+            libc::S_IFIFO => self.header(Header { kind: b'6', name: name.to_vec(), ..Header::default() }, stat),
             libc::S_IFLNK => match sys::read_link_at(directory, at) {
                 Err(error) if sys::is(&error, libc::ENOENT) => Ok(()),
-                target => self.header(b'2', name, &target.doing("archive", name)?, 0, stat),
+                target => self.header(Header { kind: b'2', name: name.to_vec(), link: target.doing("archive", name)?, ..Header::default() }, stat),
             },
             _ => Ok(()),
         }
@@ -120,12 +168,32 @@ impl Archive<'_> {
             return Ok(());
         }
         let size = stat.st_size;
-        self.header(b'0', name, b"", size, &stat)?;
-        let mut offset = 0;
-        while offset < size {
+        let mut header = Header { kind: b'0', name: name.to_vec(), size, ..Header::default() };
+        let mut segments = vec![(0, size)];
+        let mut map = Vec::new();
+        if let Some(packing) = &mut self.packing {
+            header.attributes = packing.attributes(&file, &mut self.attributes);
+            if stat.st_blocks < size / BLOCK as i64 {
+                segments = sparse::segments(&file, size).doing("archive", name)?;
+                map = sparse::map(&segments, size);
+                header.sparse = Some(size);
+                header.size = map.len() as i64 + segments.iter().map(|(_, length)| length).sum::<i64>();
+            }
+        }
+        let written = header.size;
+        self.header(header, &stat)?;
+        self.put(&map)?;
+        for (start, length) in segments {
+            self.content(&file, start, start + length, name)?;
+        }
+        self.put(&[0; BLOCK][..padding(written)])
+    }
+
+    fn content(&mut self, file: &OwnedFd, mut offset: i64, end: i64, name: &[u8]) -> Result<(), Stopped> {
+        while offset < end {
             let room = self.room()?;
-            let wanted = room.len().min(usize::try_from(size - offset).unwrap_or(usize::MAX));
-            let mut filled = sys::read_at(&file, &mut room[..wanted], offset).doing("archive", name)?;
+            let wanted = room.len().min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            let mut filled = sys::read_at(file, &mut room[..wanted], offset).doing("archive", name)?;
             if filled == 0 {
                 room[..wanted].fill(0);
                 filled = wanted;
@@ -133,14 +201,15 @@ impl Archive<'_> {
             self.filled += filled;
             offset += filled as i64;
         }
-        self.put(&[0; BLOCK][..padding(size)])
+        Ok(())
     }
 
-    fn header(&mut self, kind: u8, name: &[u8], link: &[u8], size: i64, stat: &libc::stat) -> Result<(), Stopped> {
-        let (name, link) = (name.to_vec(), link.to_vec());
-        let (mode, mtime) = (sys::permissions(stat), (stat.st_mtime, 0));
+    /// Owner, mode and time are the file's.
+    fn header(&mut self, header: Header, stat: &libc::stat) -> Result<(), Stopped> {
+        let (uid, gid) = self.packing.as_mut().map_or((stat.st_uid, stat.st_gid), |packing| packing.owner(stat));
+        let mtime = (stat.st_mtime, if self.packing.is_some() { stat.st_mtime_nsec } else { 0 });
         let mut bytes = Vec::with_capacity(BLOCK);
-        Header { kind, name, link, mode, uid: stat.st_uid, gid: stat.st_gid, size, mtime }.encode(&mut bytes);
+        Header { mode: sys::permissions(stat), uid, gid, mtime, ..header }.encode(&mut bytes);
         self.put(&bytes)
     }
 

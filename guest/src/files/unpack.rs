@@ -1,21 +1,23 @@
-//! `untar`: unpacks an archive below a directory and never beside it.
+//! `untar`, and `unpack` of the host: unpacks an archive below a directory and never beside it.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::task::{Stopped, TaskStream};
 use crate::value::Value;
 
 use super::directories::Parents;
+use super::faithful::{Ids, LeftOut, Unpacking};
 use super::path::{self, FilePath, c_string};
+use super::sparse::SparseWriter;
 use super::sys::{self, Doing, invalid, shown};
 use super::tar_header::Header;
 use super::tar_read::TarReader;
 
 /// As many as the longest path of a system call can have.
-const MOST_PARTS: usize = 2048;
+pub const MOST_PARTS: usize = 2048;
 /// Holds a directory without needing the right to read it, and never through a symlink.
 const HOLD: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
 
@@ -24,12 +26,15 @@ pub fn untar(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
     let path = FilePath::of(request, "path")?;
     Parents::make(&path)?.keep();
     let root = path.hold().doing("unpack into", path.bytes())?;
-    let mut unpacker = Unpacker { root, directory: None, open: Vec::new(), pending: Vec::new(), is_root: sys::is_root() };
-    let unpacked = unpacker.all(&mut TarReader::new(stream));
-    let left = unpacker.leave(&[]);
-    let (entries, bytes) = unpacked?;
-    left?;
+    let (entries, bytes) = Unpacker::new(root, None).whole(stream)?;
     stream.send(&Value::map([("entries", Value::Int(entries)), ("bytes", Value::Int(bytes))]))
+}
+
+/// Unpacks a tree with all that `faithful.rs` tells of. `root` itself gets what the archive says about it.
+pub fn unpack(root: OwnedFd, ids: Ids, stream: &mut dyn TaskStream) -> Result<LeftOut, Stopped> {
+    let mut unpacker = Unpacker::new(root, Some(Unpacking::new(ids)));
+    unpacker.whole(stream)?;
+    Ok(unpacker.unpacking.map(|unpacking| unpacking.left_out).unwrap_or_default())
 }
 
 struct Unpacker {
@@ -42,6 +47,9 @@ struct Unpacker {
     /// directory that is read-only from the start could not be filled.
     pending: Vec<(usize, Attributes)>,
     is_root: bool,
+    /// What the archive says about the root, if that is to be done.
+    own: Option<Attributes>,
+    unpacking: Option<Unpacking>,
 }
 
 struct Attributes {
@@ -52,9 +60,28 @@ struct Attributes {
 }
 
 impl Unpacker {
+    fn new(root: OwnedFd, unpacking: Option<Unpacking>) -> Unpacker {
+        Unpacker { root, directory: None, open: Vec::new(), pending: Vec::new(), is_root: sys::is_root(), own: None, unpacking }
+    }
+
+    fn whole(&mut self, stream: &mut dyn TaskStream) -> Result<(i64, i64), Stopped> {
+        let unpacked = self.all(&mut TarReader::new(stream));
+        let left = self.leave(&[]);
+        let unpacked = unpacked?;
+        left?;
+        if let Some(own) = self.own.take() {
+            let root = sys::open_at(self.root.as_raw_fd(), c".", sys::DIRECTORY, 0);
+            root.and_then(|root| own.apply(&root)).doing("unpack", b".")?;
+        }
+        Ok(unpacked)
+    }
+
     fn all(&mut self, reader: &mut TarReader) -> Result<(i64, i64), Stopped> {
         let (mut entries, mut bytes) = (0, 0i64);
-        while let Some(header) = reader.entry()? {
+        while let Some(mut header) = reader.entry()? {
+            if let Some(unpacking) = &self.unpacking {
+                unpacking.shift(&mut header)?;
+            }
             self.entry(&header, reader)?;
             entries += 1;
             bytes = bytes.saturating_add(header.size);
@@ -67,8 +94,15 @@ impl Unpacker {
         let inside = if header.kind == b'5' { &parts[..] } else { &parts[..parts.len().saturating_sub(1)] };
         self.leave(inside)?;
         let Some((last, parents)) = parts.split_last() else {
-            // The directory itself belongs to whoever asked.
-            return if header.kind == b'5' { Ok(()) } else { Err(refused(header, "it has no name")) };
+            if header.kind != b'5' {
+                return Err(refused(header, "it has no name"));
+            }
+            // Otherwise the directory belongs to whoever asked.
+            if self.unpacking.is_some() {
+                self.set_attributes(header, c".", None)?;
+                self.own = Some(self.attributes(header));
+            }
+            return Ok(());
         };
         let name = c_string(last);
         match header.kind {
@@ -90,16 +124,42 @@ impl Unpacker {
 
     fn file(&mut self, header: &Header, parents: &[&[u8]], name: &CStr, reader: &mut TarReader) -> Result<(), Stopped> {
         let directory = self.directory(parents, header)?;
-        clear(directory, name).doing("unpack", &header.name)?;
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        let mut file = File::from(sys::open_at(directory, name, flags, 0o600).doing("unpack", &header.name)?);
-        let unpacked = reader
-            .content(header.size, |piece| file.write_all(piece).doing("unpack", &header.name))
-            .and_then(|()| self.attributes(header).apply(&file).doing("unpack", &header.name));
+        let made = match sys::open_at(directory, name, flags, 0o600) {
+            Err(error) if sys::is(&error, libc::EEXIST) => clear(directory, name).and_then(|()| sys::open_at(directory, name, flags, 0o600)),
+            made => made,
+        };
+        let file = File::from(made.doing("unpack", &header.name)?);
+        let unpacked = self.content(header, &file, reader).and_then(|()| self.attributes(header).apply(&file).doing("unpack", &header.name));
         if unpacked.is_err() {
             let _ = sys::unlink_at(directory, name);
         }
         unpacked
+    }
+
+    fn content(&mut self, header: &Header, file: &File, reader: &mut TarReader) -> Result<(), Stopped> {
+        let (segments, left) = match header.sparse {
+            None => (vec![(0, header.size)], header.size),
+            Some(real) => reader.map(header.size, real)?,
+        };
+        let holes = self.unpacking.is_some();
+        let mut writer = SparseWriter::new(file, segments, holes);
+        reader.content(left, |piece| writer.write(piece).doing("unpack", &header.name))?;
+        if holes || header.sparse.is_some() {
+            file.set_len(header.sparse.unwrap_or(header.size) as u64).doing("unpack", &header.name)?;
+        }
+        match &mut self.unpacking {
+            Some(unpacking) => unpacking.set_attributes(file, header).doing("unpack", &header.name),
+            None => Ok(()),
+        }
+    }
+
+    /// Of a directory, by its name in another or of the root.
+    fn set_attributes(&mut self, header: &Header, name: &CStr, parent: Option<i32>) -> Result<(), Stopped> {
+        let Some(unpacking) = self.unpacking.as_mut().filter(|_| !header.attributes.is_empty()) else { return Ok(()) };
+        sys::open_at(parent.unwrap_or(self.root.as_raw_fd()), name, sys::DIRECTORY, 0)
+            .and_then(|directory| unpacking.set_attributes(&directory, header))
+            .doing("unpack", &header.name)
     }
 
     fn make_directory(&mut self, header: &Header, parts: &[&[u8]], name: &CStr) -> Result<(), Stopped> {
@@ -109,6 +169,7 @@ impl Unpacker {
             Err(error) if sys::is(&error, libc::EEXIST) => true,
             Err(error) => return Err(error).doing("unpack", &header.name),
         };
+        self.set_attributes(header, name, Some(directory))?;
         // Whatever is there already must be a directory and not a symlink to one.
         self.directory(parts, header)?;
         let attributes = Attributes { existed, ..self.attributes(header) };
@@ -170,7 +231,11 @@ impl Unpacker {
     fn directory(&mut self, parts: &[&[u8]], header: &Header) -> Result<i32, Stopped> {
         if !matches!(&self.directory, Some((cached, _)) if cached == parts) {
             self.directory = None;
-            let opened = if parts.is_empty() { open_existing(&self.root, &[]) } else { open_or_make(&self.root, parts) };
+            let opened = if parts.is_empty() {
+                open_existing(&self.root, &[])
+            } else {
+                open_or_make(&self.root, parts, self.unpacking.as_ref().map(Unpacking::root))
+            };
             let opened = opened.map_err(in_the_way).doing("unpack", &header.name)?;
             self.directory = Some((parts.iter().map(|part| part.to_vec()).collect(), opened));
         }
@@ -222,13 +287,16 @@ fn open_existing(root: &OwnedFd, parts: &[&[u8]]) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-fn open_or_make(root: &OwnedFd, parts: &[&[u8]]) -> io::Result<OwnedFd> {
+fn open_or_make(root: &OwnedFd, parts: &[&[u8]], owner: Option<u32>) -> io::Result<OwnedFd> {
     let mut directory = root.try_clone()?;
     for part in parts {
         let name: CString = c_string(part);
         directory = match sys::open_at(directory.as_raw_fd(), &name, HOLD, 0) {
             Err(error) if sys::is(&error, libc::ENOENT) => {
                 sys::make_directory_at(directory.as_raw_fd(), &name, 0o755)?;
+                if let Some(owner) = owner {
+                    sys::change_owner_at(directory.as_raw_fd(), &name, owner, owner)?;
+                }
                 sys::open_at(directory.as_raw_fd(), &name, HOLD, 0)?
             }
             opened => opened?,

@@ -126,7 +126,7 @@ fn archives_that_end_early_or_lie_are_refused_and_leave_no_partial_file() {
         refuses(&scratch, &[huge]);
     }
     for kind in [b'L', b'K', b'x', b'g'] {
-        refuses(&scratch, &[entry(kind, "long", "", &[b'a'; 200_000]), entry(b'0', "x", "", b"")]);
+        refuses(&scratch, &[entry(kind, "long", "", &vec![b'a'; 1_200_000]), entry(b'0', "x", "", b"")]);
         let mut huge = Vec::new();
         Header { kind, name: b"huge".to_vec(), size: 1 << 40, ..Header::default() }.encode(&mut huge);
         refuses(&scratch, &[huge]);

@@ -9,12 +9,13 @@ use crate::value::Value;
 
 use super::path::{FilePath, c_string};
 use super::sys::{self, Doing, invalid, shown};
+use super::tar_header::Attribute;
 
 const PREFIX: &str = "user.";
 /// The answer is one message, which has to stay below the size of a frame.
 const MAX_TOTAL: usize = 512 * 1024;
 /// The kernel's own limit for a list of names and for a value.
-const LARGEST: usize = 64 * 1024;
+pub const LARGEST: usize = 64 * 1024;
 
 /// Sets what is to be set, then answers with all there are.
 pub fn xattrs(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
@@ -38,19 +39,41 @@ pub fn xattrs(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stoppe
 
 /// Copies all attributes of the namespace, as far as the other file system has them.
 pub fn copy(from: RawFd, to: RawFd, buffer: &mut [u8]) {
+    for (name, value) in read(from, buffer).0 {
+        // A file system without attributes refuses, and the copy is as good as it can be there.
+        let _ = write(to, &name, &value);
+    }
+}
+
+/// All attributes of the namespace by their whole names, and how many there was no room for.
+pub fn read(from: RawFd, buffer: &mut [u8]) -> (Vec<Attribute>, u64) {
     // SAFETY: the pointer and the length describe `buffer`.
     let listed = sys::check(|| unsafe { libc::flistxattr(from, buffer.as_mut_ptr().cast(), buffer.len()) as i32 });
     let names = buffer[..listed.unwrap_or(0) as usize].to_vec();
+    let (mut attributes, mut total, mut too_many) = (Vec::new(), 0, 0);
     for name in names.split(|byte| *byte == 0).filter(|name| name.starts_with(PREFIX.as_bytes())) {
         let key = c_string(name);
         // SAFETY: `key` ends with NUL; the pointer and the length describe `buffer`.
         let read = sys::check(|| unsafe { libc::fgetxattr(from, key.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32 });
-        if let Ok(length) = read {
-            // SAFETY: `key` ends with NUL and `length` bytes of `buffer` were just filled. A file system
-            // without attributes refuses, and the copy is as good as it can be there.
-            unsafe { libc::fsetxattr(to, key.as_ptr(), buffer.as_ptr().cast(), length as usize, 0) };
+        match read {
+            Ok(length) if total + name.len() + length as usize <= MAX_TOTAL => {
+                total += name.len() + length as usize;
+                attributes.push((name.to_vec(), buffer[..length as usize].to_vec()));
+            }
+            _ => too_many += 1,
         }
     }
+    (attributes, too_many)
+}
+
+/// Sets an attribute by its whole name. One of another namespace, or of no name, is passed over.
+pub fn write(to: RawFd, name: &[u8], value: &[u8]) -> std::io::Result<()> {
+    if !name.starts_with(PREFIX.as_bytes()) || name.len() == PREFIX.len() || name.contains(&0) {
+        return Ok(());
+    }
+    let key = c_string(name);
+    // SAFETY: `key` ends with NUL; the pointer and the length describe `value`.
+    sys::check(|| unsafe { libc::fsetxattr(to, key.as_ptr(), value.as_ptr().cast(), value.len(), 0) }).map(drop)
 }
 
 fn set(path: &FilePath, file: &CStr, name: &CStr, value: &Value) -> Result<(), Stopped> {

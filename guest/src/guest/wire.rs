@@ -153,7 +153,7 @@ impl Guest {
             }
             Event::Hangup(delay) => {
                 self.disconnect();
-                self.backoff.reset();
+                self.backoff.hurry();
                 if matches!(self.way, Way::Dial(_)) {
                     self.timers.after(Duration::from_millis(delay), Timer::Dial);
                 }

@@ -33,6 +33,7 @@ export function guestCommands(reach: Reach): GuestCommands {
         { signal: options.signal, grantEvery: (keepBytes ?? DEFAULT_KEEP) / 4 },
       );
       const started = stream.check(parseStarted, await firstMessage(stream));
+      stream.lasts();
       // A command that was there already may have been started in another way.
       const takesInput = started.existing ? undefined : stdin || pty !== undefined;
       return new AttachedCommand({ id, connection, stream, started, takesInput });
@@ -46,6 +47,7 @@ export function guestCommands(reach: Reach): GuestCommands {
         { signal: options.signal, grantEvery: SMALLEST_KEEP / 4 },
       );
       const started = stream.check(parseStarted, await firstMessage(stream));
+      stream.lasts();
       return new AttachedCommand({ id, connection, stream, started, takesInput: options.takesInput });
     },
 

@@ -45,6 +45,7 @@ export class GuestConnection implements StreamHost, FrameSink {
   readonly #parser = new FrameParser(this);
   readonly #streams = new Map<number, GuestStream>();
   readonly #pings = new Map<number, { resolve(): void; reject(error: unknown): void }>();
+  readonly #calmed = new Set<() => void>();
   #nextStream = 1;
   #nextPing = 1;
   #lastOfGuest = 0;
@@ -133,6 +134,21 @@ export class GuestConnection implements StreamHost, FrameSink {
     });
   }
 
+  /** Resolves true when no call is under way any more, and false if that takes longer. Streams that last do not count. */
+  calm(timeoutMs: number): Promise<boolean> {
+    if (!this.#busy()) return Promise.resolve(true);
+    return new Promise((resolve) => {
+      const done = (calm: boolean) => {
+        this.#calmed.delete(calmed);
+        clearTimeout(timer);
+        resolve(calm);
+      };
+      const calmed = () => done(true);
+      const timer = setTimeout(() => done(false), timeoutMs);
+      this.#calmed.add(calmed);
+    });
+  }
+
   /** Asks the guest to close the connection and to dial again after that time; resolves when it has closed. */
   async hangup(dialAfterMs: number): Promise<void> {
     if (this.#error) return;
@@ -155,6 +171,7 @@ export class GuestConnection implements StreamHost, FrameSink {
     this.#streams.clear();
     for (const ping of this.#pings.values()) ping.reject(error);
     this.#pings.clear();
+    this.looked();
     this.#resolveClosed();
   }
 
@@ -172,6 +189,17 @@ export class GuestConnection implements StreamHost, FrameSink {
 
   forget(stream: number): void {
     this.#streams.delete(stream);
+    this.looked();
+  }
+
+  looked(): void {
+    if (this.#calmed.size === 0 || this.#busy()) return;
+    for (const calmed of [...this.#calmed]) calmed();
+  }
+
+  #busy(): boolean {
+    for (const stream of this.#streams.values()) if (!stream.lasting) return true;
+    return false;
   }
 
   readonly #received = (chunk: Buffer): void => {

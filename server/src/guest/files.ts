@@ -43,6 +43,7 @@ export function guestFiles(reach: Reach, user: string): Files {
     async watch(path, options) {
       const stream = await open('watch', { path, recursive: options?.recursive ?? false }, options);
       await firstMessage(stream);
+      stream.lasts();
       return iterate<FileEvent>(
         () => stream,
         (item) => (item.message?.['events'] === undefined ? [] : parseFileEvents(item.message)),

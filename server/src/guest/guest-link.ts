@@ -6,6 +6,7 @@
  * Commands that run go on across connections as long as the guest is the one they were started
  * in; every other call that is under way when a connection ends rejects with `unavailable`.
  */
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { guestCommands } from './commands.ts';
 import { guestFiles } from './files.ts';
@@ -37,8 +38,20 @@ export interface GuestLink {
   /** Resolves when there is a connection. Rejects `unavailable` after the timeout or when the link is closed. */
   ready(options?: ReadyOptions): Promise<GuestClient>;
   adopt(client: GuestClient): void;
+  /**
+   * Lets calls that are under way finish, for a while, and has the guest hang up; calls that begin meanwhile wait. Resolves
+   * when the guest has hung up, with what lets them go on, which is to be called before the next `hush`. Commands go on with the next connection, as always.
+   */
+  hush(options: HushOptions): Promise<() => void>;
   /** Closes the connection for good: what waits rejects, what runs is lost. */
   close(reason?: string): void;
+}
+
+export interface HushOptions {
+  /** How long calls that are under way may take. */
+  drainMs: number;
+  /** When the guest dials again at the earliest. */
+  dialAfterMs: number;
 }
 
 interface Waiter {
@@ -51,13 +64,16 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
   let client: GuestClient | undefined;
   let closed: CayError | undefined;
   const waiters = new Set<Waiter>();
+  /** Settles when calls may begin again; absent while they may. */
+  let hushed: Promise<void> | undefined;
+  let loud = () => {};
 
   const current = () => (client?.connection.error ? undefined : client);
 
   const ready = ({ signal, timeoutMs }: ReadyOptions = {}): Promise<GuestClient> => {
     if (signal?.aborted) return Promise.reject(cancelled(signal));
     if (closed) return Promise.reject(closed);
-    const now = current();
+    const now = hushed ? undefined : current();
     if (now) return Promise.resolve(now);
     return new Promise((resolve, reject) => {
       let timer: NodeJS.Timeout | undefined;
@@ -78,8 +94,14 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
   };
 
   const reach = (call?: CallOptions) => {
-    const now = closed ? undefined : current();
-    return now ? now.connection : ready({ signal: call?.signal, timeoutMs: waitMs }).then((one) => one.connection);
+    const now = closed || hushed ? undefined : current();
+    return now ? now.connection : reachLater(call);
+  };
+
+  /** However long the guest is hushed: the time to wait for it begins afterwards. */
+  const reachLater = async (call?: CallOptions) => {
+    while (hushed) await unlessAborted(hushed, call?.signal);
+    return (await ready({ signal: call?.signal, timeoutMs: waitMs })).connection;
   };
 
   /** Attaches to a command of the guest that has this boot, over whichever connection comes next. */
@@ -124,19 +146,53 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
       void next.closed.then(() => {
         if (client !== next) return;
         client = undefined;
-        if (!closed) onLost?.(next.connection.error as CayError); // set before `closed` resolves
+        if (!closed && !hushed) onLost?.(next.connection.error as CayError); // set before `closed` resolves
       });
       previous?.close('the guest has dialled anew');
       for (const waiter of [...waiters]) waiter.resolve(next);
       onChange?.(next);
+    },
+    async hush({ drainMs, dialAfterMs }) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      hushed = promise;
+      loud = () => {
+        hushed = undefined;
+        loud = () => {};
+        resolve();
+        const now = current();
+        if (now) for (const waiter of [...waiters]) waiter.resolve(now);
+      };
+      const goOn = loud;
+      // A call that was given the connection just now begins its stream before we look.
+      await nextTurn();
+      const one = current();
+      if (one) {
+        await one.connection.calm(drainMs);
+        await one.hangup(dialAfterMs);
+      }
+      return goOn;
     },
     close(reason = 'it was closed') {
       if (closed) return;
       closed = new CayError('unavailable', `The guest of sandbox "${sandbox}" cannot be reached: ${reason}`);
       for (const waiter of [...waiters]) waiter.reject(closed);
       client?.close(reason);
+      loud();
     },
   };
+}
+
+async function unlessAborted(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  if (!signal) return promise;
+  if (signal.aborted) throw cancelled(signal);
+  const { promise: aborted, reject } = Promise.withResolvers<never>();
+  const abort = () => reject(cancelled(signal));
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
 }
 
 function absent(sandbox: string, timeoutMs: number): CayError {

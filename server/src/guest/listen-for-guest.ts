@@ -1,18 +1,10 @@
-/**
- * A unix socket that the guest of one sandbox dials, and dials again.
- *
- * The socket appears under its name only when it has its owner and mode and is listening, and
- * takes the place of one that an earlier server left there.
- */
+/** Listens for the guest of one sandbox, which dials and dials again, and links to it. */
+import type { Socket } from 'node:net';
 import { CayError } from '@cay/sdk/protocol';
-import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
-import { chmod, chown, lstat, rename, rm } from 'node:fs/promises';
-import { createServer, type Server, type Socket } from 'node:net';
-import { Buffer } from 'node:buffer';
 import type { ServerHello } from './connection.ts';
+import { dialledSocket } from './dialled-socket.ts';
 import { connectGuest } from './guest-client.ts';
-import { guestLink, type GuestLink, type GuestLinkOptions } from './guest-link.ts';
+import { guestLink, type GuestLink, type GuestLinkOptions, type HushOptions } from './guest-link.ts';
 
 export interface ListenOptions extends Omit<GuestLinkOptions, 'sandbox'> {
   /** Asked for at each connection, as limits change. */
@@ -24,13 +16,13 @@ export interface ListenOptions extends Omit<GuestLinkOptions, 'sandbox'> {
   helloTimeoutMs?: number;
 }
 
-export interface GuestListener extends Omit<GuestLink, 'adopt' | 'close'> {
+export interface GuestListener extends Omit<GuestLink, 'adopt' | 'close' | 'hush'> {
+  /** As the link's `hush`; nobody can dial either until calls go on, however long that takes. */
+  hush(options: HushOptions): Promise<() => Promise<void>>;
   /** Closes the link and removes the socket, unless another server has put its own there. */
   close(reason?: string): Promise<void>;
 }
 
-/** `sun_path` has 108 bytes, the last of them zero. */
-const MAX_SOCKET_PATH = 107;
 /** Connections that have not said hello yet; one guest needs one. */
 const MAX_STRANGERS = 4;
 
@@ -38,25 +30,32 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
   const { hello, owner, mode = 0o600, helloTimeoutMs, ...linkOptions } = options;
   const link = guestLink({ ...linkOptions, sandbox: hello().sandbox });
   const strangers = new Set<Socket>();
-  const server = createServer((socket) => void greet(socket));
+  const socket = dialledSocket(socketPath, { owner, mode, onConnection: (stranger) => void greet(stranger) });
+  let closed = false;
+  let hushed = false;
 
-  async function greet(socket: Socket): Promise<void> {
-    strangers.add(socket);
+  async function greet(stranger: Socket): Promise<void> {
+    strangers.add(stranger);
     for (const oldest of strangers) {
       if (strangers.size <= MAX_STRANGERS) break;
       strangers.delete(oldest);
       oldest.destroy();
     }
     try {
-      link.adopt(await connectGuest(socket, { ...hello(), helloTimeoutMs }));
+      link.adopt(await connectGuest(stranger, { ...hello(), helloTimeoutMs }));
     } catch {
       // The transport is destroyed; a real guest dials again.
     } finally {
-      strangers.delete(socket);
+      strangers.delete(stranger);
     }
   }
 
-  const inode = await listenAt(server, socketPath, { owner, mode });
+  try {
+    await socket.open();
+  } catch (error) {
+    await socket.shut();
+    throw error;
+  }
 
   return {
     guest: link.guest,
@@ -64,33 +63,24 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
       return link.current;
     },
     ready: link.ready,
+    async hush(hushOptions) {
+      if (hushed) throw new CayError('conflict', `The guest of sandbox "${hello().sandbox}" is being hushed already`);
+      hushed = true;
+      await socket.shut();
+      for (const stranger of strangers) stranger.destroy();
+      const goOn = await link.hush(hushOptions);
+      return async () => {
+        // What fails now is tried again, and calls wait for the guest as they do whenever it is not there.
+        if (!closed) await socket.open().catch(() => {});
+        hushed = false;
+        goOn();
+      };
+    },
     async close(reason) {
-      const closed = new Promise((resolve) => server.close(resolve));
+      closed = true;
       link.close(reason);
-      for (const socket of strangers) socket.destroy();
-      const there = await lstat(socketPath, { bigint: true }).catch(() => undefined);
-      if (there?.ino === inode) await rm(socketPath, { force: true });
-      await closed;
+      for (const stranger of strangers) stranger.destroy();
+      await socket.shut();
     },
   };
-}
-
-async function listenAt(server: Server, path: string, { owner, mode }: { owner: ListenOptions['owner']; mode: number }): Promise<bigint> {
-  const temporary = `${path}.${randomBytes(3).toString('hex')}`;
-  if (Buffer.byteLength(temporary) > MAX_SOCKET_PATH) {
-    throw new CayError('invalid_argument', `Cannot listen at "${path}": the path is longer than ${MAX_SOCKET_PATH - 7} bytes`);
-  }
-  try {
-    const listening = once(server, 'listening');
-    server.listen(temporary);
-    await listening;
-    await chmod(temporary, mode);
-    if (owner) await chown(temporary, owner.uid, owner.gid);
-    await rename(temporary, path);
-    return (await lstat(path, { bigint: true })).ino;
-  } catch (cause) {
-    server.close();
-    await rm(temporary, { force: true });
-    throw new CayError('unavailable', `Cannot listen at "${path}": ${(cause as Error).message}`, { cause });
-  }
 }

@@ -9,6 +9,7 @@ export function guestPorts(reach: Reach): Ports {
     async connect(port, options) {
       const stream = (await reach(options)).open('connect', { port }, { signal: options?.signal });
       await firstMessage(stream);
+      stream.lasts();
       return {
         readable: bytesOf(stream),
         async write(data) {
@@ -28,7 +29,11 @@ export function guestPorts(reach: Reach): Ports {
 
     watch: (options) =>
       iterate(
-        async () => (await reach(options)).open('ports', { watch: true }, { signal: options?.signal, half: true }),
+        async () => {
+          const stream = (await reach(options)).open('ports', { watch: true }, { signal: options?.signal, half: true });
+          stream.lasts();
+          return stream;
+        },
         (item) => (item.message ? portEvents(item.message) : []),
       ),
   };

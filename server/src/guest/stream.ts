@@ -21,6 +21,8 @@ export interface StreamHost {
   onceDrained(wake: () => void): void;
   /** The stream is over: frames for it are ignored from here on. */
   forget(stream: number): void;
+  /** Whether calls are under way may have changed. */
+  looked(): void;
   fail(error: CayError): void;
 }
 
@@ -41,6 +43,8 @@ const GRANT_EVERY = 65_536;
 
 export class GuestStream {
   readonly id: number;
+  /** It stays open for as long as somebody wants it, so that nobody waits for its end. */
+  #lasting = false;
   /** Called after something arrived that no read was waiting for, and when the stream has failed. */
   onArrival: (() => void) | undefined;
 
@@ -69,6 +73,16 @@ export class GuestStream {
     this.#grantEvery = Math.min(options.grantEvery ?? GRANT_EVERY, GRANT_EVERY);
     this.#signal = options.signal;
     this.#signal?.addEventListener('abort', this.#aborted, { once: true });
+  }
+
+  get lasting(): boolean {
+    return this.#lasting;
+  }
+
+  /** Says that what is left of the stream is not the rest of a call, but may go on for ever. */
+  lasts(): void {
+    this.#lasting = true;
+    this.#host.looked();
   }
 
   get failure(): CayError | undefined {

@@ -22,7 +22,7 @@ import { listenForGuest, type GuestListener } from '../../guest/listen-for-guest
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
-import type { Runtime } from '../runtimes/runtime.ts';
+import type { Container, Runtime } from '../runtimes/runtime.ts';
 import type { Ground } from './ground.ts';
 
 const InstanceFactsSchema = z.object({
@@ -57,7 +57,7 @@ export interface Instance {
   onLost: () => void;
 }
 
-type InstanceLimits = Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>;
+export type InstanceLimits = Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>;
 
 /** From the runtime's handing over to the guest's first word. A loaded machine may be slow; a broken one never answers. */
 const GUEST_TIMEOUT_MS = 30_000;
@@ -81,7 +81,17 @@ function paths(ground: Ground, name: string) {
  * Makes the instance and resolves when its guest has answered. On failure everything but the tree
  * is taken away again.
  */
-export async function startInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
+export function startInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
+  return launchInstance(ground, facts, limits, (runtime, container) => runtime.start(container));
+}
+
+/** As `startInstance`, with what has the runtime start the container. */
+export async function launchInstance(
+  ground: Ground,
+  facts: InstanceFacts,
+  limits: InstanceLimits,
+  launch: (runtime: Runtime, container: Container) => Promise<void>,
+): Promise<Instance> {
   const runtime = runtimeOf(ground, facts);
   const cgroup = ground.cgroups.group(facts.name);
   const { dir, facts: factsFile, bundle, run, pooled } = paths(ground, facts.name);
@@ -100,7 +110,7 @@ export async function startInstance(ground: Ground, facts: InstanceFacts, limits
     const answered = instance.link.ready({ timeoutMs: GUEST_TIMEOUT_MS });
     // If the runtime fails nobody waits for the guest any more.
     answered.catch(() => {});
-    const started = runtime.start({
+    const started = launch(runtime, {
       name: facts.name,
       bundleDir: bundle,
       rootDir: root,
@@ -152,6 +162,8 @@ async function requireAlive(ground: Ground, facts: InstanceFacts, answered: Prom
 export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
   const runtime = runtimeOf(ground, facts);
   const owner = runtime.ids.hostId;
+  // A server that was killed while it captured the instance has left it standing still.
+  await runtime.checkpoints?.release(facts.name);
   const instance: Omit<Instance, 'link'> = {
     facts,
     cgroup: ground.cgroups.group(facts.name),
@@ -162,7 +174,13 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
     onLost: () => {},
   };
   const link = await listenForGuest(paths(ground, facts.name).socket, {
-    hello: () => ({ sandbox: facts.name, incarnation: 1, ...instance.guarded }),
+    hello: () => ({
+      sandbox: facts.name,
+      incarnation: 1,
+      ...instance.guarded,
+      // One that is revived has the name of the one that was captured. Without a kernel of its own it cannot be told.
+      ...(runtime.isolation === 'kernel' && { hostname: facts.name }),
+    }),
     owner: { uid: owner, gid: owner },
     onLost: () => instance.onLost(),
   });

@@ -28,6 +28,12 @@ export const CAPABILITIES = [
   'CAP_SYS_CHROOT',
 ] as const;
 
+/**
+ * The guest's own, where there is a kernel for each sandbox: an image is revived with the name of the machine that it was
+ * captured in, and the guest gives it another. No command has it: the guest takes it out of the bounding set first.
+ */
+const NAMING = ['CAP_SYS_ADMIN'] as const;
+
 const MASKED_PATHS = [
   '/proc/acpi',
   '/proc/asound',
@@ -69,6 +75,7 @@ export interface BundleTraits {
 export function buildBundle(container: Bundled, traits: BundleTraits) {
   const { ids } = traits;
   const openFiles = Math.min(container.openFiles, traits.maxOpenFiles);
+  const capabilities = traits.sharesKernel ? CAPABILITIES : [...CAPABILITIES, ...NAMING];
   const mapping = [{ containerID: 0, hostID: ids.hostId, size: ids.size }];
   return {
     ociVersion: '1.0.2',
@@ -82,7 +89,7 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
       env: ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root'],
       noNewPrivileges: true,
       // Neither inheritable nor ambient: whoever is not root inside has none.
-      capabilities: { bounding: CAPABILITIES, effective: CAPABILITIES, permitted: CAPABILITIES, inheritable: [], ambient: [] },
+      capabilities: { bounding: capabilities, effective: capabilities, permitted: capabilities, inheritable: [], ambient: [] },
       rlimits: [{ type: 'RLIMIT_NOFILE', soft: openFiles, hard: openFiles }],
     },
     mounts: mounts(container, traits),

@@ -13,7 +13,7 @@ import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
 import { buildBundle, type Bundled, type BundleTraits } from './bundle.ts';
 import { probeContainer } from './probe-container.ts';
-import type { Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
+import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
 
 export interface OciOptions {
   /** Containers' state is kept in a directory of the runtime's name below it. */
@@ -52,6 +52,20 @@ export interface OciTraits {
   recorded(root: string, name: string): RecordedProcess | undefined;
   /** The container that an entry of `root` belongs to. */
   nameOf(entry: string): string | undefined;
+  /** Where it can keep and revive processes. */
+  checkpoints?(tools: CheckpointTools): Checkpoints;
+}
+
+/** What a driver's checkpoints are made of. */
+export interface CheckpointTools {
+  /** The directory of the containers' state. */
+  root: string;
+  binary: string;
+  /** Runs `program options… verb…`, which leaves nothing running. Rejects with its own words. */
+  call(verb: string[]): Promise<void>;
+  /** As `start`, by another verb than `run`. */
+  start(container: Container, verb: string[]): Promise<void>;
+  status: Runtime['status'];
 }
 
 const START_TIMEOUT_MS = 30_000;
@@ -70,30 +84,44 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
     writeFileSync(join(container.bundleDir, 'config.json'), JSON.stringify(bundle), { mode: 0o600 });
   }
 
-  async function launch(container: Bundled, verbOptions: string[]): Promise<void> {
-    // A user may have 200 keys, and all sandboxes are one user to the kernel. The filter refuses keyctl in any case.
-    const keyring = traits.bundle.sharesKernel ? ['--no-new-keyring'] : [];
+  async function launch(container: Bundled, verb: string[]): Promise<void> {
     const log = join(container.bundleDir, 'runtime.log');
     const flags = container.cgroup ? traits.flags : [...traits.flags, ...traits.flagsWithoutCgroup];
     writeBundle(container);
     try {
-      const args = [
-        '--root',
-        root,
-        '--log',
-        log,
-        ...flags,
-        'run',
-        ...keyring,
-        ...verbOptions,
-        '--bundle',
-        container.bundleDir,
-        container.name,
-      ];
+      const args = ['--root', root, '--log', log, ...flags, ...verb, '--bundle', container.bundleDir, container.name];
       // No pipes: the container inherits the standard streams, and would hold them open.
       await run(binary, args, { silent: true, timeoutMs: START_TIMEOUT_MS });
     } catch (error) {
       throw startError(traits, container.name, binary, error, lastWords(readLog(log)));
+    }
+  }
+
+  // A user may have 200 keys, and all sandboxes are one user to the kernel. The filter refuses keyctl in any case.
+  const runVerb = ['run', ...(traits.bundle.sharesKernel ? ['--no-new-keyring'] : [])];
+
+  async function start(container: Container, verb: string[]): Promise<void> {
+    if ((await status(container.name)) === 'running') {
+      throw new CayError('already_exists', `Cannot start container "${container.name}": it is running`);
+    }
+    mkdirSync(root, { recursive: true });
+    // Of a container that ended by itself, or when the machine went down.
+    await forget(container.name);
+    try {
+      await launch(container, [...verb, '--detach']);
+    } catch (error) {
+      await container.cgroup.remove();
+      await forget(container.name);
+      throw error;
+    }
+  }
+
+  async function call(verb: string[]): Promise<void> {
+    try {
+      await run(binary, ['--root', root, ...traits.flags, ...verb]);
+    } catch (error) {
+      const words = error instanceof RunError ? error.stderr.trim() : '';
+      throw new Error(words || (error as Error).message, { cause: error });
     }
   }
 
@@ -117,7 +145,7 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
       mkdirSync(root, { recursive: true });
       const { container, remove } = probeContainer(ids, join(stateDir, 'probes', traits.name));
       try {
-        await launch(container, []);
+        await launch(container, runVerb);
       } finally {
         await forget(container.name);
         remove();
@@ -135,22 +163,9 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
     ids,
     guestGuards: traits.guestGuards,
     probe: () => (probed ??= probeOnce()),
-    start: async (container: Container) => {
-      if ((await status(container.name)) === 'running') {
-        throw new CayError('already_exists', `Cannot start container "${container.name}": it is running`);
-      }
-      mkdirSync(root, { recursive: true });
-      // Of a container that ended by itself, or when the machine went down.
-      await forget(container.name);
-      try {
-        await launch(container, ['--detach']);
-      } catch (error) {
-        await container.cgroup.remove();
-        await forget(container.name);
-        throw error;
-      }
-    },
+    start: (container: Container) => start(container, runVerb),
     status,
+    ...(traits.checkpoints && { checkpoints: traits.checkpoints({ root, binary, call, start, status }) }),
     remove: async (name, cgroup) => {
       await cgroup.remove();
       await forget(name);

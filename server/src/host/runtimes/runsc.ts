@@ -9,6 +9,7 @@ import { chownSync, lstatSync, mkdirSync, readdirSync, readFileSync } from 'node
 import { join } from 'node:path';
 import type { Bundled } from './bundle.ts';
 import { ociRuntime, type OciOptions } from './oci.ts';
+import { runscCheckpoints } from './runsc-checkpoints.ts';
 import type { IdMapping, Runtime } from './runtime.ts';
 
 /** The first with the systrap platform as its default. Before, only ptrace works without virtualisation, many times slower. */
@@ -41,12 +42,15 @@ export function runscRuntime(options: OciOptions): Runtime {
         stateFile(root, name),
         join(root, `${name}_sandbox:${name}.lock`),
         recordedState(root, name)?.controlSocketPath ?? join(root, `runsc-${name}.sock`),
+        stillFile(root, name),
       ],
       recorded: (root, name) => {
         const state = recordedState(root, name);
         return state && { pid: state.pid, argument: name };
       },
       nameOf: (entry) => /^(.+)_sandbox:\1\.state$/.exec(entry)?.[1],
+      checkpoints: (tools) =>
+        runscCheckpoints({ ...tools, controlSocket: (name) => recordedState(tools.root, name)?.controlSocketPath, stillFile }),
     },
     options,
   );
@@ -54,6 +58,11 @@ export function runscRuntime(options: OciOptions): Runtime {
 
 function stateFile(root: string, name: string): string {
   return join(root, `${name}_sandbox:${name}.state`);
+}
+
+/** There while the container may be standing still for a capture. */
+function stillFile(root: string, name: string): string {
+  return join(root, `${name}.still`);
 }
 
 function recordedState(root: string, name: string): { pid: number; controlSocketPath?: string } | undefined {

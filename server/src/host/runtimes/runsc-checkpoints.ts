@@ -1,0 +1,133 @@
+/**
+ * Memory images of gVisor.
+ *
+ * Everything inside is stopped first, by a call to the sandbox's control socket, then `runsc checkpoint` writes the image. It stops
+ * and continues the sandbox by itself, but stops are counted: ours outlasts it, and holds while the files are copied. What
+ * has been written is in the tree by then, because gVisor writes through to the host's files.
+ *
+ * To continue a sandbox that is not stopped ends it. So a file beside the state says at every moment whether it is: `stopped`,
+ * or `unsure` around the calls, and then whether something can be run in it tells.
+ */
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { arch } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { CayError, isCayError } from '@cay/sdk/protocol';
+import { isDiskFull } from '../../lib/disk-full.ts';
+import { run, RunError } from '../../lib/run.ts';
+import { GUEST_PATH } from './bundle.ts';
+import { parseVersion, type CheckpointTools } from './oci.ts';
+import type { Checkpoints } from './runtime.ts';
+import { callSandbox } from './sandbox-control.ts';
+
+export interface RunscCheckpointTools extends CheckpointTools {
+  /** Undefined if there is no such container. */
+  controlSocket(name: string): string | undefined;
+  /** There while the container may be standing still. */
+  stillFile(root: string, name: string): string;
+}
+
+/** Stopping waits for the system calls under way, continuing for nothing. */
+const CONTROL_MS = 30_000;
+/** How long something may take to run in a sandbox before that is held to be standing still. */
+const PROBE_MS = 10_000;
+
+export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
+  const { root, binary } = tools;
+  let compatible: Promise<string> | undefined;
+
+  const stillFile = (name: string) => tools.stillFile(root, name);
+
+  async function control(name: string, method: 'Pause' | 'Resume'): Promise<void> {
+    const socket = tools.controlSocket(name);
+    if (socket === undefined) throw new CayError('unavailable', `Container "${name}" does not exist`);
+    writeFileSync(stillFile(name), 'unsure');
+    await callSandbox(socket, `containerManager.${method}`, CONTROL_MS);
+    if (method === 'Pause') writeFileSync(stillFile(name), 'stopped');
+    else rmSync(stillFile(name), { force: true });
+  }
+
+  async function release(name: string): Promise<void> {
+    if (!existsSync(stillFile(name)) || (await tools.status(name)) !== 'running') return;
+    if (readFileSync(stillFile(name), 'utf8') === 'stopped' || (await standsStill(name))) await control(name, 'Resume');
+    else rmSync(stillFile(name), { force: true });
+  }
+
+  async function standsStill(name: string): Promise<boolean> {
+    try {
+      await run(binary, ['--root', root, 'exec', name, GUEST_PATH, 'version'], { silent: true, timeoutMs: PROBE_MS });
+      return false;
+    } catch (error) {
+      return error instanceof RunError && error.reason === 'timeout';
+    }
+  }
+
+  const capture: Checkpoints['capture'] = async (name, cgroup, { imageDir, goOn, whileStill }) => {
+    try {
+      await control(name, 'Pause');
+      // Uncompressed: half the time, and an image is sparse and short-lived enough.
+      await tools.call(['checkpoint', '--leave-running', '--compression=none', '--image-path', imageDir, name]);
+      await whileStill();
+    } catch (error) {
+      await release(name);
+      throw captureError(name, error);
+    }
+    if (goOn) await control(name, 'Resume');
+    else await cgroup.kill();
+  };
+
+  return {
+    capture,
+    release,
+    restore: (container, imageDir) => tools.start(container, ['restore', '--image-path', imageDir]),
+    compatibility: () => (compatible ??= describeHost(binary)),
+  };
+}
+
+/** What the sandbox says of files that it cannot keep, before its many lines of where it noticed. */
+const DELETED = /dentry\("([^"]*)"\)\.beforeSave: deleted/;
+
+function captureError(name: string, error: unknown): CayError {
+  if (isCayError(error)) return error;
+  const words = (error as Error).message.split('\n')[0]!.slice(0, 500);
+  const deleted = DELETED.exec(words)?.[1];
+  if (deleted !== undefined) {
+    return new CayError('failed_precondition', `Cannot keep the memory of container "${name}": a process holds a deleted file open`, {
+      cause: error,
+      details: { reason: 'deleted_file_open', path: `/${deleted}` },
+      hint: 'keep the files alone, or end that process first',
+    });
+  }
+  const full = isDiskFull(error) || /no space left on device|disk quota exceeded/i.test((error as Error).message);
+  return new CayError(
+    full ? 'resource_exhausted' : 'unavailable',
+    `Cannot keep the memory of container "${name}": ${full ? 'the disk is full' : `runsc says: ${words}`}`,
+    { cause: error, details: { words } },
+  );
+}
+
+/** An image goes on only under the very same build, on a processor that can do the same. */
+async function describeHost(binary: string): Promise<string> {
+  const [{ stdout }, build, cpuinfo] = await Promise.all([
+    run(binary, ['--version']),
+    readFile(locate(binary)),
+    readFile('/proc/cpuinfo', 'utf8'),
+  ]);
+  const features = /^(?:flags|Features)\s*:\s*(.*)$/m.exec(cpuinfo)?.[1] ?? '';
+  return [
+    parseVersion('runsc', stdout),
+    `build ${digest(build)}`,
+    `${arch()} processor ${digest(features.split(/\s+/).toSorted().join(' '))}`,
+  ].join(', ');
+}
+
+function locate(binary: string): string {
+  if (binary.includes('/')) return binary;
+  const found = (process.env['PATH'] ?? '').split(delimiter).map((dir) => join(dir, binary));
+  return found.find((path) => existsSync(path)) ?? binary;
+}
+
+function digest(data: string | Uint8Array): string {
+  return createHash('sha256').update(data).digest('hex').slice(0, 12);
+}
