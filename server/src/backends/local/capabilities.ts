@@ -20,6 +20,7 @@ export async function localCapabilities(ground: Ground, templates: Map<string, T
   if (!controllers.memory) missing.memoryLimit = 'the memory cgroup controller is missing';
   if (!controllers.pids) missing.pidsLimit = 'the pids cgroup controller is missing';
   if (!controllers.freezer) missing.freeze = 'the freezer cgroup controller is missing';
+  if (!usual?.checkpoints) missing.memorySnapshots = `${usual?.name ?? 'no runtime'} cannot keep processes`;
   if (!controllers.cpu || !controllers.memory) missing.resize = 'the cpu or memory cgroup controller is missing';
   if (!ground.trees.capabilities.quota) missing.diskLimit = `the ${ground.trees.name} storage has no quota`;
   return {

@@ -16,6 +16,8 @@ export interface LookoutOptions {
 }
 
 const POLL_MS = 200;
+/** One that is frozen cannot dial for as long as it is: it is looked at ever more seldom. */
+const MAX_POLL_MS = 5_000;
 
 export function lookout(options: LookoutOptions): (id: SandboxId, instance: Instance) => void {
   const kept = new WeakSet<Instance>();
@@ -30,10 +32,12 @@ export function lookout(options: LookoutOptions): (id: SandboxId, instance: Inst
     async function look(): Promise<void> {
       if (looking) return;
       looking = true;
+      let pollMs = POLL_MS;
       try {
         while (options.isCurrent(id, instance) && !instance.link.current) {
           if (!(await isAlive())) return await options.onEnded(id, instance);
-          await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+          await new Promise((resolve) => setTimeout(resolve, pollMs));
+          pollMs = instance.frozen ? Math.min(pollMs * 2, MAX_POLL_MS) : POLL_MS;
         }
       } catch (error) {
         options.onError(error);

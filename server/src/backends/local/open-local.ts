@@ -17,10 +17,17 @@ import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockFile, type FileLock } from '../../lib/file-lock.ts';
 import { randomName } from '../../lib/random-name.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
+import { openImages } from './images.ts';
 import { openSandboxRecords } from './sandbox-record.ts';
+import { openSnapshotRecords } from './snapshot-record.ts';
 
-export interface OpenLocalOptions extends Pick<LocalOptions, 'runtime' | 'poolSize' | 'poolTemplate' | 'startsAtOnce' | 'onError'> {
+export interface OpenLocalOptions extends Pick<
+  LocalOptions,
+  'runtime' | 'poolSize' | 'poolTemplate' | 'startsAtOnce' | 'onSwept' | 'onError'
+> {
   dir: string;
+  /** How often what was left behind is looked for while serving. Default every minute; 0 is never. */
+  sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
   storage?: string;
 }
@@ -33,7 +40,9 @@ const IDS = { hostId: 1_879_048_192, size: 65_536 };
 
 const LOCK = 'lock';
 /** What else is ours in the directory, beside what the storage takes away itself. */
-const OURS = ['instances', 'runtimes', 'sandboxes', 'installation.json'];
+const OURS = ['instances', 'runtimes', 'sandboxes', 'snapshots', 'images', 'installation.json'];
+
+const SWEEP_EVERY_MS = 60_000;
 
 export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend> {
   await makePassable(options.dir);
@@ -43,6 +52,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   try {
     laid = await layGround(options);
     return await localBackend({
+      sweepEveryMs: SWEEP_EVERY_MS,
       ...options,
       ...laid,
       async onClosed(how) {
@@ -58,15 +68,17 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   }
 }
 
-type Laid = Pick<LocalOptions, 'ground' | 'records' | 'templates'>;
+type Laid = Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>;
 
 /** What the backend stands on in that directory. */
 export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Laid> {
   const { dir } = options;
   const installation = await installationName(dir);
-  const [cgroups, records, bootId] = await Promise.all([
+  const [cgroups, records, snapshots, images, bootId] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
     openSandboxRecords(join(dir, 'sandboxes')),
+    openSnapshotRecords(join(dir, 'snapshots')),
+    openImages(join(dir, 'images')),
     readFile('/proc/sys/kernel/random/boot_id', 'utf8'),
   ]);
   // Last, because it mounts: whatever else fails has then left nothing to take back.
@@ -83,7 +95,7 @@ export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage
     bootId: bootId.trim(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
-  return { ground, records, templates };
+  return { ground, records, snapshots, images, templates };
 }
 
 function requireLock(dir: string): FileLock {

@@ -2,80 +2,104 @@
  * Compares what is recorded with what exists, when the engine opens.
  *
  * Each recorded sandbox is adopted if its processes are there, finished if a deed was under way,
- * or marked as ended. Then everything of this installation that no record and no pool answers for
- * is swept: instances, containers, cgroups and trees. Names below our own directories and our own
- * cgroup are the proof that a thing is ours; nothing else is ever looked at.
+ * or marked as ended; a snapshot that is not whole is taken away. Then everything of this installation that no record and
+ * no pool answers for is swept.
  */
-import type { Limits, SandboxId } from '@cay/sdk/protocol';
-import type { Ground } from '../../host/instances/ground.ts';
+import type { Limits } from '@cay/sdk/protocol';
 import {
   adoptInstance,
+  destroyInstance,
   destroyRemains,
+  freezeInstance,
   isAlive,
   listInstances,
   restoreLimits,
   type Instance,
   type InstanceFacts,
 } from '../../host/instances/instance.ts';
-import { poolKeyOf, type Pool } from './pool.ts';
-import type { SandboxRecord, SandboxRecords } from './sandbox-record.ts';
+import { dropImage, dropNext } from './end.ts';
+import { DEFAULT_LIMITS, type Engine } from './engine.ts';
+import { poolKeyOf } from './pool.ts';
+import { reapSnapshots } from './remove-snapshot.ts';
+import type { SandboxRecord } from './sandbox-record.ts';
+import { sweep } from './sweep.ts';
+import { undoSnapshot } from './undo-snapshot.ts';
 
 /** An instance's directory; one whose facts were never written has only its name. */
 type Found = InstanceFacts | { name: string };
 
-export interface ReconcileOptions {
-  ground: Ground;
-  records: SandboxRecords;
-  pool: Pool;
-  poolSize: number;
-  defaultLimits: Limits;
-  onError(error: unknown): void;
-  /** Called for every sandbox that runs. */
-  take(id: SandboxId, instance: Instance): void;
-}
+/** How long a guest that was just revived may take to dial. */
+const REVIVED_TIMEOUT_MS = 5_000;
 
-export async function reconcile(options: ReconcileOptions): Promise<void> {
-  const { ground, records } = options;
+export async function reconcile(engine: Engine, { poolSize }: { poolSize: number }): Promise<void> {
   const instances = new Map<string, Found>();
-  for (const facts of await listInstances(ground)) instances.set(facts.name, facts);
+  for (const facts of await listInstances(engine.ground)) instances.set(facts.name, facts);
 
   // One that cannot be settled is settled by the next verb for it; it keeps nobody else from starting.
-  await Promise.all([...records.all.values()].map((record) => settle(options, record, instances).catch(options.onError)));
-  await refillFrom(options, instances);
-  await sweep(options, instances);
+  await Promise.all([...engine.records.all.values()].map((record) => settle(engine, record, instances).catch(engine.onError)));
+  // After the sandboxes: what a rollback had begun stands on a snapshot.
+  for (const snapshot of engine.snapshots.all.values()) {
+    if (snapshot.state === 'taking') await undoSnapshot(engine, snapshot).catch(engine.onError);
+  }
+  await reapSnapshots(engine).catch(engine.onError);
+  await refillFrom(engine, instances, poolSize);
+  await sweep(engine, { alone: true });
 }
 
 /** Brings one sandbox to rest. Its instance leaves `instances` if it is still needed. */
-async function settle(options: ReconcileOptions, record: SandboxRecord, instances: Map<string, Found>): Promise<void> {
-  const { ground, records } = options;
+async function settle(engine: Engine, found: SandboxRecord, instances: Map<string, Found>): Promise<void> {
+  const { ground, records } = engine;
+  const record = await withoutNext(engine, found);
+  const remains = () =>
+    record.instance === undefined ? undefined : destroyRemains(ground, { name: record.instance, runtime: record.runtime });
   const facts = record.instance === undefined ? undefined : instances.get(record.instance);
-  if (record.phase === 'removing') {
-    if (record.instance) await destroyRemains(ground, { name: record.instance, runtime: record.runtime });
-    await ground.trees.remove(record.tree);
-    await records.delete(record.id);
-    return;
-  }
-  if (record.phase === 'stopped' || record.phase === 'failed') return;
-  if (record.phase === 'ready' && facts && isWhole(facts) && (await isAlive(ground, facts))) {
-    const instance = await adopt(options, facts, record.spec.limits);
-    if (instance) {
-      instances.delete(facts.name);
-      options.take(record.id, instance);
+  switch (record.phase) {
+    case 'removing':
+      await remains();
+      await ground.trees.remove(record.tree);
+      await dropImage(engine, record);
+      return records.delete(record.id);
+    case 'stopped':
+    case 'failed':
       return;
-    }
+    case 'hibernated':
+      if (record.instance === undefined) return;
+      await remains();
+      return records.save({ ...record, instance: undefined });
+    case 'starting':
+    case 'ready':
+      if (facts && isWhole(facts) && (record.phase === 'ready' || record.memory) && (await isAlive(ground, facts))) {
+        const instance = await adopt(engine, facts, record);
+        if (instance) {
+          instances.delete(facts.name);
+          engine.live.set(record.id, instance);
+          engine.keepWatch(record.id, instance);
+          return;
+        }
+      }
+      await remains();
+      return settleEnded(engine, record, facts);
   }
-  if (record.instance) await destroyRemains(ground, { name: record.instance, runtime: record.runtime });
+}
+
+/** What becomes of a sandbox that should run and does not. */
+async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found | undefined): Promise<void> {
+  const { ground, records } = engine;
+  if (record.phase === 'starting' && record.memory) {
+    return records.save({ ...record, phase: 'hibernated', instance: undefined });
+  }
   if (record.phase === 'starting' && record.incarnation === 1) {
     // Nobody was told that it exists. Whoever asked for it asks again.
     await ground.trees.remove(record.tree);
-    await records.delete(record.id);
-    return;
+    return records.delete(record.id);
   }
   const rebooted = facts && isWhole(facts) && facts.bootId !== ground.bootId;
   await records.save({
     ...record,
     phase: 'failed',
     instance: undefined,
+    frozen: false,
+    memory: undefined,
     reason: rebooted ? 'host_restarted' : 'crashed',
     message: rebooted
       ? 'The machine was restarted; the files are kept'
@@ -83,8 +107,35 @@ async function settle(options: ReconcileOptions, record: SandboxRecord, instance
   });
 }
 
+/** A rollback that was not done is as if nobody had asked for it. */
+async function withoutNext(engine: Engine, { next, ...record }: SandboxRecord): Promise<SandboxRecord> {
+  if (!next) return record;
+  await dropNext(engine, { ...record, next });
+  await engine.records.save(record);
+  return record;
+}
+
 /** What a server that died was changing is as recorded again. Nothing if it cannot be taken up. */
-async function adopt({ ground, onError }: ReconcileOptions, facts: InstanceFacts, limits: Limits): Promise<Instance | undefined> {
+async function adopt(engine: Engine, facts: InstanceFacts, record: SandboxRecord): Promise<Instance | undefined> {
+  const instance = await takeUp(engine, facts, record.spec.limits);
+  if (!instance) return undefined;
+  if (record.phase === 'starting') {
+    // It was being revived. Only one that answers has been.
+    if (!(await answers(instance, REVIVED_TIMEOUT_MS))) {
+      await destroyInstance(engine.ground, instance);
+      return undefined;
+    }
+  }
+  // A machine without a freezer has frozen nothing.
+  await freezeInstance(instance, record.frozen).catch(engine.onError);
+  if (record.phase !== 'ready' || record.memory) {
+    await engine.records.save({ ...record, phase: 'ready', memory: undefined });
+    await dropImage(engine, record);
+  }
+  return instance;
+}
+
+async function takeUp({ ground, onError }: Engine, facts: InstanceFacts, limits: Limits): Promise<Instance | undefined> {
   try {
     const instance = await adoptInstance(ground, facts, limits);
     // More may be in use than was allowed before: it goes on with what it has.
@@ -97,19 +148,15 @@ async function adopt({ ground, onError }: ReconcileOptions, facts: InstanceFacts
 }
 
 /** Takes up the warm instances that an earlier server kept. */
-async function refillFrom(options: ReconcileOptions, instances: Map<string, Found>): Promise<void> {
-  const { ground, pool } = options;
+async function refillFrom(engine: Engine, instances: Map<string, Found>, poolSize: number): Promise<void> {
+  const { ground, pool } = engine;
   for (const facts of instances.values()) {
-    if (pool.size >= options.poolSize) return;
+    if (pool.size >= poolSize) return;
     if (!isWhole(facts) || !facts.pooled || !(await isAlive(ground, facts))) continue;
-    const instance = await adopt(options, facts, options.defaultLimits);
+    const instance = await takeUp(engine, facts, DEFAULT_LIMITS);
     if (!instance) continue;
     // One that does not answer is not worth waiting for: it goes the way of the others.
-    const answered = await instance.link.ready({ timeoutMs: 2000 }).then(
-      () => true,
-      () => false,
-    );
-    if (!answered) {
+    if (!(await answers(instance, 2000))) {
       await instance.link.close();
       continue;
     }
@@ -118,27 +165,11 @@ async function refillFrom(options: ReconcileOptions, instances: Map<string, Foun
   }
 }
 
-async function sweep(options: ReconcileOptions, orphans: Map<string, Found>): Promise<void> {
-  const { ground, records, pool, onError } = options;
-  const inUse = new Set(pool.names());
-  for (const record of records.all.values()) if (record.instance) inUse.add(record.instance);
-
-  // A sandbox that could not be settled keeps its instance: its record still answers for it.
-  const strays = [...orphans.values()].filter(({ name }) => !inUse.has(name));
-  await Promise.all(strays.map((facts) => destroyRemains(ground, { runtime: 'none', ...facts }).catch(onError)));
-  for (const runtime of ground.runtimes.values()) {
-    for (const name of await runtime.list()) {
-      if (!inUse.has(name)) await runtime.remove(name, ground.cgroups.group(name)).catch(onError);
-    }
-  }
-  for (const name of await ground.cgroups.list()) if (!inUse.has(name)) await ground.cgroups.group(name).remove().catch(onError);
-
-  const trees = new Set([...records.all.values()].map((record) => record.tree));
-  for (const name of pool.names()) trees.add(name);
-  for (const tree of await ground.trees.list()) {
-    if (tree.kind !== 'active' || !tree.name.startsWith('i-') || trees.has(tree.name)) continue;
-    await ground.trees.remove(tree.name).catch(onError);
-  }
+function answers(instance: Instance, timeoutMs: number): Promise<boolean> {
+  return instance.link.ready({ timeoutMs }).then(
+    () => true,
+    () => false,
+  );
 }
 
 function isWhole(found: Found): found is InstanceFacts {

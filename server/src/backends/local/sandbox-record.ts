@@ -1,86 +1,72 @@
 /**
- * What the local backend remembers of a sandbox: one JSON file each, replaced after every change
- * and before every deed. It says which instance and which tree are the sandbox's, so that
- * a server that starts again can tell its own from what was left over.
+ * What the local backend remembers of a sandbox. It says which instance, which tree and which image are the sandbox's,
+ * so that a server that starts again can tell its own from what was left over.
+ *
+ * | phase | instance | memory | what it means after a crash |
+ * |---|---|---|---|
+ * | `starting` | yes | no | the start is undone |
+ * | `starting` | yes | yes | it is being woken: what answers is taken up, else it is hibernated again |
+ * | `ready` | yes | no | taken up if its processes live |
+ * | `ready` | yes | yes | it is being hibernated: the image is not whole, and dropped |
+ * | `hibernated` | maybe | yes | the image is whole; an instance that is left is taken away |
+ * | `stopped`, `failed` | maybe | no | at rest; an instance that is left is taken away |
+ * | `removing` | maybe | maybe | the removal is finished |
+ *
+ * `next` beside any of them is a rollback that has not happened: what it had begun to make is taken away.
  */
-import { mkdir, readdir, rm } from 'node:fs/promises';
-import { join } from 'node:path';
-import { CayError, SandboxIdSchema, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
+import { SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
-import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Observation } from '../backend.ts';
+import { openJsonRecords, type JsonRecords } from './json-records.ts';
+
+/** What a tree needs to be a sandbox's root: the template's tree that it goes back to, and what of the host is shown in it. */
+export const FootingSchema = z.object({
+  templateTree: z.string(),
+  binds: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
+});
+export type Footing = z.infer<typeof FootingSchema>;
 
 const SandboxRecordSchema = z.object({
   id: SandboxIdSchema,
   spec: SandboxSpecSchema,
-  phase: z.enum(['starting', 'ready', 'stopped', 'failed', 'removing']),
+  phase: z.enum(['starting', 'ready', 'stopped', 'hibernated', 'failed', 'removing']),
   incarnation: z.int().min(1),
   runtime: z.string(),
   /** Absent while no process of the sandbox is meant to exist. */
   instance: z.string().optional(),
   /** The active tree that is its disk. */
   tree: z.string(),
+  /** Absent in records of servers that did not keep it: then it is the template's of today. */
+  footing: FootingSchema.optional(),
+  /** The snapshot that its tree was made from, if it was not the template. */
+  parent: SnapshotIdSchema.optional(),
+  /** Its processes are kept from running. */
+  frozen: z.boolean().default(false),
+  /** Its processes on disk: an image of its own, or that of a snapshot. */
+  memory: z.object({ image: z.string(), compatibility: z.string(), snapshot: SnapshotIdSchema.optional() }).optional(),
+  next: z.object({ instance: z.string().optional(), tree: z.string(), parent: SnapshotIdSchema }).optional(),
   reason: z.enum(['oom_killed', 'crashed', 'start_failed', 'host_restarted', 'removed_outside']).optional(),
   message: z.string().optional(),
 });
 export type SandboxRecord = z.infer<typeof SandboxRecordSchema>;
 
-export interface SandboxRecords {
-  readonly all: ReadonlyMap<SandboxId, SandboxRecord>;
-  get(id: SandboxId): SandboxRecord | undefined;
-  save(record: SandboxRecord): Promise<void>;
-  delete(id: SandboxId): Promise<void>;
-}
+export type SandboxRecords = JsonRecords<SandboxId, SandboxRecord>;
 
-export async function openSandboxRecords(dir: string): Promise<SandboxRecords> {
-  await mkdir(dir, { recursive: true, mode: 0o700 });
-  const all = new Map<SandboxId, SandboxRecord>();
-  for (const name of await readdir(dir)) {
-    const path = join(dir, name);
-    // Of a write that was cut short: the record it was to replace stands.
-    if (name.endsWith('.tmp')) await rm(path, { force: true });
-    if (!name.endsWith('.json')) continue;
-    const parsed = SandboxRecordSchema.safeParse(await readJson(path).catch((error: unknown) => requireSyntaxError(error)));
-    if (!parsed.success || `${parsed.data.id}.json` !== name) {
-      throw new CayError('internal', `Cannot read the sandbox record "${path}": it is damaged`, {
-        hint: 'move the file away to start without that sandbox, whose files are then removed',
-        cause: parsed.error,
-      });
-    }
-    all.set(parsed.data.id, parsed.data);
-  }
-  return {
-    all,
-    get: (id) => all.get(id),
-    async save(record) {
-      try {
-        await writeFileAtomic(join(dir, `${record.id}.json`), JSON.stringify(record));
-      } catch (error) {
-        if (!isDiskFull(error)) throw error;
-        throw new CayError('resource_exhausted', `Cannot record sandbox "${record.id}": the disk is full`, {
-          hint: 'remove sandboxes that are not needed, or make room on the disk of the data directory',
-          cause: error,
-        });
-      }
-      all.set(record.id, record);
-    },
-    async delete(id) {
-      await rm(join(dir, `${id}.json`), { force: true });
-      all.delete(id);
-    },
-  };
-}
-
-/** What is no JSON is as damaged as what has the wrong fields; what cannot be read at all is another matter. */
-function requireSyntaxError(error: unknown): undefined {
-  if (error instanceof SyntaxError) return undefined;
-  throw error;
+export function openSandboxRecords(dir: string): Promise<SandboxRecords> {
+  return openJsonRecords(dir, { schema: SandboxRecordSchema, noun: 'sandbox' });
 }
 
 /** A record as those outside of this backend see it. */
 export function observationOf(record: SandboxRecord): Observation {
-  const { id, incarnation, runtime, reason, message } = record;
+  const { id, incarnation, runtime, frozen, reason, message } = record;
   const phase = record.phase === 'removing' ? 'stopped' : record.phase;
-  return { id, phase, incarnation, ...(phase === 'ready' && { runtime }), ...(reason && { reason }), ...(message && { message }) };
+  return {
+    id,
+    phase,
+    incarnation,
+    ...(phase === 'ready' && { runtime }),
+    ...(phase === 'ready' && frozen && { frozen }),
+    ...(reason && { reason }),
+    ...(message && { message }),
+  };
 }

@@ -18,6 +18,8 @@ export class SpareTrees {
   readonly #options: SpareTreesOptions;
   #parent: string | undefined;
   #ready: string[] = [];
+  /** Being made or taken away. */
+  readonly #changing = new Set<string>();
   #filling: Promise<void> | undefined;
   #closed = false;
 
@@ -38,6 +40,11 @@ export class SpareTrees {
     return key;
   }
 
+  /** All that there are, for a reckoning of what is whose. */
+  names(): string[] {
+    return [...this.#ready, ...this.#changing];
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     await this.#filling;
@@ -56,13 +63,22 @@ export class SpareTrees {
   async #make(parent: string): Promise<void> {
     while (!this.#closed && this.#parent === parent && this.#ready.length < this.#options.size) {
       const key = this.#options.newKey();
-      await this.#options.trees.prepare(key, { parent, quotaBytes: this.#options.quotaBytes });
-      if (this.#parent === parent) this.#ready.push(key);
-      else await this.#drop([key]);
+      this.#changing.add(key);
+      try {
+        await this.#options.trees.prepare(key, { parent, quotaBytes: this.#options.quotaBytes });
+        if (this.#parent === parent) this.#ready.push(key);
+        else await this.#drop([key]);
+      } finally {
+        this.#changing.delete(key);
+      }
     }
   }
 
   async #drop(keys: string[]): Promise<void> {
-    for (const key of keys) await this.#options.trees.remove(key).catch(this.#options.onError);
+    for (const key of keys) this.#changing.add(key);
+    for (const key of keys) {
+      await this.#options.trees.remove(key).catch(this.#options.onError);
+      this.#changing.delete(key);
+    }
   }
 }

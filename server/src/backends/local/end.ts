@@ -1,0 +1,93 @@
+/** Ending a sandbox: because it was asked for, or because it has ended by itself. */
+import { isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { destroyInstance, destroyRemains, type Instance } from '../../host/instances/instance.ts';
+import { shutDownInstance } from '../../host/instances/shut-down.ts';
+import { faultPoint } from '../../lib/fault-point.ts';
+import type { Observation } from '../backend.ts';
+import { requireRecord, save, type Engine } from './engine.ts';
+import { reapSnapshots } from './remove-snapshot.ts';
+import { observationOf, type SandboxRecord } from './sandbox-record.ts';
+
+export const END_FAULTS = ['local.stop.ended', 'local.remove.recorded', 'local.remove.cleared'] as const;
+
+const DEFAULT_GRACE_MS = 10_000;
+
+export async function stop(engine: Engine, id: SandboxId, { graceMs = DEFAULT_GRACE_MS }: { graceMs?: number }): Promise<Observation> {
+  const record = requireRecord(engine, id);
+  const instance = engine.live.get(id);
+  // Frozen no longer, whatever happens next: nobody may find it so and believe that it can be thawed.
+  if (instance) await shutDownInstance(engine.ground, instance, graceMs);
+  await clear(engine, record);
+  await faultPoint('local.stop.ended');
+  if (record.phase === 'stopped' && record.instance === undefined) return observationOf(record);
+  const { reason: _reason, message: _message, ...rest } = record;
+  const observation = await save(engine, { ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined });
+  await dropImage(engine, record).catch(engine.onError);
+  return observation;
+}
+
+/** Removes the sandbox and all that it had. */
+export async function takeAway(engine: Engine, record: SandboxRecord): Promise<void> {
+  const { ground, records, changes } = engine;
+  // A full disk is no reason to keep what fills it. After a crash halfway the sandbox then has failed, and can still be removed.
+  await records.save({ ...record, phase: 'removing' }).catch((error: unknown) => {
+    if (!isCayError(error, 'resource_exhausted')) throw error;
+  });
+  await faultPoint('local.remove.recorded');
+  await clear(engine, record);
+  await dropNext(engine, record);
+  await faultPoint('local.remove.cleared');
+  await ground.trees.remove(record.tree);
+  await dropImage(engine, record);
+  await records.delete(record.id);
+  changes.send({ id: record.id, phase: 'absent', incarnation: 0 });
+  if (record.parent !== undefined) await reapSnapshots(engine).catch(engine.onError);
+}
+
+/** Takes away the instance that a record names, also one that an end cut short has left. */
+export async function clear({ ground, live }: Engine, { id, instance, runtime }: SandboxRecord): Promise<void> {
+  const held = live.get(id);
+  live.delete(id);
+  if (held) await destroyInstance(ground, held);
+  else if (instance !== undefined) await destroyRemains(ground, { name: instance, runtime });
+}
+
+/** Takes away what a rollback that did not happen had made. */
+export async function dropNext({ ground }: Engine, { next, runtime }: SandboxRecord): Promise<void> {
+  if (!next) return;
+  if (next.instance !== undefined) await destroyRemains(ground, { name: next.instance, runtime });
+  await ground.trees.remove(next.tree);
+}
+
+/** Takes away the image that a record names, unless it is a snapshot's. */
+export async function dropImage({ images }: Engine, { memory }: SandboxRecord): Promise<void> {
+  if (memory && memory.snapshot === undefined) await images.remove(memory.image);
+}
+
+/** Notes that the instance has ended by itself. */
+export async function fail(engine: Engine, id: SandboxId, instance: Instance): Promise<void> {
+  const { ground, records, live, onError } = engine;
+  const record = records.get(id);
+  if (live.get(id) !== instance || !record || record.phase === 'removing') return;
+  live.delete(id);
+  const oomKills = await instance.cgroup.read().then(
+    (reading) => reading.oomKills,
+    () => 0,
+  );
+  // What could not be taken away stays in the record: the next start, stop or removal tries again.
+  const left = await destroyInstance(ground, instance).then(
+    () => undefined,
+    (error: unknown) => (onError(error), record.instance),
+  );
+  const oom = oomKills > 0;
+  await save(engine, {
+    ...record,
+    phase: 'failed',
+    instance: left,
+    frozen: false,
+    reason: oom ? 'oom_killed' : 'crashed',
+    message: oom
+      ? 'The sandbox used more memory than its limit and was ended as a whole'
+      : 'The first process of the sandbox ended unexpectedly',
+  });
+}

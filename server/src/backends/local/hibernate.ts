@@ -1,0 +1,83 @@
+/** Putting a sandbox's processes on disk. */
+import type { SandboxId } from '@cay/sdk/protocol';
+import { captureInstance } from '../../host/instances/capture.ts';
+import { destroyInstance, isAlive, type Instance } from '../../host/instances/instance.ts';
+import { faultPoint } from '../../lib/fault-point.ts';
+import type { Observation } from '../backend.ts';
+import { requireCheckpoints } from './checkpoints.ts';
+import { newName, requireReady, requireRecord, type Engine } from './engine.ts';
+import { observationOf, type SandboxRecord } from './sandbox-record.ts';
+
+export const HIBERNATE_FAULTS = [
+  'local.hibernate.recorded',
+  'local.hibernate.still',
+  'local.hibernate.switched',
+  'local.hibernate.ended',
+  'local.hibernate.cleared',
+] as const;
+
+export async function hibernate(engine: Engine, id: SandboxId): Promise<Observation> {
+  const { ground, images, records, onError } = engine;
+  const found = requireRecord(engine, id);
+  if (found.phase === 'hibernated') return observationOf(found);
+  const { record, instance } = requireReady(engine, id);
+  const checkpoints = requireCheckpoints(engine, record.runtime);
+  const memory = { image: newName.image(), compatibility: await checkpoints.compatibility() };
+  const hibernated: SandboxRecord = { ...record, phase: 'hibernated', frozen: false, memory };
+  const hold = engine.held.hold(memory.image);
+  let switched = false;
+  try {
+    // Ready and with an image: that is one which is not whole yet.
+    await records.save({ ...record, memory });
+    await faultPoint('local.hibernate.recorded');
+    const imageDir = await images.make(memory.image);
+    await captureInstance(ground, instance, {
+      imageDir,
+      goOn: false,
+      async whileStill() {
+        await images.sync(memory.image);
+        await faultPoint('local.hibernate.still');
+        // Before it is ended, so that there is no moment at which it neither runs nor can be woken.
+        await records.save(hibernated);
+        switched = true;
+        await faultPoint('local.hibernate.switched');
+      },
+    });
+    await faultPoint('local.hibernate.ended');
+  } catch (error) {
+    if (!switched || (await isAlive(ground, instance.facts).catch(() => true))) {
+      await takeBack(engine, record, { instance, image: memory.image }).finally(() => hold.release());
+      throw error;
+    }
+    // It has ended and its processes are on disk: there is no way back, and none is needed.
+    onError(error);
+  }
+  await finish(engine, hibernated, instance);
+  hold.release();
+  return observationOf(hibernated);
+}
+
+/** Takes away what ran. What could not be stays in the record: the next verb, or the next server, tries again. */
+async function finish({ ground, records, live, changes, onError }: Engine, record: SandboxRecord, instance: Instance): Promise<void> {
+  live.delete(record.id);
+  changes.send(observationOf(record));
+  try {
+    await destroyInstance(ground, instance);
+    await faultPoint('local.hibernate.cleared');
+    await records.save({ ...record, instance: undefined });
+  } catch (error) {
+    onError(error);
+  }
+}
+
+/** The sandbox runs, or is frozen, as before. */
+async function takeBack(
+  { images, records, onError }: Engine,
+  record: SandboxRecord,
+  { instance, image }: { instance: Instance; image: string },
+): Promise<void> {
+  // A record that cannot be written still names an image: the next server sees that the sandbox runs, and drops that.
+  await records.save(record).catch(onError);
+  await instance.runtime.checkpoints?.release(instance.facts.name).catch(onError);
+  await images.remove(image).catch(onError);
+}

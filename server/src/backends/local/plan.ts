@@ -1,0 +1,53 @@
+import { isCayError, type Limits } from '@cay/sdk/protocol';
+import type { InstanceFacts } from '../../host/instances/instance.ts';
+import { chooseRuntime } from '../../host/runtimes/choose.ts';
+import { DEFAULT_LIMITS, newName, quotaOf, type Engine } from './engine.ts';
+import type { Footing } from './sandbox-record.ts';
+
+export interface Wanted {
+  template: string;
+  runtime?: string | undefined;
+  readOnlyRoot?: boolean;
+  limits?: Limits;
+}
+
+export interface PlanOptions {
+  pooled?: boolean;
+  /** What it stands on already; absent, it is to be a clone of the template as it is today. */
+  on?: { tree?: string; footing?: Footing | undefined };
+}
+
+/** Decides on what a new instance stands. */
+export async function plan(engine: Engine, wanted: Wanted, { pooled = false, on }: PlanOptions = {}): Promise<InstanceFacts> {
+  const runtime = await chooseRuntime([...engine.ground.runtimes.values()], wanted.runtime ?? engine.runtime);
+  const footing = on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids));
+  const name = newName.instance();
+  return {
+    name,
+    runtime: runtime.name,
+    template: wanted.template,
+    ...footing,
+    tree: on?.tree ?? name,
+    readOnlyRoot: wanted.readOnlyRoot ?? false,
+    openFiles: wanted.limits?.openFiles ?? DEFAULT_LIMITS.openFiles,
+    bootId: engine.ground.bootId,
+    pooled,
+  };
+}
+
+/** Makes the tree of an instance from its template. One that was removed underneath is made anew, and `facts` changed to it. */
+export async function cloneTemplate({ ground, templates }: Engine, facts: InstanceFacts, limits?: Limits): Promise<void> {
+  const how = limits && { quotaBytes: quotaOf(ground, limits) };
+  try {
+    await ground.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
+  } catch (error) {
+    if (!isCayError(error, 'not_found')) throw error;
+    templates.forget(facts.template);
+    Object.assign(facts, footingOf(await templates.prepare(facts.template, ground.runtimes.get(facts.runtime)!.ids)));
+    await ground.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
+  }
+}
+
+function footingOf({ tree, binds }: { tree: string; binds: Footing['binds'] }): Footing {
+  return { templateTree: tree, binds };
+}

@@ -1,0 +1,60 @@
+/** Removing snapshots, in whatever order they descend from one another. */
+import { CayError, type SnapshotId } from '@cay/sdk/protocol';
+import { faultPoint } from '../../lib/fault-point.ts';
+import type { Engine } from './engine.ts';
+import { undoSnapshot } from './undo-snapshot.ts';
+
+export const REMOVE_SNAPSHOT_FAULTS = ['local.removeSnapshot.recorded'] as const;
+
+export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<void> {
+  await engine.snapshotQueue.run(id, async () => {
+    const record = engine.snapshots.get(id);
+    if (!record) return;
+    // What was replaced may still be standing on it for a moment.
+    await engine.tidying.settled();
+    const sandboxes = standingOn(engine, id);
+    if (sandboxes.length > 0) {
+      throw new CayError('failed_precondition', `Cannot remove snapshot "${id}": ${sandboxes.length} sandboxes stand on it`, {
+        hint: 'remove these sandboxes first, or roll them back to another snapshot',
+        details: { sandboxes },
+      });
+    }
+    const hold = engine.held.hold(id);
+    try {
+      if (record.state === 'kept') await engine.snapshots.save({ ...record, state: 'removing' });
+      await faultPoint('local.removeSnapshot.recorded');
+      if (record.memory) await engine.images.remove(record.memory.image);
+    } finally {
+      hold.release();
+    }
+  });
+  await reapSnapshots(engine);
+}
+
+function standingOn({ records }: Engine, id: SnapshotId): string[] {
+  return [...records.all.values()]
+    .filter(({ parent, memory, next }) => [parent, memory?.snapshot, next?.parent].includes(id))
+    .map((record) => record.id);
+}
+
+/**
+ * Takes away what is left of snapshots that were removed. The tree of one that others descend from stays until they are gone:
+ * nobody can see it any more, and what they share takes no space of its own.
+ */
+export async function reapSnapshots(engine: Engine): Promise<void> {
+  for (let again = true; again;) {
+    again = false;
+    for (const record of reapable(engine, await engine.ground.trees.list())) {
+      if (engine.held.has(record.id)) continue;
+      await undoSnapshot(engine, record);
+      again = true;
+    }
+  }
+}
+
+export function reapable({ snapshots }: Engine, trees: { parent?: string }[]) {
+  const removed = [...snapshots.all.values()].filter(({ state }) => state === 'removing');
+  if (removed.length === 0) return [];
+  const parents = new Set(trees.map(({ parent }) => parent));
+  return removed.filter(({ tree }) => !parents.has(tree));
+}

@@ -1,0 +1,43 @@
+/**
+ * What the local backend remembers of a snapshot: `taking` before anything of it is made, `kept` when it is whole,
+ * `removing` before anything of it is taken away. What is not `kept` when a server starts is taken away.
+ */
+import { CayError, SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema, type SnapshotId } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { SnapshotFacts } from '../backend.ts';
+import { openJsonRecords, type JsonRecords } from './json-records.ts';
+import { FootingSchema } from './sandbox-record.ts';
+
+const SnapshotRecordSchema = z.object({
+  id: SnapshotIdSchema,
+  /** The sandbox that it was taken of. */
+  sandbox: SandboxIdSchema,
+  spec: SandboxSpecSchema,
+  state: z.enum(['taking', 'kept', 'removing']),
+  /** The committed tree that has its files. */
+  tree: z.string(),
+  footing: FootingSchema,
+  /** The runtime of the sandbox: whose ids the files belong to, and whose processes are in the image. */
+  runtime: z.string(),
+  /** Its processes, if they were kept, and what is needed to revive them. */
+  memory: z.object({ image: z.string(), compatibility: z.string() }).optional(),
+});
+export type SnapshotRecord = z.infer<typeof SnapshotRecordSchema>;
+
+export type SnapshotRecords = JsonRecords<SnapshotId, SnapshotRecord>;
+
+export function openSnapshotRecords(dir: string): Promise<SnapshotRecords> {
+  return openJsonRecords(dir, { schema: SnapshotRecordSchema, noun: 'snapshot' });
+}
+
+/** Rejects `not_found` for one that is not whole, too: nobody was told of it, or it is as good as gone. */
+export function requireKept(snapshots: SnapshotRecords, id: SnapshotId): SnapshotRecord {
+  const record = snapshots.get(id);
+  if (record?.state === 'kept') return record;
+  throw new CayError('not_found', `Snapshot "${id}" does not exist`);
+}
+
+/** A record as those outside of this backend see it. */
+export function snapshotFactsOf({ id, sandbox, spec, memory, runtime }: SnapshotRecord): SnapshotFacts {
+  return { id, sandbox, spec, memory: memory !== undefined, ...(memory && { runtime }) };
+}

@@ -1,0 +1,114 @@
+/** Keeping what a sandbox is. */
+import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
+import { captureInstance, syncInstance } from '../../host/instances/capture.ts';
+import { isDiskFull } from '../../lib/disk-full.ts';
+import { faultPoint } from '../../lib/fault-point.ts';
+import type { SnapshotFacts } from '../backend.ts';
+import { requireWanted } from '../check.ts';
+import { requireCheckpoints } from './checkpoints.ts';
+import { newName, requireRecord, wrongPhase, type Engine } from './engine.ts';
+import type { SandboxRecord } from './sandbox-record.ts';
+import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
+import { undoSnapshot } from './undo-snapshot.ts';
+
+export const SNAPSHOT_FAULTS = [
+  'local.snapshot.recorded',
+  'local.snapshot.still',
+  'local.snapshot.captured',
+  'local.snapshot.kept',
+] as const;
+
+export interface SnapshotOptions {
+  memory: boolean;
+  signal: AbortSignal | undefined;
+}
+
+/** Runs in the queue of the sandbox. */
+export function takeSnapshot(engine: Engine, id: SandboxId, snapshot: SnapshotId, options: SnapshotOptions): Promise<SnapshotFacts> {
+  return engine.snapshotQueue.run(snapshot, async () => {
+    requireWanted(options.signal);
+    const sandbox = requireRecord(engine, id);
+    const there = engine.snapshots.get(snapshot);
+    if (there?.state === 'kept' && there.sandbox === id) return snapshotFactsOf(there);
+    if (there && there.state !== 'taking') throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
+    // Of an attempt that could not even be undone.
+    if (there) await undoSnapshot(engine, there);
+    return take(engine, sandbox, await planSnapshot(engine, sandbox, snapshot, options));
+  });
+}
+
+async function take(engine: Engine, sandbox: SandboxRecord, record: SnapshotRecord): Promise<SnapshotFacts> {
+  const hold = engine.held.hold(record.id, record.tree);
+  if (record.memory) hold.add(record.memory.image);
+  try {
+    await engine.snapshots.save(record);
+    await faultPoint('local.snapshot.recorded');
+    await keep(engine, sandbox, record);
+    await faultPoint('local.snapshot.captured');
+    const kept: SnapshotRecord = { ...record, state: 'kept' };
+    await engine.snapshots.save(kept);
+    await faultPoint('local.snapshot.kept');
+    return snapshotFactsOf(kept);
+  } catch (error) {
+    // What cannot be undone now is still recorded as being taken: the next sweep finds it.
+    await engine.snapshots.save(record).catch(engine.onError);
+    await undoSnapshot(engine, record).catch(engine.onError);
+    if (!isDiskFull(error)) throw error;
+    throw new CayError('resource_exhausted', `Cannot keep sandbox "${sandbox.id}": the disk is full`, { cause: error });
+  } finally {
+    hold.release();
+  }
+}
+
+async function planSnapshot(engine: Engine, sandbox: SandboxRecord, id: SnapshotId, { memory }: SnapshotOptions): Promise<SnapshotRecord> {
+  const { spec, runtime, footing } = sandbox;
+  const running = sandbox.phase === 'ready' && engine.live.has(sandbox.id);
+  if (sandbox.phase === 'starting' || (sandbox.phase === 'ready' && !running)) throw wrongPhase(sandbox);
+  const checkpoints = memory ? requireCheckpoints(engine, runtime) : undefined;
+  if (memory && !running && sandbox.phase !== 'hibernated') {
+    throw new CayError('failed_precondition', `Cannot keep the processes of sandbox "${sandbox.id}": it is ${sandbox.phase}`, {
+      details: { phase: sandbox.phase },
+    });
+  }
+  const prepared = footing ?? (await footingToday(engine, sandbox));
+  return {
+    id,
+    sandbox: sandbox.id,
+    spec,
+    state: 'taking',
+    tree: newName.snapshotTree(),
+    footing: prepared,
+    runtime,
+    ...(checkpoints && {
+      memory: { image: newName.image(), compatibility: sandbox.memory?.compatibility ?? (await checkpoints.compatibility()) },
+    }),
+  };
+}
+
+/** Of a sandbox whose record does not say what it stands on. */
+async function footingToday({ templates, ground }: Engine, { spec, runtime }: SandboxRecord) {
+  const { tree, binds } = await templates.prepare(spec.template, ground.runtimes.get(runtime)!.ids);
+  return { templateTree: tree, binds };
+}
+
+/** Copies the files, and the processes if they are to be kept, as they are at one moment. */
+async function keep(engine: Engine, sandbox: SandboxRecord, record: SnapshotRecord): Promise<void> {
+  const { ground, images, live } = engine;
+  const commit = async () => {
+    await ground.trees.commit(record.tree, sandbox.tree);
+    await faultPoint('local.snapshot.still');
+  };
+  const instance = live.get(sandbox.id);
+  if (!record.memory) {
+    if (instance) await syncInstance(instance);
+    return commit();
+  }
+  const { image } = record.memory;
+  if (!instance) {
+    await images.copy(sandbox.memory!.image, image);
+    return commit();
+  }
+  const imageDir = await images.make(image);
+  await captureInstance(ground, instance, { imageDir, goOn: true, whileStill: commit });
+  await images.sync(image);
+}

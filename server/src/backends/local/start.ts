@@ -1,0 +1,148 @@
+/** Making a sandbox run: from nothing, or on the files that it has. */
+import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
+import {
+  claimInstance,
+  destroyInstance,
+  limitInstance,
+  startInstance,
+  type Instance,
+  type InstanceFacts,
+} from '../../host/instances/instance.ts';
+import { chooseRuntime } from '../../host/runtimes/choose.ts';
+import type { Observation } from '../backend.ts';
+import { requireSpec, requireWanted } from '../check.ts';
+import { startMain } from '../start-main.ts';
+import { faultPoint } from '../../lib/fault-point.ts';
+import { clear } from './end.ts';
+import { DEFAULT_LIMITS, save, setQuota, type Engine } from './engine.ts';
+import { cloneTemplate, plan } from './plan.ts';
+import { poolKeyOf } from './pool.ts';
+import { requireEnforceable } from './require-enforceable.ts';
+import type { SandboxRecord } from './sandbox-record.ts';
+
+export const START_FAULTS = ['local.start.recorded', 'local.start.started'] as const;
+
+export async function validate(engine: Engine, spec: SandboxSpec): Promise<void> {
+  requireSpec(spec);
+  engine.templates.get(spec.template);
+  await chooseRuntime([...engine.ground.runtimes.values()], spec.runtime ?? engine.runtime);
+  requireEnforceable(spec.limits, engine.ground);
+}
+
+export async function start(
+  engine: Engine,
+  id: SandboxId,
+  spec: SandboxSpec,
+  { before, signal }: { before: SandboxRecord | undefined; signal: AbortSignal | undefined },
+): Promise<Observation> {
+  requireWanted(signal);
+  await validate(engine, spec);
+  if (before) await clear(engine, before);
+  // The tree belongs to the ids of the runtime that it was made for.
+  const facts = await plan(engine, before ? { ...spec, runtime: before.runtime } : spec, before && { on: before });
+  const hold = engine.held.hold(facts.name, facts.tree);
+  const ready = before ? undefined : takeReady(engine, spec, facts);
+  const used = ready && 'instance' in ready ? ready.instance.facts : facts;
+  if (ready && 'tree' in ready) facts.tree = ready.tree;
+  hold.add(used.name);
+  hold.add(used.tree);
+  const record: SandboxRecord = {
+    id,
+    spec,
+    phase: 'starting',
+    incarnation: (before?.incarnation ?? 0) + 1,
+    runtime: facts.runtime,
+    instance: used.name,
+    tree: used.tree,
+    footing: { templateTree: used.templateTree, binds: used.binds },
+    parent: before?.parent,
+    frozen: false,
+  };
+  let instance = ready && 'instance' in ready ? ready.instance : undefined;
+  try {
+    await save(engine, record);
+    await faultPoint('local.start.recorded');
+    if (instance) await dress(engine, instance, spec.limits);
+    else instance = await startCold(engine, facts, spec.limits, { fresh: !before && ready === undefined });
+    await faultPoint('local.start.started');
+    requireWanted(signal);
+    await startMain(instance.link.guest, spec);
+    engine.live.set(id, instance);
+    const { templateTree, binds } = instance.facts;
+    const observation = await save(engine, { ...record, phase: 'ready', footing: { templateTree, binds } });
+    engine.keepWatch(id, instance);
+    return observation;
+  } catch (error) {
+    engine.live.delete(id);
+    // The caller hears why it could not be started, not what else went wrong after that.
+    await undo(engine, record, { before, instance, error: error as Error }).catch(engine.onError);
+    throw error;
+  } finally {
+    hold.release();
+  }
+}
+
+/** What was made before anybody asked: a whole instance, or a tree. Nothing waits between finding and having it. */
+function takeReady(engine: Engine, spec: SandboxSpec, facts: InstanceFacts): { instance: Instance } | { tree: string } | undefined {
+  const poolable = !facts.readOnlyRoot && facts.openFiles === DEFAULT_LIMITS.openFiles;
+  const instance = poolable ? engine.pool.take(poolKeyOf(facts)) : undefined;
+  if (instance) {
+    claimInstance(engine.ground, instance);
+    return { instance };
+  }
+  const tree = spec.limits.diskBytes === DEFAULT_LIMITS.diskBytes ? engine.spares.take(facts.templateTree) : undefined;
+  return tree === undefined ? undefined : { tree };
+}
+
+/** Starts an instance, on a new clone of its template if it is `fresh`, when it is its turn. */
+async function startCold(engine: Engine, facts: InstanceFacts, limits: Limits, { fresh }: { fresh: boolean }): Promise<Instance> {
+  return inTurn(engine, async () => {
+    if (fresh) await cloneTemplate(engine, facts);
+    // The quota is there before anybody but the guest is, and nobody waits for it.
+    const [started, limited] = await Promise.allSettled([
+      startInstance(engine.ground, facts, limits),
+      fresh ? setQuota(engine.ground, facts.tree, limits) : undefined,
+    ]);
+    if (started.status === 'rejected') throw started.reason;
+    if (limited.status === 'fulfilled') return started.value;
+    await destroyInstance(engine.ground, started.value);
+    throw limited.reason;
+  });
+}
+
+/** Only so many start at once; the pool is not filled meanwhile. */
+export async function inTurn<T>(engine: Engine, task: () => Promise<T>): Promise<T> {
+  engine.foreground++;
+  try {
+    return await engine.starts.run(task);
+  } finally {
+    engine.foreground--;
+  }
+}
+
+/** Takes back what a start had begun. */
+async function undo(
+  engine: Engine,
+  record: SandboxRecord,
+  { before, instance, error }: { before: SandboxRecord | undefined; instance: Instance | undefined; error: Error },
+): Promise<void> {
+  const { ground, records, changes } = engine;
+  if (instance) await destroyInstance(ground, instance);
+  if (before) {
+    await save(engine, { ...record, phase: 'failed', instance: undefined, reason: 'start_failed', message: error.message });
+    return;
+  }
+  await ground.trees.remove(record.tree);
+  await records.delete(record.id);
+  changes.send({ id: record.id, phase: 'absent', incarnation: 0 });
+}
+
+/** Fits an instance from the pool to what was asked for. */
+async function dress({ ground }: Engine, instance: Instance, limits: Limits): Promise<void> {
+  const same = (key: keyof Limits) => limits[key] === DEFAULT_LIMITS[key];
+  const { cpus, memoryBytes, pids } = limits;
+  await Promise.all([
+    same('cpus') && same('memoryBytes') && same('pids') ? undefined : limitInstance(instance, { cpus, memoryBytes, pids }),
+    same('diskBytes') ? undefined : setQuota(ground, instance.facts.tree, limits),
+  ]);
+}

@@ -1,0 +1,107 @@
+/**
+ * Finds what no record, no pool and no deed under way answers for, and takes it away.
+ *
+ * Names below our own directories and our own cgroup are the proof that a thing is ours; nothing else is ever looked at.
+ * While others work, a thing counts as lost only if it was so twice, a moment apart: what is being handed from one
+ * to the other belongs to somebody by then. Names are never used again, so what was lost stays lost.
+ */
+import { readdir, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { destroyRemains, listInstances } from '../../host/instances/instance.ts';
+import type { Orphan } from '../backend.ts';
+import type { Engine } from './engine.ts';
+import { reapable } from './remove-snapshot.ts';
+import { undoSnapshot } from './undo-snapshot.ts';
+
+export interface SweepOptions {
+  /** Only tells what there is. */
+  dryRun?: boolean;
+  /** Nobody else is at work yet. */
+  alone?: boolean;
+}
+
+interface Lost extends Orphan {
+  remove(): Promise<void>;
+}
+
+const APART_MS = 100;
+/** A record is written in far less; a temporary file that is older was left. */
+const STALE_MS = 60_000;
+
+export async function sweep(engine: Engine, { dryRun = false, alone = false }: SweepOptions = {}): Promise<Orphan[]> {
+  let lost = await look(engine, alone);
+  if (lost.length > 0 && !alone) {
+    const before = new Set(lost.map(keyOf));
+    await sleep(APART_MS);
+    lost = (await look(engine, alone)).filter((one) => before.has(keyOf(one)));
+  }
+  if (!dryRun) {
+    // What runs on a tree goes before the tree.
+    const [running, resting] = [lost.filter(({ kind }) => kind === 'instance'), lost.filter(({ kind }) => kind !== 'instance')];
+    await Promise.all(running.map((one) => one.remove().catch(engine.onError)));
+    for (const one of resting) await one.remove().catch(engine.onError);
+  }
+  return lost.map(({ kind, name }) => ({ kind, name }));
+}
+
+async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
+  const { ground, images } = engine;
+  // What exists is read first: what is made after that is not in the list, and whatever is in use by then is spared.
+  const [instances, groups, trees, kept, temporary] = await Promise.all([
+    listInstances(ground),
+    ground.cgroups.list(),
+    ground.trees.list(),
+    images.list(),
+    temporaryFiles(engine, alone),
+  ]);
+  const containers = await Promise.all([...ground.runtimes.values()].map(async (runtime) => ({ runtime, names: await runtime.list() })));
+  const used = inUse(engine);
+  const free = (name: string) => !used.has(name) && !engine.held.has(name);
+
+  const lost: Lost[] = [];
+  const found = (kind: Orphan['kind'], name: string, remove: () => Promise<void>) => void (free(name) && lost.push({ kind, name, remove }));
+  const whole = new Set(instances.map(({ name }) => name));
+  for (const facts of instances) found('instance', facts.name, () => destroyRemains(ground, { runtime: 'none', ...facts }));
+  for (const { runtime, names } of containers) {
+    for (const name of names) if (!whole.has(name)) found('container', name, () => runtime.remove(name, ground.cgroups.group(name)));
+  }
+  for (const name of groups) if (!whole.has(name)) found('cgroup', name, () => ground.cgroups.group(name).remove());
+  for (const { name, kind } of trees) {
+    if (kind === 'active' && name.startsWith('i-')) found('tree', name, () => ground.trees.remove(name));
+    if (kind === 'committed' && name.startsWith('s-')) found('snapshot_tree', name, () => ground.trees.remove(name));
+  }
+  for (const name of kept) found('image', name, () => images.remove(name));
+  const taking = [...engine.snapshots.all.values()].filter(({ state }) => state === 'taking');
+  for (const snapshot of [...taking, ...reapable(engine, trees)]) found('snapshot', snapshot.id, () => undoSnapshot(engine, snapshot));
+  for (const path of temporary) found('temporary_file', path, () => rm(path, { force: true }));
+  return lost;
+}
+
+function inUse({ records, snapshots, pool, spares }: Engine): Set<string> {
+  const used = new Set<string>([...pool.names(), ...spares.names()]);
+  for (const { instance, tree, memory, next } of records.all.values()) {
+    for (const name of [instance, tree, memory?.image, next?.instance, next?.tree]) if (name !== undefined) used.add(name);
+  }
+  for (const { tree, memory } of snapshots.all.values()) {
+    used.add(tree);
+    if (memory) used.add(memory.image);
+  }
+  return used;
+}
+
+/** Of writes that were cut short. One that this process is about to finish is young. */
+async function temporaryFiles({ records, snapshots }: Engine, alone: boolean): Promise<string[]> {
+  const found: string[] = [];
+  for (const dir of [records.dir, snapshots.dir]) {
+    for (const name of await readdir(dir)) {
+      if (!name.endsWith('.tmp')) continue;
+      const path = join(dir, name);
+      const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Number.POSITIVE_INFINITY }));
+      if (alone || Date.now() - mtimeMs > STALE_MS) found.push(path);
+    }
+  }
+  return found;
+}
+
+const keyOf = ({ kind, name }: Orphan) => `${kind} ${name}`;

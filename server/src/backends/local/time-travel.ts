@@ -1,0 +1,49 @@
+/** The verbs of `Snapshotting`, each checked at the door and run in the order of its sandbox. */
+import type { SnapshotId } from '@cay/sdk/protocol';
+import type { Snapshotting } from '../backend.ts';
+import { requireSandboxId, requireSnapshotId } from '../check.ts';
+import { clone } from './clone.ts';
+import type { Engine } from './engine.ts';
+import { removeSnapshot } from './remove-snapshot.ts';
+import { rollback } from './rollback.ts';
+import { takeSnapshot } from './snapshot.ts';
+import { changesBetween, exportSnapshot, filesOf, importSnapshot } from './snapshot-content.ts';
+import { snapshotFactsOf } from './snapshot-record.ts';
+
+export function timeTravel(engine: Engine): Snapshotting {
+  const { queue, snapshots } = engine;
+
+  function requireIds(id: string, snapshot: SnapshotId): void {
+    requireSandboxId(id);
+    requireSnapshotId(snapshot);
+  }
+
+  return {
+    async snapshot(id, snapshot, { memory = false, signal } = {}) {
+      requireIds(id, snapshot);
+      return queue.run(id, () => takeSnapshot(engine, id, snapshot, { memory, signal }));
+    },
+
+    snapshots: async () => [...snapshots.all.values()].filter(({ state }) => state === 'kept').map(snapshotFactsOf),
+
+    async removeSnapshot(snapshot) {
+      requireSnapshotId(snapshot);
+      await removeSnapshot(engine, snapshot);
+    },
+
+    async clone(id, spec, snapshot, { memory = false, signal } = {}) {
+      requireIds(id, snapshot);
+      return queue.run(id, () => clone(engine, id, { spec, snapshot, memory, signal }));
+    },
+
+    async rollback(id, snapshot, { memory = false, signal } = {}) {
+      requireIds(id, snapshot);
+      return queue.run(id, () => rollback(engine, id, { snapshot, memory, signal }));
+    },
+
+    changes: (from, to, options) => changesBetween(engine, from, to, options),
+    snapshotFiles: (snapshot) => filesOf(engine, snapshot),
+    exportSnapshot: (snapshot, options) => exportSnapshot(engine, snapshot, options),
+    importSnapshot: async (snapshot, archive, options) => importSnapshot(engine, snapshot, archive, options),
+  };
+}

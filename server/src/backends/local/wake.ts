@@ -1,0 +1,48 @@
+/** Letting a hibernated sandbox go on. */
+import { destroyInstance, type Instance } from '../../host/instances/instance.ts';
+import { reviveInstance } from '../../host/instances/revive.ts';
+import { faultPoint } from '../../lib/fault-point.ts';
+import type { Observation } from '../backend.ts';
+import { requireWanted } from '../check.ts';
+import { requireRevivable } from './checkpoints.ts';
+import { clear, dropImage } from './end.ts';
+import { save, type Engine } from './engine.ts';
+import { plan } from './plan.ts';
+import type { SandboxRecord } from './sandbox-record.ts';
+import { inTurn } from './start.ts';
+
+export const WAKE_FAULTS = ['local.wake.recorded', 'local.wake.revived', 'local.wake.done'] as const;
+
+/** When it rejects the sandbox is hibernated as before, with its image. */
+export async function wake(engine: Engine, record: SandboxRecord, signal: AbortSignal | undefined): Promise<Observation> {
+  requireWanted(signal);
+  const { id, spec, runtime } = record;
+  const memory = record.memory!;
+  await requireRevivable(engine, `sandbox "${id}"`, { runtime, ...memory });
+  if (record.instance !== undefined) await clear(engine, record);
+  const facts = await plan(engine, { ...spec, runtime }, { on: record });
+  const hold = engine.held.hold(facts.name, memory.image);
+  const starting: SandboxRecord = { ...record, phase: 'starting', incarnation: record.incarnation + 1, instance: facts.name };
+  let instance: Instance | undefined;
+  try {
+    await save(engine, starting);
+    await faultPoint('local.wake.recorded');
+    instance = await inTurn(engine, () => reviveInstance(engine.ground, facts, spec.limits, engine.images.path(memory.image)));
+    await faultPoint('local.wake.revived');
+    engine.live.set(id, instance);
+    const observation = await save(engine, { ...starting, phase: 'ready', memory: undefined });
+    engine.keepWatch(id, instance);
+    engine.tidying.start(id, async () => {
+      await faultPoint('local.wake.done');
+      await dropImage(engine, record);
+    });
+    return observation;
+  } catch (error) {
+    engine.live.delete(id);
+    if (instance) await destroyInstance(engine.ground, instance).catch(engine.onError);
+    await save(engine, { ...record, instance: undefined }).catch(engine.onError);
+    throw error;
+  } finally {
+    hold.release();
+  }
+}

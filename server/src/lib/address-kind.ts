@@ -1,0 +1,80 @@
+import { BlockList, isIP } from 'node:net';
+
+/** Where an IP address leads, as far as its number tells. */
+export type AddressKind =
+  /** The internet. */
+  | 'public'
+  /** This machine. */
+  | 'loopback'
+  /** A network that is not the internet's. */
+  | 'private'
+  /** Only the next cable: what clouds serve their machines' credentials on. */
+  | 'link_local'
+  /** No one host: unspecified, multicast, broadcast, reserved. */
+  | 'other';
+
+const RANGES: [AddressKind, string, number][] = [
+  ['loopback', '127.0.0.0', 8],
+  ['loopback', '::1', 128],
+  ['link_local', '169.254.0.0', 16],
+  ['link_local', 'fe80::', 10],
+  // The metadata services of two clouds that do not use the link.
+  ['link_local', 'fd00:ec2::254', 128],
+  ['link_local', '100.100.100.200', 32],
+  ['private', '10.0.0.0', 8],
+  ['private', '172.16.0.0', 12],
+  ['private', '192.168.0.0', 16],
+  ['private', '100.64.0.0', 10],
+  ['private', '198.18.0.0', 15],
+  ['private', 'fc00::', 7],
+  ['private', 'fec0::', 10],
+  ['other', '0.0.0.0', 8],
+  ['other', '192.0.0.0', 24],
+  ['other', '192.0.2.0', 24],
+  ['other', '198.51.100.0', 24],
+  ['other', '203.0.113.0', 24],
+  ['other', '224.0.0.0', 3],
+  ['other', '::', 128],
+  ['other', '100::', 64],
+  ['other', '2001:db8::', 32],
+  ['other', 'ff00::', 8],
+];
+
+/** Addresses of the one family that stand for one of the other: where in them that stands, in bytes. */
+const EMBEDDED: [string, number, number][] = [
+  ['::ffff:0:0', 96, 12],
+  ['::', 96, 12],
+  ['64:ff9b::', 96, 12],
+  ['2002::', 16, 2],
+];
+
+const lists = RANGES.map(([kind, network, bits]) => ({ kind, list: listOf(network, bits) }));
+const embedded = EMBEDDED.map(([network, bits, at]) => ({ list: listOf(network, bits), at }));
+
+function listOf(network: string, bits: number): BlockList {
+  const list = new BlockList();
+  list.addSubnet(network, bits, isIP(network) === 4 ? 'ipv4' : 'ipv6');
+  return list;
+}
+
+export function addressKind(address: string): AddressKind {
+  const family = isIP(address);
+  if (family === 0) return 'other';
+  if (family === 4) return lists.find(({ list }) => list.check(address, 'ipv4'))?.kind ?? 'public';
+  const plain = address.split('%')[0]!;
+  const bytes = bytesOf(plain);
+  const known = lists.find(({ list }) => list.check(plain, 'ipv6'))?.kind;
+  if (known) return known;
+  const inner = embedded.find(({ list }) => list.check(plain, 'ipv6'));
+  return inner ? addressKind(bytes.subarray(inner.at, inner.at + 4).join('.')) : 'public';
+}
+
+function bytesOf(address: string): Uint8Array {
+  // The URL parser knows every way to write one, and gives groups alone.
+  const text = new URL(`http://[${address}]`).hostname.slice(1, -1);
+  const [head = '', tail] = text.split('::');
+  const groups = (part: string) => (part === '' ? [] : part.split(':').map((group) => Number.parseInt(group, 16)));
+  const [first, last] = [groups(head), tail === undefined ? [] : groups(tail)];
+  const all = [...first, ...Array.from({ length: 8 - first.length - last.length }, () => 0), ...last];
+  return Uint8Array.from(all.flatMap((group) => [group >> 8, group & 255]));
+}
