@@ -5,6 +5,9 @@
  * backend's capabilities say that it lacks one, the case is skipped, and the backend's own reason is printed.
  */
 import { afterAll, describe, expect } from 'vitest';
+import { archiveCases } from './archives.ts';
+import { changeCases } from './changes.ts';
+import { cloneCases } from './clones.ts';
 import { commandCases } from './commands.ts';
 import { concurrencyCases } from './concurrency.ts';
 import { endCases } from './ends.ts';
@@ -13,7 +16,10 @@ import { faultCases } from './faults.ts';
 import { fileCases } from './files.ts';
 import { fileWriteCases } from './files-write.ts';
 import { ownershipCases } from './files-ownership.ts';
+import { forkCases } from './fork.ts';
+import { freezeCases } from './freeze.ts';
 import type { GroundFactory, SuiteOptions } from './ground.ts';
+import { hibernateCases } from './hibernate.ts';
 import { hostileCases } from './hostile.ts';
 import { isolationCases } from './isolation.ts';
 import { lifecycleCases } from './lifecycle.ts';
@@ -21,6 +27,8 @@ import { limitCases } from './limits.ts';
 import { outputCases } from './output.ts';
 import { portCases } from './ports.ts';
 import { ptyCases } from './pty.ts';
+import { rollbackCases } from './rollback.ts';
+import { snapshotCases } from './snapshots.ts';
 import { makeSuite } from './suite.ts';
 import { tarCases } from './tar.ts';
 import { validationCases } from './validation.ts';
@@ -41,6 +49,14 @@ const AREAS = {
   tar: tarCases,
   ports: portCases,
   limits: limitCases,
+  snapshots: snapshotCases,
+  clones: cloneCases,
+  rollback: rollbackCases,
+  'changes and files of snapshots': changeCases,
+  archives: archiveCases,
+  freeze: freezeCases,
+  hibernation: hibernateCases,
+  forks: forkCases,
   isolation: isolationCases,
   'hostile input': hostileCases,
   concurrency: concurrencyCases,
@@ -59,6 +75,7 @@ export function backendSuite(name: string, factory: GroundFactory, options: Suit
       });
       suite.case('nothing is left on the host', [], async ({ skip }) => {
         expect(await suite.backend.list()).toEqual([]);
+        if (suite.capabilities.abilities.snapshots) expect(await suite.snapshots.snapshots()).toEqual([]);
         if (!suite.ground.leftovers) return skip('the ground cannot look for leftovers');
         expect(await suite.ground.leftovers()).toEqual([]);
       });

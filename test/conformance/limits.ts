@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import { canFreeze, canResize } from '../../server/src/backends/backend.ts';
+import { canResize } from '../../server/src/backends/backend.ts';
 import { all, inPieces, until, within, type Box } from './box.ts';
 import { rejects, type Suite } from './suite.ts';
 
@@ -103,24 +103,6 @@ export function limitCases(suite: Suite): void {
     },
     60_000,
   );
-
-  suite.case('freeze() holds every process, and thaw() lets them go on', ['processes', 'freeze'], async ({ skip }) => {
-    const { backend } = suite;
-    if (!canFreeze(backend)) return skip('the backend has no freeze()');
-    const box = await suite.box();
-    const counter = await box.start('i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done');
-    const output = counter.output[Symbol.asyncIterator]();
-    await output.next();
-    await backend.freeze(box.id);
-    await backend.freeze(box.id);
-    const used = async () => (await backend.stats(box.id)).cpuUsageMs;
-    const before = await used();
-    await new Promise((resolve) => setTimeout(resolve, 300));
-    expect(await used()).toBe(before);
-    await backend.thaw(box.id);
-    expect((await within(5000, 'more output', output.next())).done).toBe(false);
-    expect((await box.run(['true'])).exitCode).toBe(0);
-  });
 
   suite.case('cores can be resized up and down while the sandbox runs', ['processes', 'cpuLimit', 'resize'], async ({ skip }) => {
     const { backend } = suite;

@@ -8,9 +8,10 @@ import {
   type SandboxId,
   type SandboxSpec,
   type SandboxSpecInput,
+  type SnapshotId,
 } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, expect, it, type TestContext } from 'vitest';
-import type { Backend } from '../../server/src/backends/backend.ts';
+import { canSnapshot, type Backend, type Snapshotting } from '../../server/src/backends/backend.ts';
 import { makeBox, type Box } from './box.ts';
 import type { Ground, GroundFactory, SuiteOptions } from './ground.ts';
 
@@ -31,6 +32,16 @@ export interface Suite {
   box(overrides?: SandboxSpecInput): Promise<Box>;
   /** An id whose sandbox, if there comes to be one, is removed at the end of the case. */
   id(): SandboxId;
+  /** The sandbox of that id, made to run, with a directory of the case's own. */
+  wake(id: SandboxId, overrides?: SandboxSpecInput): Promise<Box>;
+  /** The backend in cases that need `snapshots`. */
+  readonly snapshots: Backend & Snapshotting;
+  /** An id whose snapshot, if there comes to be one, is removed at the end of the case. */
+  snapshotId(): SnapshotId;
+  /** Takes a snapshot that is removed at the end of the case. */
+  snapshot(id: SandboxId, options?: { memory?: boolean }): Promise<SnapshotId>;
+  /** Makes a sandbox of a snapshot, and makes it run. */
+  clone(snapshot: SnapshotId, overrides?: SandboxSpecInput, options?: { memory?: boolean }): Promise<Box>;
   /** A case that needs the abilities named. */
   case(title: string, needs: Ability[], run: (context: CaseContext) => Promise<void>, timeoutMs?: number): void;
   /** Like `case`, in a sandbox that the cases of one area share, each in a directory of its own. */
@@ -48,6 +59,7 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
   let directories = 0;
   const skipped: { title: string; reason: string }[] = [];
   const own = new Set<SandboxId>();
+  const ownSnapshots = new Set<SnapshotId>();
 
   beforeAll(async () => {
     ground = await factory();
@@ -71,6 +83,9 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
     const ids = [...own];
     own.clear();
     await Promise.all(ids.map((id) => ground.backend.remove(id)));
+    const snapshots = [...ownSnapshots];
+    ownSnapshots.clear();
+    for (const id of snapshots) await suite.snapshots.removeSnapshot(id);
   }
 
   async function guarded(title: string, needs: Ability[], test: TestContext, run: (context: CaseContext) => Promise<void>): Promise<void> {
@@ -113,8 +128,30 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
     },
     async box(overrides) {
       const id = suite.id();
+      return suite.wake(id, overrides);
+    },
+    async wake(id, overrides) {
       await ground.backend.ensure(id, suite.spec(overrides));
       return boxOf(id);
+    },
+    get snapshots() {
+      if (!canSnapshot(ground.backend)) throw new Error('the backend says that it can do snapshots, and has no such verbs');
+      return ground.backend;
+    },
+    snapshotId() {
+      const id = newId('snap');
+      ownSnapshots.add(id);
+      return id;
+    },
+    async snapshot(id, options) {
+      const snapshot = suite.snapshotId();
+      await suite.snapshots.snapshot(id, snapshot, options);
+      return snapshot;
+    },
+    async clone(snapshot, overrides, options) {
+      const id = suite.id();
+      await suite.snapshots.clone(id, suite.spec(overrides), snapshot, options);
+      return suite.wake(id, overrides);
     },
     case(title, needs, run, timeoutMs) {
       it(title, (test) => guarded(title, needs, test, run), timeoutMs);

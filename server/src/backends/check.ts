@@ -1,5 +1,13 @@
 /** What every backend checks at its door, whoever stands before it. */
-import { CayError, SandboxIdSchema, SandboxSpecSchema, SomeLimitsSchema, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
+import {
+  CayError,
+  SandboxIdSchema,
+  SandboxSpecSchema,
+  SnapshotIdSchema,
+  SomeLimitsSchema,
+  type Limits,
+  type SandboxSpec,
+} from '@cay/sdk/protocol';
 import { isDeepStrictEqual } from 'node:util';
 import type { ZodType } from 'zod';
 
@@ -9,6 +17,14 @@ export function requireSandboxId(id: string): void {
   throw new CayError(
     'invalid_argument',
     `${JSON.stringify(String(id).slice(0, 64))} is not a sandbox id: must be "sbx_" and 20 characters of a-z and 0-9`,
+  );
+}
+
+export function requireSnapshotId(id: string): void {
+  if (SnapshotIdSchema.safeParse(id).success) return;
+  throw new CayError(
+    'invalid_argument',
+    `${JSON.stringify(String(id).slice(0, 64))} is not a snapshot id: must be "snap_" and 20 characters of a-z and 0-9`,
   );
 }
 

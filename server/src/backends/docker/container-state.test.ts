@@ -18,6 +18,10 @@ describe('what a container says about its sandbox', () => {
     expect(seen('starting', { Status: 'created' }).phase).toBe('starting');
   });
 
+  it('is ready and frozen while it is paused', () => {
+    expect(seen(undefined, { Running: true, Paused: true })).toEqual({ id, phase: 'ready', incarnation: 3, runtime: 'runc', frozen: true });
+  });
+
   it('is stopped only if it was asked to stop, however it then ended', () => {
     expect(seen('stopping', { ExitCode: 137 })).toMatchObject({ phase: 'stopped' });
     expect(seen(undefined, { ExitCode: 0 })).toMatchObject({ phase: 'failed', reason: 'crashed' });

@@ -24,7 +24,7 @@ export function absent(id: SandboxId): Observation {
 export function observationOf(name: ContainerName, { State, HostConfig }: Pick<ContainerInspect, 'State' | 'HostConfig'>): Observation {
   const { id, incarnation, mark } = name;
   const seen = { id, incarnation, ...(HostConfig.Runtime && { runtime: HostConfig.Runtime }) };
-  if (State.Running) return { ...seen, phase: mark === 'starting' ? 'starting' : 'ready' };
+  if (State.Running) return { ...seen, phase: mark === 'starting' ? 'starting' : 'ready', ...(State.Paused && { frozen: true }) };
   if (State.Status === 'created') return { ...seen, phase: 'starting' };
   if (mark === 'stopping') return { ...seen, phase: 'stopped' };
   return { ...seen, phase: 'failed', ...failure(State, mark === 'starting') };

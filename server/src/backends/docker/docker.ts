@@ -237,7 +237,9 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
         if (found?.inspect.State.Running && found.name.mark !== 'starting') {
           // A stop that was cut off before it did anything is taken back.
           await containers.rename(found, { id, incarnation: found.name.incarnation }, call);
-          return observationOf(found.name, found.inspect);
+          if (!found.inspect.State.Paused) return observationOf(found.name, found.inspect);
+          await unpause(id, found.container, call);
+          return look(id, call);
         }
         if (!found?.inspect.State.Running) hangUp(id, 'it is started anew');
         return starts.run(() => startUp(id, spec, found, call));

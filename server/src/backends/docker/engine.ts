@@ -46,6 +46,8 @@ export async function lookAtEngine(client: DockerClient, options: CallOptions & 
   if (!info.PidsLimit) lacks('pidsLimit', 'The kernel of the Docker engine does not limit processes');
   if (info.CgroupDriver === 'none') lacks('freeze', 'The Docker engine runs without cgroups');
   if (!abilities.memoryLimit || !abilities.cpuLimit) lacks('resize', 'The Docker engine cannot limit what would be changed');
+  lacks('snapshots', 'Docker commits images layer by layer and cannot put a container back to one');
+  lacks('memorySnapshots', 'Docker keeps no processes without the experimental CRIU, and gVisor not through Docker');
   const disk = await whyNoDiskLimit(client, info, options);
   if (disk !== undefined) lacks('diskLimit', disk);
   return {

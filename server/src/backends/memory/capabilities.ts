@@ -24,7 +24,9 @@ export function memoryCapabilities(): Capabilities {
       resize: true,
       readOnlyRoot: true,
       survivesRestart: false,
-      freeze: false,
+      freeze: true,
+      snapshots: true,
+      memorySnapshots: false,
     },
     notes: {
       isolation: "Programs are functions of the server's own process",
@@ -36,7 +38,9 @@ export function memoryCapabilities(): Capabilities {
       pidsLimit: 'Counts programs',
       openFilesLimit: 'Programs have no file descriptors',
       survivesRestart: "Sandboxes live in the server's own process and end with it",
-      freeze: 'Functions cannot be kept from running',
+      freeze: 'A program stands still at its next call to the sandbox; one that makes none goes on',
+      snapshots: "Snapshots live in the server's own process and end with it; its archives are for this backend alone",
+      memorySnapshots: 'What a function has in its variables cannot be kept',
     },
   };
 }

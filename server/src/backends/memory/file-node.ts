@@ -1,5 +1,7 @@
 /** What a directory entry points at. A file with two names is one node with two links. */
 interface Common {
+  /** Stays the same under every name, and in every copy of the tree. */
+  readonly serial: number;
   mode: number;
   uid: number;
   gid: number;
@@ -37,7 +39,17 @@ export interface Owner {
   gid: number;
 }
 
-const common = ({ uid, gid }: Owner, mode: number): Common => ({ mode, uid, gid, modifiedAtMs: Date.now(), links: 1, xattrs: new Map() });
+let serials = 0;
+
+const common = ({ uid, gid }: Owner, mode: number): Common => ({
+  serial: ++serials,
+  mode,
+  uid,
+  gid,
+  modifiedAtMs: Date.now(),
+  links: 1,
+  xattrs: new Map(),
+});
 
 export const newDirectory = (owner: Owner, mode = 0o755): Directory => ({ ...common(owner, mode), type: 'directory', entries: new Map() });
 export const newFile = (owner: Owner, mode = 0o644): RegularFile => ({

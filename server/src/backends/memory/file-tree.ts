@@ -47,9 +47,7 @@ export interface FileTree {
   emit(type: FileEvent['type'], path: string): void;
 }
 
-export function fileTree(): FileTree {
-  const root = newDirectory({ uid: 0, gid: 0 });
-
+export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
   function demand(user: User, node: FileNode, bits: number, path: string): void {
     if (user.uid === 0) {
       // Root reads and writes all, but executes only what somebody may execute.

@@ -77,7 +77,7 @@ export function findProgram(
 
 /** Runs a program to its end, and gives back all that it held. */
 export async function launch(machine: Machine, start: Launch): Promise<number> {
-  const { limits, usage, ports, tree, gone } = machine;
+  const { limits, usage, ports, tree, gone, gate } = machine;
   const { program, argv } = findProgram(machine, start);
   if (limits.pids !== null && usage.programs >= limits.pids) throw fileError('EAGAIN', argv[0]!);
   const { env, workdir, user, signal, stdin } = start;
@@ -101,7 +101,7 @@ export async function launch(machine: Machine, start: Launch): Promise<number> {
     stdin,
     stdout: alive(start.stdout),
     stderr: alive(start.stderr),
-    files: memoryFiles({ tree, user, gone: AbortSignal.any([gone, signal]) }),
+    files: memoryFiles({ tree, user, gone: AbortSignal.any([gone, signal]), gate }),
     path: (name) => (name === '' ? '' : posix.resolve(workdir, name)),
     run: (child, options = {}) => launch(machine, { ...start, ...options, argv: child }),
     listen(port, handler, { address = '127.0.0.1' } = {}) {
@@ -122,7 +122,10 @@ export async function launch(machine: Machine, start: Launch): Promise<number> {
 
   usage.programs++;
   try {
-    return ((await program(context)) ?? 0) & 255;
+    await gate.pass(signal);
+    const exitCode = await program(context);
+    await gate.pass(signal);
+    return (exitCode ?? 0) & 255;
   } catch (error) {
     if (signal.aborted) throw error;
     if (error instanceof BrokenPipe) return SIGPIPE_EXIT;

@@ -35,6 +35,7 @@ export interface StartOptions {
 /** Throws, before anything runs, when the program cannot be found. */
 export function startCommand(machine: Machine, { pid, argv, request, env, user, onIdle }: StartOptions): MemoryCommand {
   const { id, workdir } = request;
+  const { gate, gone } = machine;
   const log = outputLog(request.keepBytes ?? DEFAULT_KEEP_BYTES, request.overflow ?? 'wait');
   const stdin = bytePipe();
   const killing = new AbortController();
@@ -47,7 +48,10 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
     write(data) {
       // In the order of the calls, awaited or not.
       const bytes = Buffer.from(data);
-      return (written = written.then(() => log.write(channel, bytes)));
+      return (written = written.then(async () => {
+        await gate.pass(killing.signal);
+        await log.write(channel, bytes);
+      }));
     },
   });
 
@@ -72,7 +76,7 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
     env,
     workdir,
     user,
-    stdin,
+    stdin: gate.through(stdin, killing.signal),
     stdout: sink('stdout'),
     stderr: sink('stderr'),
     signal: killing.signal,
@@ -80,7 +84,11 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
   };
   findProgram(machine, start);
   if (!request.stdin) stdin.end();
-  const timer = request.timeoutMs === undefined ? undefined : setTimeout(() => kill({ kind: 'timed_out' }), request.timeoutMs);
+  const timer = request.timeoutMs === undefined ? undefined : setTimeout(() => void expire(), request.timeoutMs);
+  async function expire(): Promise<void> {
+    await gate.pass(killing.signal);
+    kill({ kind: 'timed_out' });
+  }
 
   void (async () => {
     try {
@@ -152,6 +160,7 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
         output,
         ended: ended.promise,
         async write(data) {
+          await gate.pass(gone);
           demandStdin();
           try {
             await stdin.write(data);
@@ -162,6 +171,7 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
           }
         },
         async closeStdin() {
+          await gate.pass(gone);
           demandStdin();
           stdin.end();
         },

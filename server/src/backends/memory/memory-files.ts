@@ -5,6 +5,7 @@ import { fileError } from './errno.ts';
 import { contentOf, newFile, newSymlink, type FileNode } from './file-node.ts';
 import { byBytes, infoOf, type FileTree } from './file-tree.ts';
 import { watchTree } from './file-watch.ts';
+import type { Gate } from './gate.ts';
 import { packTree } from './tar-pack.ts';
 import { unpackTree } from './tar-unpack.ts';
 import { lookUpUser, type User } from './users.ts';
@@ -17,16 +18,18 @@ export interface FilesOptions {
   user: string | User;
   /** Aborted when the sandbox goes away, with the error that pending calls reject with. */
   gone: AbortSignal;
+  gate: Gate;
 }
 
 /** The Files contract over a tree in memory. Every step between two awaits is atomic, which is what makes this short. */
-export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
-  function begin(options: CallOptions = {}): User {
-    check(options);
+export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Files {
+  async function begin(options: CallOptions = {}): Promise<User> {
+    await check(options);
     return typeof asked === 'string' ? lookUpUser(tree, asked) : asked;
   }
 
-  function check({ signal }: CallOptions): void {
+  async function check({ signal }: CallOptions): Promise<void> {
+    await gate.pass(gone, signal);
     if (gone.aborted) throw gone.reason;
     if (signal?.aborted) throw new CayError('cancelled', 'The caller gave up', { cause: signal.reason });
   }
@@ -36,7 +39,7 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
     if (node.type !== 'directory') throw fileError('ENOTDIR', path);
     tree.demand(user, node, 4, path);
     for (const name of [...node.entries.keys()].sort(byBytes)) {
-      check(options);
+      await check(options);
       const child = node.entries.get(name);
       if (!child) continue;
       const childPath = `${path === '/' ? '' : path}/${name}`;
@@ -54,16 +57,16 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
 
   return {
     async stat(path, options = {}) {
-      const { node } = tree.get(begin(options), path, { follow: options.follow ?? false });
+      const { node } = tree.get(await begin(options), path, { follow: options.follow ?? false });
       return infoOf(node, path);
     },
 
     async *list(path, options = {}) {
-      yield* listed(begin(options), path.length > 1 ? path.replace(/\/+$/, '') : path, options.depth ?? 1, options);
+      yield* listed(await begin(options), path.length > 1 ? path.replace(/\/+$/, '') : path, options.depth ?? 1, options);
     },
 
     async read(path, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const { offset = 0, length = Number.MAX_SAFE_INTEGER } = options;
       if (!Number.isSafeInteger(offset) || offset < 0 || !Number.isSafeInteger(length) || length < 0) throw fileError('EINVAL', path);
       const { node } = tree.get(user, path);
@@ -73,7 +76,7 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
       async function* data() {
         if (node.type === 'char' && node.device === 'zero') yield* zeros(length, () => check(options));
         for (let at = 0; at < bytes.length; at += CHUNK) {
-          check(options);
+          await check(options);
           yield bytes.slice(at, at + CHUNK);
         }
       }
@@ -81,7 +84,7 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
     },
 
     async write(path, data, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const target = () => {
         const place = tree.find(user, path);
         if (place.node?.type === 'directory') throw fileError('EISDIR', path);
@@ -93,14 +96,14 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
       if (parent) tree.makeDirectory(user, parent);
       const { node: old } = target();
       if (old?.type === 'char') {
-        for await (const _ of pieces(data)) check(options);
+        for await (const _ of pieces(data)) await check(options);
         return infoOf(old, path);
       }
       if (options.append && old?.type === 'file') {
         tree.demandMutable(path);
         tree.demand(user, old, 2, path);
         for await (const part of pieces(data)) {
-          check(options);
+          await check(options);
           tree.append(old, part, path);
           tree.emit('modified', path);
         }
@@ -109,10 +112,10 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
       const file = newFile(user, options.mode ?? old?.mode ?? 0o644);
       try {
         for await (const part of pieces(data)) {
-          check(options);
+          await check(options);
           tree.append(file, part, path);
         }
-        check(options);
+        await check(options);
         tree.put(user, target(), file);
       } catch (error) {
         tree.reserve(-file.size, path);
@@ -122,11 +125,11 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
     },
 
     async mkdir(path, options = {}) {
-      return tree.makeDirectory(begin(options), path, options.mode);
+      return tree.makeDirectory(await begin(options), path, options.mode);
     },
 
     async move(from, to, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const source = tree.get(user, from, { follow: false });
       const target = tree.find(user, to, { follow: false });
       if (target.node && !options.overwrite) throw fileError('EEXIST', to);
@@ -140,14 +143,14 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
     },
 
     async remove(path, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const place = tree.get(user, path, { follow: false });
       if (place.node.type === 'directory' && place.node.entries.size > 0 && !options.recursive) throw fileError('ENOTEMPTY', path);
       tree.unlink(user, place);
     },
 
     async chmod(path, mode, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const place = tree.get(user, path);
       each(place.node, place.path, options.recursive ?? false, (node, at) => {
         tree.demandMutable(at);
@@ -158,7 +161,7 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
     },
 
     async chown(path, owner, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const place = tree.get(user, path);
       const next = lookUpUser(tree, owner);
       const group = owner.includes(':') ? next.gid : undefined;
@@ -172,7 +175,7 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
     },
 
     async symlink(path, target, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const place = tree.find(user, path, { follow: false });
       if (place.node) throw fileError('EEXIST', path);
       if (target === '' || target.includes('\u0000')) throw fileError('EINVAL', path);
@@ -180,7 +183,7 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
     },
 
     async xattrs(path, set = {}, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const { node, path: realPath } = tree.get(user, path);
       tree.demand(user, node, 4, path);
       for (const [name, value] of Object.entries(set)) {
@@ -193,35 +196,35 @@ export function memoryFiles({ tree, user: asked, gone }: FilesOptions): Files {
     },
 
     async watch(path, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       const { node, path: realPath } = tree.get(user, path);
       tree.demand(user, node, 4, path);
       return watchTree(tree, { path, realPath, recursive: options.recursive ?? false, signals: [gone, options.signal] });
     },
 
     async tar(path, options = {}) {
-      return packTree(tree, begin(options), path, options.paths);
+      return packTree(tree, await begin(options), path, options.paths);
     },
 
     async untar(path, data, options = {}) {
-      const user = begin(options);
+      const user = await begin(options);
       return unpackTree(tree, user, path, guarded(data, options));
     },
   };
 
   async function* guarded(data: AsyncIterable<Uint8Array>, options: CallOptions): AsyncIterable<Uint8Array> {
     for await (const part of data) {
-      check(options);
+      await check(options);
       yield part;
     }
   }
 }
 
 /** What `/dev/zero` gives. It pauses after each chunk, or a reader that never stops would stop everyone else. */
-async function* zeros(length: number, check: () => void): AsyncIterable<Uint8Array> {
+async function* zeros(length: number, check: () => Promise<void>): AsyncIterable<Uint8Array> {
   for (let left = length; left > 0; left -= CHUNK) {
     await setImmediate();
-    check();
+    await check();
     yield new Uint8Array(Math.min(left, CHUNK));
   }
 }

@@ -18,11 +18,12 @@ export interface MemoryGuest extends Guest {
 
 /** The Guest of one incarnation. Commands are functions, so all that is done to one is done at once. */
 export function memoryGuest(machine: Machine): MemoryGuest {
-  const { tree, gone, ports } = machine;
+  const { tree, gone, ports, gate } = machine;
   const commands = new Map<string, MemoryCommand>();
   let lastPid = 1;
 
-  function check({ signal }: CallOptions = {}): void {
+  async function begin({ signal }: CallOptions = {}): Promise<void> {
+    await gate.pass(gone, signal);
     if (gone.aborted) throw gone.reason;
     if (signal?.aborted) throw new CayError('cancelled', 'The caller gave up', { cause: signal.reason });
   }
@@ -70,7 +71,7 @@ export function memoryGuest(machine: Machine): MemoryGuest {
 
   return {
     async exec(request, options = {}) {
-      check(options);
+      await begin(options);
       const issue = ExecRequestSchema.safeParse(request).error?.issues[0];
       if (issue) throw new CayError('invalid_argument', `Cannot run the command: "${issue.path.join('.')}" ${issue.message}`);
       const known = commands.get(request.id);
@@ -83,15 +84,15 @@ export function memoryGuest(machine: Machine): MemoryGuest {
       return (known ?? start(request)).attach({ offset: 0, existing: known !== undefined, ...options });
     },
     async attach(id, options = {}) {
-      check(options);
+      await begin(options);
       return get(id).attach({ ...options, offset: options.offset ?? 0, existing: true });
     },
     async commands(options) {
-      check(options);
+      await begin(options);
       return [...commands.values()].map((command) => command.info());
     },
     async signal(id, signal, options) {
-      check(options);
+      await begin(options);
       const command = get(id);
       if (command.end) throw new CayError('failed_precondition', `Cannot signal command "${id}": it has ended`);
       if (HOLDING.includes(signal))
@@ -99,17 +100,17 @@ export function memoryGuest(machine: Machine): MemoryGuest {
       if (!IGNORED.includes(signal)) command.kill({ kind: 'signalled', signal });
     },
     async resize(id, _size, options) {
-      check(options);
+      await begin(options);
       get(id);
       throw new CayError('unsupported', `Cannot resize command "${id}": the memory backend has no terminals`);
     },
     async forget(id, options) {
-      check(options);
+      await begin(options);
       const command = commands.get(id);
       if (command && !command.end) throw new CayError('failed_precondition', `Cannot forget command "${id}": it is running`);
       commands.delete(id);
     },
-    files: (user) => memoryFiles({ tree, user, gone }),
+    files: (user) => memoryFiles({ tree, user, gone, gate }),
     ports,
     shutDown(how) {
       for (const command of commands.values()) command.kill(how);

@@ -2,6 +2,7 @@ import { CayError } from '@cay/sdk/protocol';
 import type { Connection, ListeningPort, PortEvent, Ports } from '../../guest/guest.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { BrokenPipe, bytePipe } from './byte-pipe.ts';
+import type { Gate } from './gate.ts';
 import type { Incoming } from './program.ts';
 
 export interface MemoryPorts extends Ports {
@@ -9,11 +10,17 @@ export interface MemoryPorts extends Ports {
   listen(at: ListeningPort, handler: (connection: Incoming) => Promise<void>): () => void;
 }
 
-export function memoryPorts(gone: AbortSignal): MemoryPorts {
+export function memoryPorts(gone: AbortSignal, gate: Gate): MemoryPorts {
   const listening = new Map<number, ListeningPort & { handler: (connection: Incoming) => Promise<void>; open: Set<() => void> }>();
   const events = new Broadcast<PortEvent>();
   const now = (): ListeningPort[] => [...listening.values()].map(({ port, address }) => ({ port, address }));
   gone.addEventListener('abort', () => events.close(), { once: true });
+
+  async function begin(signal: AbortSignal | undefined): Promise<void> {
+    await gate.pass(gone, signal);
+    if (gone.aborted) throw gone.reason;
+    if (signal?.aborted) throw new CayError('cancelled', 'The caller gave up', { cause: signal.reason });
+  }
 
   return {
     listen({ port, address }, handler) {
@@ -30,8 +37,8 @@ export function memoryPorts(gone: AbortSignal): MemoryPorts {
       };
     },
 
-    async connect(port) {
-      if (gone.aborted) throw gone.reason;
+    async connect(port, { signal } = {}) {
+      await begin(signal);
       checkPort(port);
       const listener = listening.get(port);
       if (!listener)
@@ -45,8 +52,11 @@ export function memoryPorts(gone: AbortSignal): MemoryPorts {
       };
       listener.open.add(close);
       const incoming: Incoming = {
-        readable: inward,
-        write: (data) => outward.write(Buffer.from(data)),
+        readable: gate.through(inward, gone),
+        async write(data) {
+          await gate.pass(gone);
+          await outward.write(Buffer.from(data));
+        },
         end: async () => outward.end(),
       };
       // A handler that fails has closed its connection; that is all the other side may see of it.
@@ -54,6 +64,7 @@ export function memoryPorts(gone: AbortSignal): MemoryPorts {
       const connection: Connection = {
         readable: outward,
         async write(data) {
+          await gate.pass(gone);
           try {
             await inward.write(data);
           } catch (error) {
@@ -70,8 +81,8 @@ export function memoryPorts(gone: AbortSignal): MemoryPorts {
       return connection;
     },
 
-    async list() {
-      if (gone.aborted) throw gone.reason;
+    async list({ signal } = {}) {
+      await begin(signal);
       return now();
     },
 

@@ -4,17 +4,19 @@
  * Lifecycle, files, ports and the ends of commands are as with every other backend, and the same suite checks it. What runs
  * is not: programs are functions (`program.ts`), a few are built in, and nothing is isolated from anything.
  */
-import { CayError, type Limits, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
-import type { Backend, CallOptions, FailureReason, Observation, Resizing } from '../backend.ts';
+import type { Backend, CallOptions, FailureReason, Freezing, Observation, Resizing, Snapshotting } from '../backend.ts';
 import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { baseTree } from './base-tree.ts';
 import { memoryCapabilities } from './capabilities.ts';
-import type { FileTree } from './file-tree.ts';
+import { gate } from './gate.ts';
 import { newUsage, type Machine } from './machine.ts';
-import { memoryGuest, type MemoryGuest } from './memory-guest.ts';
+import { memoryGuest } from './memory-guest.ts';
 import { memoryPorts } from './memory-ports.ts';
+import type { Incarnation, MemorySandbox, MemorySandboxes } from './memory-sandbox.ts';
+import { memorySnapshots } from './memory-snapshots.ts';
 import type { Program } from './program.ts';
 import { BUILT_IN } from './programs/built-in.ts';
 
@@ -25,77 +27,104 @@ export interface MemoryOptions {
   files?: Record<string, string | Uint8Array>;
 }
 
-export interface MemoryBackend extends Backend, Resizing {
+export interface MemoryBackend extends Backend, Resizing, Freezing, Snapshotting {
   /** Ends a sandbox as a fault would, for tests of what happens then. */
   crash(id: SandboxId, reason?: FailureReason): void;
 }
 
-/** What runs, from one start to its end. */
-interface Incarnation {
-  guest: MemoryGuest;
-  machine: Machine;
-  end: AbortController;
-}
-
-interface Sandbox {
-  spec: SandboxSpec;
-  tree: FileTree;
-  limits: Limits;
-  seen: Observation;
-  running: Incarnation | undefined;
-}
-
 export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {}): MemoryBackend {
   const programs = new Map(Object.entries({ ...BUILT_IN, ...commands }));
-  const sandboxes = new Map<SandboxId, Sandbox>();
+  const sandboxes = new Map<SandboxId, MemorySandbox>();
   const changes = new Broadcast<Observation>();
 
-  function get(id: SandboxId, options?: CallOptions): Sandbox {
+  function get(id: SandboxId, options?: CallOptions): MemorySandbox {
     check(id, options);
     const sandbox = sandboxes.get(id);
     if (!sandbox) throw new CayError('not_found', `Cannot find sandbox "${id}"`, { details: { what: 'sandbox' } });
     return sandbox;
   }
 
-  function ready(id: SandboxId, options?: CallOptions): { sandbox: Sandbox; running: Incarnation } {
+  function ready(id: SandboxId, options?: CallOptions): { sandbox: MemorySandbox; running: Incarnation } {
     const sandbox = get(id, options);
     const { running, seen } = sandbox;
     if (!running) throw new CayError('failed_precondition', `Cannot use sandbox "${id}": it is ${seen.phase}`);
     return { sandbox, running };
   }
 
-  function see(sandbox: Sandbox, change: Pick<Observation, 'phase'> & Partial<Observation>): Observation {
+  function see(sandbox: MemorySandbox, change: Pick<Observation, 'phase'> & Partial<Observation>): Observation {
     const { id, incarnation } = sandbox.seen;
     sandbox.seen = { id, incarnation, ...change };
     changes.send(sandbox.seen);
     return sandbox.seen;
   }
 
-  async function start(sandbox: Sandbox): Promise<Observation> {
-    const { tree, limits, seen, spec } = sandbox;
+  const fit: MemorySandboxes['fit'] = ({ spec, limits }, tree) => {
+    tree.limitBytes = limits.diskBytes;
+    tree.readOnly = spec.readOnlyRoot;
+    return tree;
+  };
+
+  const make: MemorySandboxes['make'] = (id, spec, tree) => {
+    const limits = { ...spec.limits };
+    const sandbox: MemorySandbox = {
+      spec,
+      tree: fit({ spec, limits }, tree),
+      limits,
+      seen: absent(id),
+      running: undefined,
+      base: undefined,
+    };
+    sandboxes.set(id, sandbox);
+    return sandbox;
+  };
+
+  const start: MemorySandboxes['start'] = async (sandbox, given = sandbox.tree) => {
+    const { limits, seen, spec } = sandbox;
+    const tree = fit(sandbox, given);
     const end = new AbortController();
-    const machine: Machine = { tree, programs, limits, usage: newUsage(), gone: end.signal, ports: memoryPorts(end.signal) };
+    const way = gate();
+    const ports = memoryPorts(end.signal, way);
+    const machine: Machine = { tree, programs, limits, usage: newUsage(), gone: end.signal, ports, gate: way };
     const running: Incarnation = { machine, end, guest: memoryGuest(machine) };
-    sandbox.running = running;
     try {
       await startMain(running.guest, spec);
     } catch (error) {
-      halt(sandbox, 'it could not be started');
+      finish(running, seen.id, 'it could not be started');
       throw error;
     }
+    halt(sandbox, 'it was rolled back');
+    Object.assign(sandbox, { running, tree });
     return see(sandbox, { phase: 'ready', incarnation: seen.incarnation + 1, runtime: 'memory' });
+  };
+
+  function halt(sandbox: MemorySandbox, why: string): void {
+    const { running, seen } = sandbox;
+    sandbox.running = undefined;
+    if (running) finish(running, seen.id, why);
   }
 
   /** Ends all that runs: commands first, so that they are told as lost, and then every pending call. */
-  function halt(sandbox: Sandbox, why: string): void {
-    const { running, seen } = sandbox;
-    if (!running) return;
-    sandbox.running = undefined;
-    running.guest.shutDown({ kind: 'lost', reason: `The sandbox went away: ${why}` });
-    running.end.abort(new CayError('unavailable', `Cannot reach sandbox "${seen.id}": ${why}`));
+  function finish({ guest, end }: Incarnation, id: SandboxId, why: string): void {
+    guest.shutDown({ kind: 'lost', reason: `The sandbox went away: ${why}` });
+    end.abort(new CayError('unavailable', `Cannot reach sandbox "${id}": ${why}`));
   }
 
+  function freeze(id: SandboxId, frozen: boolean, options?: CallOptions): MemorySandbox {
+    const { sandbox, running } = ready(id, options);
+    if (running.machine.gate.closed === frozen) return sandbox;
+    if (frozen) running.machine.gate.close();
+    else running.machine.gate.open();
+    see(sandbox, { phase: 'ready', runtime: 'memory', ...(frozen && { frozen }) });
+    return sandbox;
+  }
+
+  const snapshotting = memorySnapshots({
+    sandboxes: { all: sandboxes, get, fit, make, start, see },
+    validate: (spec) => backend.validate(spec),
+  });
+
   const backend: MemoryBackend = {
+    ...snapshotting,
     name: 'memory',
 
     async capabilities() {
@@ -122,13 +151,9 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
       if (known && !sameSpec(known.spec, spec)) {
         throw new CayError('already_exists', `Cannot make sandbox "${id}": it exists already, made from a different spec`);
       }
-      if (known?.running) return known.seen;
+      if (known?.running) return freeze(id, false).seen;
       if (known) return start(known);
-      const tree = baseTree(programs.keys(), files);
-      tree.limitBytes = spec.limits.diskBytes;
-      tree.readOnly = spec.readOnlyRoot;
-      const sandbox: Sandbox = { spec, tree, limits: { ...spec.limits }, seen: absent(id), running: undefined };
-      sandboxes.set(id, sandbox);
+      const sandbox = make(id, spec, baseTree(programs.keys(), files));
       try {
         return await start(sandbox);
       } catch (error) {
@@ -201,6 +226,14 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
       // The machine holds the same object, so running programs see it too.
       Object.assign(sandbox.limits, limits);
       sandbox.tree.limitBytes = sandbox.limits.diskBytes;
+    },
+
+    async freeze(id, options) {
+      freeze(id, true, options);
+    },
+
+    async thaw(id, options) {
+      freeze(id, false, options);
     },
 
     crash(id, reason = 'crashed') {
