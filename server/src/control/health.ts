@@ -1,0 +1,99 @@
+/** Puts what is measured into one verdict. Asked for rarely; keeps only the last few errors. */
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import type { Health } from '@cay/sdk/protocol';
+import type { Backend } from '../backends/backend.ts';
+import { worst, type Level } from './pressure/gauge.ts';
+import type { Pressure, Reading, Resource } from './pressure/pressure.ts';
+
+export interface HealthOptions {
+  backend: Backend;
+  pressure: Pressure;
+  /** Throws if the records cannot be read. */
+  records(): void;
+  counts(): Record<string, number>;
+  now?(): number;
+}
+
+export interface HealthWatch {
+  /** Notes something that went wrong in the background. */
+  noteError(error: unknown): void;
+  check(): Promise<Health>;
+  close(): void;
+}
+
+const KEPT_ERRORS = 20;
+const RECENT_MS = 5 * 60_000;
+const MESSAGE_LENGTH = 500;
+const SLOW_LOOP_MS = { warn: 100, critical: 1000 };
+const ANSWER_MS = 2_000;
+/** The histogram counts its own resolution in. */
+const RESOLUTION_MS = 10;
+
+type Check = Health['checks'][number];
+
+export function watchHealth({ backend, pressure, records, counts, now = Date.now }: HealthOptions): HealthWatch {
+  const sinceMs = now();
+  const loop = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
+  loop.enable();
+  let errors: Health['recentErrors'] = [];
+
+  async function checkBackend(): Promise<Check> {
+    try {
+      await backend.list({ signal: AbortSignal.timeout(ANSWER_MS) });
+      const { runtimes } = await backend.capabilities();
+      if (runtimes.length === 0) return { name: 'backend', level: 'critical', detail: `${backend.name} has no runtime that works` };
+      return { name: 'backend', level: 'ok', detail: `${backend.name}: ${runtimes.join(', ')}` };
+    } catch (error) {
+      return { name: 'backend', level: 'critical', detail: `${backend.name} does not answer: ${(error as Error).message}` };
+    }
+  }
+
+  function checkRecords(): Check {
+    try {
+      records();
+      return { name: 'records', level: 'ok', detail: 'can be read' };
+    } catch (error) {
+      return { name: 'records', level: 'critical', detail: (error as Error).message };
+    }
+  }
+
+  return {
+    noteError(error) {
+      errors = [
+        ...errors.slice(1 - KEPT_ERRORS),
+        { atMs: now(), message: String((error as Error)?.message ?? error).slice(0, MESSAGE_LENGTH) },
+      ];
+    },
+    async check() {
+      const delayMs = Math.max(0, loop.percentile(99) / 1e6 - RESOLUTION_MS);
+      loop.reset();
+      const recent = errors.filter(({ atMs }) => now() - atMs < RECENT_MS);
+      const checks: Check[] = [
+        checkRecords(),
+        await checkBackend(),
+        ...Object.entries(pressure.readings()).map(([resource, reading]) => showReading(resource as Resource, reading)),
+        { name: 'event loop', level: levelOf(delayMs, SLOW_LOOP_MS), detail: `${delayMs.toFixed(1)} ms late at the 99th percentile` },
+        { name: 'errors', level: recent.length > 0 ? 'warn' : 'ok', detail: `${recent.length} in the last ${RECENT_MS / 60_000} minutes` },
+      ];
+      return {
+        verdict: worst(checks.map(({ level }) => level)),
+        checks,
+        sandboxes: counts(),
+        uptimeMs: Math.max(0, now() - sinceMs),
+        eventLoopDelayMs: delayMs,
+        serverMemoryBytes: process.memoryUsage.rss(),
+        recentErrors: errors,
+      };
+    },
+    close: () => void loop.disable(),
+  };
+}
+
+function levelOf(value: number, { warn, critical }: { warn: number; critical: number }): Level {
+  return value >= critical ? 'critical' : value >= warn ? 'warn' : 'ok';
+}
+
+function showReading(resource: Resource, { level, share, total, free }: Reading): Check {
+  const amount = (value: number) => (resource === 'pids' ? String(value) : `${(value / 1024 ** 3).toFixed(1)} GiB`);
+  return { name: resource, level, detail: `${Math.round(share * 100)} % in use, ${amount(free)} of ${amount(total)} free` };
+}

@@ -1,0 +1,161 @@
+/**
+ * Keeps the machine from being filled: looks at what is left of memory, disk and processes, refuses sandboxes that would
+ * not fit before anything of them is made, and tells when room has to be made.
+ *
+ * What is left is measured, because a limit is a promise that few sandboxes take up. Several sandboxes
+ * that start at once have not taken their memory yet, so each counts with what a start takes until it shows in the
+ * measurement. How much may be promised in all is a setting (`overcommit`); what is promised is the sum of the limits
+ * of those that are in memory.
+ */
+import { CayError, type Limits } from '@cay/sdk/protocol';
+import { canMeasure, type Backend } from '../../backends/backend.ts';
+import { Gauge, worst, type Level } from './gauge.ts';
+
+export interface PressureSettings {
+  /** Shares in use at which room is made, and at which nothing more is let in. */
+  warnShare: number;
+  criticalShare: number;
+  /** Memory and disk that are never given to a new sandbox. */
+  memoryReserveBytes: number;
+  diskReserveBytes: number;
+  /** How many times the machine's memory and disk may be promised; null is without end. */
+  memoryOvercommit: number | null;
+  diskOvercommit: number | null;
+  /** Whether idle sandboxes are frozen, and then hibernated, to make room. */
+  reclaim: boolean;
+}
+
+const MiB = 1024 * 1024;
+
+export const PRESSURE_DEFAULTS: PressureSettings = {
+  warnShare: 0.85,
+  criticalShare: 0.95,
+  memoryReserveBytes: 256 * MiB,
+  diskReserveBytes: 256 * MiB,
+  memoryOvercommit: null,
+  diskOvercommit: null,
+  reclaim: true,
+};
+
+const SLACK = 0.03;
+const LOOK_EVERY_MS = 2_000;
+/** What a start takes before anything runs in it, and how long that may not show yet. */
+const START_BYTES = 48 * MiB;
+const START_PIDS = 64;
+const SHOWS_AFTER_MS = 3_000;
+const RETRY_AFTER_MS = 5_000;
+
+export interface Reading {
+  level: Level;
+  /** What part of it is in use. */
+  share: number;
+  total: number;
+  free: number;
+}
+
+export type Resource = 'memory' | 'disk' | 'pids';
+
+export interface Pressure {
+  level(): Level;
+  readings(): Partial<Record<Resource, Reading>>;
+  /** Looks now. */
+  look(): Promise<Level>;
+  /**
+   * Lets one more sandbox in, and holds its place until it shows in the measurement. Rejects `resource_exhausted`,
+   * which tells what would fit and when to ask again.
+   */
+  admit(limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>): void;
+  close(): void;
+}
+
+export interface PressureOptions {
+  backend: Backend;
+  settings?: Partial<PressureSettings>;
+  /** Sums of the limits of those that are in memory, and of all that have a disk. */
+  promised(): { memoryBytes: number; diskBytes: number };
+  /** Called at every look at which there is too little. */
+  onPressure?(level: Level, resource: Resource): void;
+  now?(): number;
+  onError(error: unknown): void;
+}
+
+export async function openPressure(options: PressureOptions): Promise<Pressure> {
+  const { backend, promised, now = Date.now, onError } = options;
+  const settings = { ...PRESSURE_DEFAULTS, ...options.settings };
+  const thresholds = { warn: settings.warnShare, critical: settings.criticalShare, slack: SLACK };
+  const gauges: Record<Resource, Gauge> = { memory: new Gauge(thresholds), disk: new Gauge(thresholds), pids: new Gauge(thresholds) };
+  let readings: Partial<Record<Resource, Reading>> = {};
+  let starting: number[] = [];
+
+  function note(resource: Resource, total: number, free: number): [Resource, Reading] {
+    const share = total > 0 ? 1 - free / total : 0;
+    return [resource, { level: gauges[resource].read(share), share, total, free }];
+  }
+
+  async function look(): Promise<Level> {
+    if (!canMeasure(backend)) return 'ok';
+    const { memory, disk, pids } = await backend.capacity();
+    readings = Object.fromEntries([
+      ...(memory ? [note('memory', memory.totalBytes, memory.freeBytes)] : []),
+      ...(disk ? [note('disk', disk.totalBytes, disk.freeBytes)] : []),
+      ...(pids ? [note('pids', pids.total, pids.free)] : []),
+    ]);
+    for (const [resource, { level }] of Object.entries(readings)) {
+      if (level !== 'ok') options.onPressure?.(level, resource as Resource);
+    }
+    return worst(Object.values(readings).map(({ level }) => level));
+  }
+
+  const underWay = () => (starting = starting.filter((atMs) => now() - atMs < SHOWS_AFTER_MS && now() >= atMs)).length;
+
+  function refuse(resource: Resource, why: string, fits: number): never {
+    throw new CayError('resource_exhausted', `The machine has no room for another sandbox: ${why}`, {
+      details: { resource, fits: Math.max(0, Math.floor(fits)), retryAfterMs: RETRY_AFTER_MS },
+      hint: 'ask for less, remove or pause sandboxes that are not needed, or try again later',
+    });
+  }
+
+  function requireFree(resource: 'memory' | 'disk', reserve: number, start: number): void {
+    const reading = readings[resource];
+    if (!reading) return;
+    const spare = reading.free - reserve - underWay() * start;
+    if (spare >= start && reading.level !== 'critical') return;
+    refuse(resource, `${mebibytes(reading.free)} of ${resource} are free, ${mebibytes(reserve)} of which are kept back`, spare);
+  }
+
+  /** A sandbox without a limit promises nothing that could be counted: it is held by the measurement alone. */
+  function requirePromise(resource: 'memory' | 'disk', more: number | null, sum: number, overcommit: number | null): void {
+    const reading = readings[resource];
+    if (!reading || overcommit === null || more === null) return;
+    const most = reading.total * overcommit;
+    if (sum + more <= most) return;
+    refuse(resource, `${mebibytes(sum)} of ${resource} are promised, and ${mebibytes(most)} may be at most`, most - sum);
+  }
+
+  // A machine that cannot be measured at first lets sandboxes in until it can.
+  await look().catch(onError);
+  const timer = setInterval(() => void look().catch(onError), LOOK_EVERY_MS).unref();
+
+  return {
+    level: () => worst(Object.values(readings).map(({ level }) => level)),
+    readings: () => readings,
+    look,
+    admit({ memoryBytes, diskBytes }) {
+      requireFree('memory', settings.memoryReserveBytes, START_BYTES);
+      requireFree('disk', settings.diskReserveBytes, MiB);
+      const { pids } = readings;
+      if (pids && (pids.level === 'critical' || pids.free - underWay() * START_PIDS < START_PIDS)) {
+        refuse('pids', `${pids.free} processes of ${pids.total} are left`, pids.free);
+      }
+      const sum = promised();
+      requirePromise('memory', memoryBytes, sum.memoryBytes, settings.memoryOvercommit);
+      requirePromise('disk', diskBytes, sum.diskBytes, settings.diskOvercommit);
+      starting.push(now());
+    },
+    close: () => clearInterval(timer),
+  };
+}
+
+function mebibytes(bytes: number): string {
+  return `${Math.max(0, Math.floor(bytes / MiB))} MiB`;
+}
