@@ -14,6 +14,8 @@ import { requestDigest } from './request-digest.ts';
 export interface CommandKeys {
   /** The command that the key stands for: `id` if it is new. Rejects `conflict` if the key was for another request. */
   claim(sandbox: string, key: string, request: unknown, id: string): { id: string; started: boolean };
+  /** The command that was started for the key. Rejects `conflict` as `claim` does. */
+  find(sandbox: string, key: string, request: unknown): string | undefined;
   started(sandbox: string, key: string): void;
   /** A command that could not be started does not use up its key. */
   release(sandbox: string, key: string): void;
@@ -22,18 +24,26 @@ export interface CommandKeys {
 const KEPT_MS = 7 * 24 * 3600 * 1000;
 
 export function commandKeys(database: Database, now: () => number = Date.now): CommandKeys {
+  function known(sandbox: string, key: string, request: unknown): { id: string; started: boolean } | undefined {
+    const claimed = database.get<{ request: string; command: string; started: number }>(
+      'SELECT request, command, started FROM command_keys WHERE sandbox = ? AND key = ?',
+      sandbox,
+      keyDigest(key),
+    );
+    if (!claimed) return undefined;
+    if (claimed.request !== requestDigest(request)) throw usedOtherwise(key);
+    return { id: claimed.command, started: claimed.started !== 0 };
+  }
+
   return {
+    find(sandbox, key, request) {
+      const claimed = known(sandbox, key, request);
+      return claimed?.started ? claimed.id : undefined;
+    },
     claim: (sandbox, key, request, id) =>
       database.transaction(() => {
-        const known = database.get<{ request: string; command: string; started: number }>(
-          'SELECT request, command, started FROM command_keys WHERE sandbox = ? AND key = ?',
-          sandbox,
-          keyDigest(key),
-        );
-        if (known) {
-          if (known.request !== requestDigest(request)) throw usedOtherwise(key);
-          return { id: known.command, started: known.started !== 0 };
-        }
+        const before = known(sandbox, key, request);
+        if (before) return before;
         const atMs = now();
         database.run('DELETE FROM command_keys WHERE created_at < ?', atMs - KEPT_MS);
         const claimed = database.run(

@@ -76,7 +76,7 @@ describe('the control plane', () => {
 
   it('ends sandboxes when their time is up', async () => {
     const { control, principal, clock } = await place.open(backend);
-    const { sandbox: stopping } = await control.create(principal, asked({ timeoutMs: 60_000 }));
+    const { sandbox: stopping } = await control.create(principal, asked({ timeoutMs: 60_000, onTimeout: 'stop' }));
     const { sandbox: going } = await control.create(principal, asked({ timeoutMs: 60_000, onTimeout: 'destroy' }));
     const { sandbox: staying } = await control.create(principal, asked({ timeoutMs: 60_000 }));
     await control.update(principal, staying.id, { timeoutMs: null });

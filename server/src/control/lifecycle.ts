@@ -2,16 +2,17 @@
  * What is done to a sandbox, one deed at a time: it is made, started, stopped, destroyed, and its
  * record is brought in line with what the backend has. Who may ask for it is not decided here.
  *
- * Preconditions: everything but `make`, `recover` and `follow` is called from within `queue`.
+ * Preconditions: everything but `make`, `recover` and `follow` is called in line with the other changes of the sandbox.
  */
-import { isCayError, type SandboxId } from '@cay/sdk/protocol';
-import type { Backend, Observation } from '../backends/backend.ts';
-import { KeyedQueue } from '../lib/keyed-queue.ts';
+import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { canSnapshot, type Backend, type Observation } from '../backends/backend.ts';
+import { faultPoint } from '../lib/fault-point.ts';
+import type { Deeds } from './deeds.ts';
 import { startExpiry, type Expiry } from './expiry.ts';
 import type { Idempotency } from './idempotency.ts';
 import type { Principal } from './principal.ts';
 import type { Database } from './records/database.ts';
-import type { SandboxRecords, SandboxRow } from './records/sandboxes.ts';
+import type { Origin, SandboxRecords, SandboxRow } from './records/sandboxes.ts';
 import { requireTransition } from './transitions.ts';
 
 export interface LifecycleOptions {
@@ -19,14 +20,17 @@ export interface LifecycleOptions {
   database: Database;
   sandboxes: SandboxRecords;
   idempotency: Idempotency;
+  deeds: Deeds;
+  /** Does what a sandbox's timeout asks for, other than to stop or to destroy it. Resolves whether it could. */
+  pause(row: SandboxRow): Promise<boolean>;
+  /** Takes away what a sandbox that is gone has left. */
+  removed(row: SandboxRow): Promise<void>;
   note(type: string, row: SandboxRow, principal: Principal | undefined, data?: Record<string, unknown>): void;
   now(): number;
   onError(error: unknown): void;
 }
 
 export interface Lifecycle {
-  /** Orders the changes of each sandbox. */
-  readonly queue: KeyedQueue<string>;
   readonly expiry: Expiry;
   /** When the sandbox will exist, while it is being made. */
   making(id: SandboxId): Promise<SandboxRow> | undefined;
@@ -37,43 +41,69 @@ export interface Lifecycle {
   stop(row: SandboxRow, principal: Principal | undefined, options: { cause: string; graceMs?: number }): Promise<SandboxRow>;
   destroy(row: SandboxRow, principal: Principal | undefined, cause: string): Promise<void>;
   expiryOf(row: Pick<SandboxRow, 'timeoutMs'>): number | null;
+  /** Records where the backend says that it stands. */
+  standing(row: SandboxRow, observed: Observation): SandboxRow;
   /** Brings records and backend together after a start: finishes, notes, or takes away. */
-  recover(): Promise<void>;
+  recover(unfinished: (row: SandboxRow, observed: Observation) => Promise<void>): Promise<void>;
   /** Notes what the backend saw happen by itself. */
   follow(changes: AsyncIterable<Observation>): Promise<void>;
   close(): Promise<void>;
 }
 
-/** When a removal that has failed is tried again, if nobody does so before. */
-const DESTROY_AGAIN_MS = 30_000;
+/** When something that has failed is tried again, if nobody does so before. */
+const AGAIN_MS = 30_000;
+
+/** What a sandbox without processes does not have. */
+const ENDED = { reason: null, message: null, runtime: null, expiresAtMs: null, pausedAs: null } as const;
 
 export function openLifecycle(options: LifecycleOptions): Lifecycle {
-  const { backend, database, sandboxes, idempotency, note, now, onError } = options;
-  const queue = new KeyedQueue<string>();
+  const { backend, database, deeds, sandboxes, idempotency, note, now, onError } = options;
   const creating = new Map<string, Promise<SandboxRow>>();
   const expiry = startExpiry({ next: () => sandboxes.nextExpiry(), due: () => sandboxes.expired(now()), expire, now, onError });
 
-  async function expire(row: SandboxRow): Promise<void> {
-    await queue.run(row.id, async () => {
+  async function end(row: SandboxRow): Promise<void> {
+    await deeds.run(row.id, async () => {
       const current = sandboxes.get(row.id);
       if (!current || current.expiresAtMs === null || current.expiresAtMs > now()) return;
       // What is being destroyed has a time only if that has failed.
       if (current.state === 'destroying') await lifecycle.destroy(current, undefined, 'recovery');
       else if (current.onTimeout === 'destroy') await lifecycle.destroy(current, undefined, 'timeout');
-      else await lifecycle.stop(current, undefined, { cause: 'timeout' });
+      else if (current.onTimeout === 'stop' || !(await options.pause(current))) await lifecycle.stop(current, undefined, { cause: 'timeout' });
     });
+  }
+
+  /** What cannot be done now is tried again a while later. */
+  async function expire(row: SandboxRow): Promise<void> {
+    try {
+      await end(row);
+    } catch (error) {
+      const current = sandboxes.get(row.id);
+      if (current?.expiresAtMs != null && current.state !== 'destroying') sandboxes.update(row.id, { expiresAtMs: now() + AGAIN_MS });
+      throw error;
+    }
   }
 
   /** Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by itself. */
   function settle(row: SandboxRow, observed: Observation): void {
-    const running = observed.phase === 'ready' || observed.phase === 'starting';
-    if (row.state === 'active' && observed.phase === 'stopped') {
-      const stopped = sandboxes.update(row.id, { state: 'stopped', runtime: null, expiresAtMs: null });
-      note('sandbox.stopped', stopped, undefined, { cause: 'backend' });
-    } else if (row.state === 'active' && !running) fail(row, observed);
-    else if (row.state !== 'active' && running) {
-      queue.run(row.id, async () => note('sandbox.started', await lifecycle.activate(row), undefined)).catch(onError);
+    if (row.pausedAs === 'archived') return;
+    const as = pauseOf(observed);
+    const running = (observed.phase === 'ready' && !observed.frozen) || observed.phase === 'starting';
+    if (running && row.state !== 'active') {
+      deeds.run(row.id, async () => note('sandbox.started', await lifecycle.activate(row), undefined)).catch(onError);
+    } else if (as !== null && row.pausedAs !== as) {
+      note('sandbox.paused', lifecycle.standing(row, observed), undefined, { as, cause: 'backend' });
+    } else if (observed.phase === 'stopped' && (row.state === 'active' || row.state === 'paused')) {
+      note('sandbox.stopped', lifecycle.standing(row, observed), undefined, { cause: 'backend' });
+    } else if ((row.state === 'active' || row.state === 'paused') && !running && as === null) {
+      fail(row, observed);
+      if (row.onBoot === 'start' && observed.reason === 'host_restarted') {
+        deeds.run(row.id, async () => note('sandbox.started', await lifecycle.activate(row), undefined, { cause: 'boot' })).catch(onError);
+      }
     }
+  }
+
+  function pauseOf({ phase, frozen }: Observation): 'frozen' | 'hibernated' | null {
+    return phase === 'hibernated' ? 'hibernated' : phase === 'ready' && frozen ? 'frozen' : null;
   }
 
   function fail(row: SandboxRow, observed: Observation): void {
@@ -84,14 +114,43 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       message: observed.message ?? (absent ? 'The sandbox is gone from its backend' : null),
       runtime: null,
       expiresAtMs: null,
+      pausedAs: null,
     });
     note('sandbox.failed', failed, undefined, { reason: failed.reason });
+  }
+
+  /** Records that it runs, from now on. */
+  function running(row: SandboxRow, observed: Observation): SandboxRow {
+    const active = sandboxes.update(row.id, {
+      state: 'active',
+      reason: null,
+      message: null,
+      runtime: observed.runtime ?? null,
+      incarnation: observed.incarnation,
+      startedAtMs: now(),
+      usedAtMs: now(),
+      expiresAtMs: lifecycle.expiryOf(row),
+      pausedAs: null,
+      origin: null,
+    });
+    expiry.changed();
+    return active;
+  }
+
+  /** Makes it of a snapshot, unless that was done before. */
+  async function cloned(row: SandboxRow, { snapshot, memory, start }: Origin): Promise<SandboxRow> {
+    if (!canSnapshot(backend)) throw new CayError('unsupported', `The ${backend.name} backend cannot make sandboxes of snapshots`);
+    const before = await backend.observe(row.id);
+    const observed = before.phase === 'absent' ? await backend.clone(row.id, row.spec, snapshot, { memory }) : before;
+    await faultPoint('control.clone.done');
+    if (start) return lifecycle.activate(row);
+    return sandboxes.update(row.id, { ...ENDED, state: 'stopped', incarnation: observed.incarnation, origin: null });
   }
 
   /** Has a removal that has failed tried again. */
   function remind(id: SandboxId): void {
     try {
-      sandboxes.update(id, { state: 'destroying', expiresAtMs: now() + DESTROY_AGAIN_MS });
+      sandboxes.update(id, { state: 'destroying', expiresAtMs: now() + AGAIN_MS });
       expiry.changed();
     } catch (error) {
       // The caller hears of the failure before it.
@@ -100,14 +159,13 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
   }
 
   const lifecycle: Lifecycle = {
-    queue,
     expiry,
     making: (id) => creating.get(id),
 
     make(row, principal) {
-      const made = queue.run(row.id, async () => {
+      const made = deeds.run(row.id, async () => {
         try {
-          const active = await lifecycle.activate(row);
+          const active = row.origin ? await cloned(row, row.origin) : await lifecycle.activate(row);
           note('sandbox.created', active, principal, { template: row.spec.template, runtime: active.runtime });
           return active;
         } catch (error) {
@@ -126,25 +184,14 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     },
 
     async activate(row) {
-      const observed = await backend.ensure(row.id, row.spec);
-      const active = sandboxes.update(row.id, {
-        state: 'active',
-        reason: null,
-        message: null,
-        runtime: observed.runtime ?? null,
-        incarnation: observed.incarnation,
-        startedAtMs: now(),
-        expiresAtMs: lifecycle.expiryOf(row),
-      });
-      expiry.changed();
-      return active;
+      return running(row, await backend.ensure(row.id, row.spec));
     },
 
     async stop(row, principal, { cause, graceMs }) {
       if (row.state === 'stopped') return row;
       requireTransition(row.id, row.state, 'stopped');
       await backend.stop(row.id, graceMs === undefined ? {} : { graceMs });
-      const stopped = sandboxes.update(row.id, { state: 'stopped', reason: null, message: null, runtime: null, expiresAtMs: null });
+      const stopped = sandboxes.update(row.id, { ...ENDED, state: 'stopped' });
       note('sandbox.stopped', stopped, principal, { cause });
       return stopped;
     },
@@ -164,17 +211,29 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       }
       sandboxes.delete(row.id);
       note('sandbox.removed', row, principal, { cause });
+      await options.removed(row).catch(onError);
+    },
+
+    standing(row, observed) {
+      const as = pauseOf(observed);
+      if (as !== null) return sandboxes.update(row.id, { state: 'paused', pausedAs: as, incarnation: observed.incarnation, expiresAtMs: null });
+      if (observed.phase === 'ready') return running(row, observed);
+      if (observed.phase === 'stopped') return sandboxes.update(row.id, { ...ENDED, state: 'stopped', incarnation: observed.incarnation });
+      fail(row, observed);
+      return sandboxes.get(row.id)!;
     },
 
     expiryOf: (row) => (row.timeoutMs === null ? null : now() + row.timeoutMs),
 
-    async recover() {
+    async recover(unfinished) {
       const known = new Map((await backend.list()).map((observed) => [observed.id, observed]));
       for (const row of sandboxes.list({})) {
         const observed = known.get(row.id) ?? { id: row.id, phase: 'absent', incarnation: 0 };
         known.delete(row.id);
         if (row.state === 'creating') lifecycle.make(row, undefined).catch(onError);
-        else if (row.state === 'destroying') queue.run(row.id, () => lifecycle.destroy(row, undefined, 'recovery')).catch(onError);
+        else if (row.state === 'destroying') deeds.run(row.id, () => lifecycle.destroy(row, undefined, 'recovery')).catch(onError);
+        else if (row.pausedAs === 'archived') await backend.remove(row.id).catch(onError);
+        else if (row.deed) await deeds.run(row.id, () => unfinished(row, observed)).catch(onError);
         else settle(row, observed);
       }
       // What no record knows was never acknowledged to anybody.
@@ -183,12 +242,12 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
 
     async follow(changes) {
       for await (const observed of changes) {
-        if (observed.phase === 'ready' || observed.phase === 'starting') continue;
+        if (observed.phase === 'ready' || observed.phase === 'starting' || observed.phase === 'hibernated') continue;
         // In the order of its own sandbox, and without making the others wait for that.
-        queue
+        deeds
           .run(observed.id, async () => {
             const row = sandboxes.get(observed.id);
-            if (row?.state === 'active') settle(row, await backend.observe(observed.id));
+            if (row?.state === 'active' || row?.state === 'paused') settle(row, await backend.observe(observed.id));
           })
           .catch(onError);
       }

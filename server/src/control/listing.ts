@@ -21,7 +21,7 @@ export function formatCursor({ createdAtMs, id }: Cursor): string {
 }
 
 export function parseCursor(cursor: string): Cursor {
-  const match = /^(\d{1,15}):(sbx_[a-z0-9]{20})$/.exec(Buffer.from(cursor, 'base64url').toString());
+  const match = /^(\d{1,15}):((?:sbx|snap)_[a-z0-9]{20})$/.exec(Buffer.from(cursor, 'base64url').toString());
   if (!match) throw new CayError('invalid_argument', 'The cursor is not one that a listing gave');
   return { createdAtMs: Number(match[1]), id: match[2]! };
 }

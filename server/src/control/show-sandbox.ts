@@ -1,6 +1,6 @@
 import type { Sandbox, SandboxId } from '@cay/sdk/protocol';
 import type { PreviewTokens } from './preview-tokens.ts';
-import type { SandboxRow } from './records/sandboxes.ts';
+import { NO_IDLE_POLICY, NO_RETENTION, type SandboxRow } from './records/sandboxes.ts';
 
 /** A record as those who may see the sandbox see it. Its environment stays inside: it may hold secrets. */
 export function showSandbox(row: SandboxRow, previews: PreviewTokens, previewUrl: (id: SandboxId, port: number) => string): Sandbox {
@@ -31,5 +31,13 @@ export function showSandbox(row: SandboxRow, previews: PreviewTokens, previewUrl
     timeoutMs: row.timeoutMs,
     onTimeout: row.onTimeout,
     expiresAtMs: row.expiresAtMs,
+    pausedAs: row.pausedAs,
+    idle: row.idle ?? NO_IDLE_POLICY,
+    leaseUntilMs: row.leaseUntilMs,
+    usedAtMs: row.usedAtMs,
+    retention: row.retention ?? NO_RETENTION,
+    onBoot: row.onBoot,
+    base: row.base,
+    turn: row.turn,
   };
 }

@@ -44,6 +44,7 @@ describe('transitions', () => {
         const agrees: Record<SandboxState, string[]> = {
           creating: [],
           active: ['ready'],
+          paused: ['ready'],
           stopped: ['stopped'],
           failed: ['failed', 'absent'],
           destroying: [],

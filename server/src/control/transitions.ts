@@ -2,10 +2,11 @@ import { CayError, type SandboxState } from '@cay/sdk/protocol';
 
 /** The legal changes of a sandbox's state. All others are a fault of ours or a race that was lost. */
 export const TRANSITIONS: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
-  creating: ['active', 'failed', 'destroying'],
-  active: ['stopped', 'failed', 'destroying'],
-  stopped: ['active', 'failed', 'destroying'],
-  failed: ['active', 'stopped', 'destroying'],
+  creating: ['active', 'stopped', 'failed', 'destroying'],
+  active: ['paused', 'stopped', 'failed', 'destroying'],
+  paused: ['active', 'stopped', 'failed', 'destroying'],
+  stopped: ['active', 'paused', 'failed', 'destroying'],
+  failed: ['active', 'paused', 'stopped', 'destroying'],
   destroying: [],
 };
 

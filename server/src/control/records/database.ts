@@ -5,7 +5,8 @@
  * returns: `synchronous = FULL`. Calls are synchronous; one costs a fraction of a millisecond, and
  * nothing can come between the check of a quota and the insert that uses it up.
  */
-import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
+import { closeSync, fsyncSync, openSync, renameSync, rmSync } from 'node:fs';
+import { DatabaseSync, backup, type SQLInputValue } from 'node:sqlite';
 import { CayError } from '@cay/sdk/protocol';
 import { MIGRATIONS } from './migrations.ts';
 
@@ -16,6 +17,8 @@ export interface Database {
   run(sql: string, ...values: SQLInputValue[]): number;
   /** All or nothing. */
   transaction<T>(work: () => T): T;
+  /** A copy of everything, as it is at one moment. Others go on meanwhile. */
+  backup(path: string): Promise<void>;
   close(): void;
 }
 
@@ -49,20 +52,24 @@ export function openDatabase(path: string): Database {
         depth--;
       }
     },
+    async backup(to) {
+      await backup(sqlite, to);
+    },
     close: () => sqlite.close(),
   };
   migrate(database, sqlite, path);
   return database;
 }
 
-const SQLITE_FULL = 13;
+/** No room for the database or its log, or for the index of that log. */
+const FULL = new Set([13, 4874]);
 
 /** Says of a full disk that it is full. */
 function told<T>(write: () => T): T {
   try {
     return write();
   } catch (error) {
-    if ((error as { errcode?: number }).errcode !== SQLITE_FULL) throw error;
+    if (!FULL.has((error as { errcode?: number }).errcode ?? 0)) throw error;
     throw new CayError('resource_exhausted', 'Cannot write the records: the disk is full', {
       hint: 'remove sandboxes that are not needed, or make room on the disk of the data directory',
       cause: error,
@@ -77,10 +84,23 @@ function migrate(database: Database, sqlite: DatabaseSync, path: string): void {
       hint: 'run the newer version, or restore a backup made before the upgrade',
     });
   }
+  if (version > 0 && version < MIGRATIONS.length) told(() => keepCopy(sqlite, path, version));
   MIGRATIONS.slice(version).forEach((sql, index) => {
     database.transaction(() => {
       sqlite.exec(sql);
       sqlite.exec(`PRAGMA user_version = ${version + index + 1}`);
     });
   });
+}
+
+/** Records as an earlier version had them stay beside the new ones, for whoever has to go back to it. */
+function keepCopy(sqlite: DatabaseSync, path: string, version: number): void {
+  const copy = `${path}.v${version}.bak`;
+  const unfinished = `${copy}.tmp`;
+  rmSync(unfinished, { force: true });
+  sqlite.prepare('VACUUM INTO ?').run(unfinished);
+  const file = openSync(unfinished, 'r');
+  fsyncSync(file);
+  closeSync(file);
+  renameSync(unfinished, copy);
 }

@@ -1,16 +1,20 @@
 /**
- * The event log: what happened, to which sandbox, by whose key. Readers follow it live and resume
- * after any event that is still kept.
+ * The event log: what happened, to which sandbox, by whose key, and with what outcome. Readers follow it live and resume
+ * after any event that is still kept. Its events form a chain: see `audit/chain.ts`.
  *
  * It is a database of its own with `synchronous = NORMAL`: an event is never lost by the server's
  * death, only the last few could be by the machine's, and a command does not wait for the disk.
  * The server has the file to itself, which spares SQLite the locking around every event.
  */
-import { DatabaseSync } from 'node:sqlite';
-import type { CayEvent } from '@cay/sdk/protocol';
+import { DatabaseSync, backup } from 'node:sqlite';
+import type { AuditEvent, AuditVerdict, CayEvent } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
+import { boundedText } from '../audit/bounded-data.ts';
+import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from '../audit/chain.ts';
+import { prepareTables, readAnchor, readHead, writeAnchor, writeCheckpoint } from '../audit/event-store.ts';
+import { verifyChain } from '../audit/verify-chain.ts';
 
-export type NewEvent = Pick<CayEvent, 'type'> & Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'data'>>;
+export type NewEvent = Pick<CayEvent, 'type'> & Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'outcome' | 'data'>>;
 
 export interface EventQuery {
   /** Events after this id. */
@@ -20,68 +24,146 @@ export interface EventQuery {
   limit?: number;
 }
 
+export interface AuditQuery {
+  sandbox?: string;
+  type?: string;
+  key?: string;
+  sinceMs?: number;
+  untilMs?: number;
+}
+
 export interface EventLog {
-  /** What happened has happened: a log that cannot be written is told to `onError` and not to the caller. */
+  /**
+   * What happened has happened: a log that cannot be written is told to `onError` and not to the caller. What could not be written
+   * waits in memory until it can; when too much waits, how much was lost is an event too.
+   */
   append(event: NewEvent): void;
   list(query: EventQuery): CayEvent[];
   /** What is kept after `after`, then what happens, until the signal. */
   follow(query: Omit<EventQuery, 'limit'> & { signal?: AbortSignal }): AsyncIterable<CayEvent>;
   lastId(): number;
+  /** With their hashes, oldest first, up to the last there is now. */
+  export(query: AuditQuery): AsyncIterable<AuditEvent>;
+  verify(): Promise<AuditVerdict>;
+  /** Forgets what is beyond the bounds. Happens by itself. */
+  prune(): void;
+  /** A copy of the whole log, as it is at one moment. */
+  backup(path: string): Promise<void>;
   close(): void;
 }
 
-interface StoredEvent {
-  id: number;
-  at: number;
-  type: string;
-  project: string | null;
-  sandbox: string | null;
-  key: string | null;
-  data: string;
+export interface EventRetention {
+  /** How many are kept. Default 1,000,000. */
+  events?: number;
+  /** For how long. Default as long as their number allows. */
+  ageMs?: number;
 }
 
 export interface EventLogOptions {
+  /** Seals checkpoints, so that the chain cannot be written anew without it. */
+  key?: Uint8Array;
+  keep?: EventRetention;
   now?(): number;
   onError?(error: unknown): void;
 }
 
 const KEPT = 1_000_000;
-const PRUNE_EVERY = 10_000;
+const PRUNE_AT_ONCE = 20_000;
+const TEND_EVERY_MS = 60_000;
+const TRY_AGAIN_MS = 1_000;
+const MOST_WAITING = 10_000;
+const PAGE = 500;
 
-export function openEventLog(path: string, { now = Date.now, onError = () => {} }: EventLogOptions = {}): EventLog {
+type Waiting = Omit<StoredEvent, 'id' | 'hash'>;
+
+export function openEventLog(path: string, options: EventLogOptions = {}): EventLog {
+  const { key, keep = {}, now = Date.now, onError = () => {} } = options;
   const sqlite = new DatabaseSync(path);
-  sqlite.exec(`
-    PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000;
-    CREATE TABLE IF NOT EXISTS events (
-      id INTEGER PRIMARY KEY AUTOINCREMENT,
-      at INTEGER NOT NULL,
-      type TEXT NOT NULL,
-      project TEXT,
-      sandbox TEXT,
-      key TEXT,
-      data TEXT NOT NULL
-    ) STRICT;
-    CREATE INDEX IF NOT EXISTS events_sandbox ON events (sandbox, id);
-  `);
-  const insert = sqlite.prepare('INSERT INTO events (at, type, project, sandbox, key, data) VALUES (?, ?, ?, ?, ?, ?)');
+  sqlite.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000');
+  prepareTables(sqlite, key);
+  const insert = sqlite.prepare(
+    'INSERT INTO events (id, at, type, project, sandbox, key, outcome, data, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
+  );
   const select = sqlite.prepare(
     'SELECT * FROM events WHERE id > ?1 AND (?2 IS NULL OR project = ?2) AND (?3 IS NULL OR sandbox = ?3) ORDER BY id LIMIT ?4',
   );
+  const audit = sqlite.prepare(
+    `SELECT * FROM events WHERE id > ?1 AND id <= ?2 AND (?3 IS NULL OR sandbox = ?3) AND (?4 IS NULL OR type = ?4)
+     AND (?5 IS NULL OR key = ?5) AND (?6 IS NULL OR at >= ?6) AND (?7 IS NULL OR at < ?7) ORDER BY id LIMIT ?8`,
+  );
   const live = new Broadcast<CayEvent>();
+  const waiting: Waiting[] = [];
+  let lost = 0;
+  let again: NodeJS.Timeout | undefined;
+  let head: Link = readHead(sqlite);
+  let sealedId = head.id;
+  /** While somebody reads the whole chain nothing is pruned from under them. */
+  let pinned = 0;
+
+  function write(event: Waiting): void {
+    const { at, type, project, sandbox, key: by, outcome, data } = event;
+    const id = head.id + 1;
+    const next: Link = { id, hash: chainHash(head.hash, { id, ...event }) };
+    const add = () => insert.run(id, at, type, project, sandbox, by, outcome, data, next.hash);
+    if (id % CHECKPOINT_EVERY !== 0) add();
+    else {
+      atOnce(sqlite, () => {
+        add();
+        writeCheckpoint(sqlite, next, at, key);
+      });
+      sealedId = id;
+    }
+    head = next;
+    live.send(shown({ id, ...event, hash: next.hash }));
+  }
+
+  function wait(event: Waiting): void {
+    if (waiting.length < MOST_WAITING) waiting.push(event);
+    else lost++;
+    again ??= setTimeout(flush, TRY_AGAIN_MS).unref();
+  }
+
+  function flush(): void {
+    again = undefined;
+    try {
+      while (waiting.length > 0) {
+        write(waiting[0]!);
+        waiting.shift();
+      }
+      if (lost > 0) write(stored({ type: 'audit.lost', data: { events: lost } }, now()));
+      lost = 0;
+    } catch {
+      // Told when the first one began to wait.
+      again = setTimeout(flush, TRY_AGAIN_MS).unref();
+    }
+  }
+
+  function tend(): void {
+    try {
+      log.prune();
+      if (head.id > sealedId) writeCheckpoint(sqlite, head, now(), key);
+      sealedId = head.id;
+    } catch (error) {
+      onError(error);
+    }
+  }
+
+  const timer = setInterval(tend, TEND_EVERY_MS).unref();
   const log: EventLog = {
-    append({ type, project = null, sandbox = null, key = null, data = {} }) {
-      const at = now();
+    append(event) {
+      const one = stored(event, now());
+      if (waiting.length > 0 || lost > 0) return wait(one);
       try {
-        const { lastInsertRowid } = insert.run(at, type, project, sandbox, key, JSON.stringify(data));
-        const event: CayEvent = { id: Number(lastInsertRowid), atMs: at, type, project, sandbox, key, data };
-        if (event.id % PRUNE_EVERY === 0) sqlite.prepare('DELETE FROM events WHERE id <= ?').run(event.id - KEPT);
-        live.send(event);
+        write(one);
       } catch (error) {
         onError(error);
+        if (sqlite.isOpen) wait(one);
+        return;
       }
+      if (head.id % CHECKPOINT_EVERY === 0) tend();
     },
     list: ({ after = 0, project, sandbox, limit = 1000 }) =>
-      (select.all(after, project ?? null, sandbox ?? null, limit) as unknown as StoredEvent[]).map(parse),
+      (select.all(after, project ?? null, sandbox ?? null, limit) as unknown as StoredEvent[]).map(shown),
     async *follow({ after, project, sandbox, signal }) {
       // Subscribed before the log is read, so that nothing falls between the two.
       const news = live.subscribe({ signal });
@@ -97,8 +179,64 @@ export function openEventLog(path: string, { now = Date.now, onError = () => {} 
         yield event;
       }
     },
-    lastId: () => (sqlite.prepare('SELECT max(id) AS id FROM events').get() as { id: number | null }).id ?? 0,
+    lastId: () => head.id,
+    async *export({ sandbox, type, key: by, sinceMs, untilMs }) {
+      const end = head.id;
+      for (let after = 0; ;) {
+        const rows = audit.all(
+          after,
+          end,
+          sandbox ?? null,
+          type ?? null,
+          by ?? null,
+          sinceMs ?? null,
+          untilMs ?? null,
+          PAGE,
+        ) as unknown as StoredEvent[];
+        for (const row of rows) yield { ...shown(row), hash: hex(row.hash) };
+        if (rows.length < PAGE) return;
+        after = rows.at(-1)!.id;
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    },
+    async verify() {
+      pinned++;
+      try {
+        return await verifyChain(sqlite, key);
+      } finally {
+        pinned--;
+      }
+    },
+    prune() {
+      if (pinned > 0) return;
+      const anchor = readAnchor(sqlite)?.id ?? 0;
+      const old =
+        keep.ageMs === undefined
+          ? undefined
+          : (sqlite
+              // The first that is young enough: a clock that was set back does not make those behind it old.
+              .prepare('SELECT id FROM events WHERE at >= ? ORDER BY id LIMIT 1')
+              .get(now() - keep.ageMs) as { id: number } | undefined) ?? { id: head.id + 1 };
+      const upTo = Math.min(Math.max(head.id - (keep.events ?? KEPT), old ? old.id - 1 : 0), anchor + PRUNE_AT_ONCE);
+      if (upTo <= anchor) return;
+      const last = sqlite.prepare('SELECT id, hash FROM events WHERE id = ?').get(upTo) as Link | undefined;
+      // A chain that is broken stays as it is, to be looked at.
+      if (!last) return;
+      atOnce(sqlite, () => {
+        writeAnchor(sqlite, last, key);
+        sqlite.prepare('DELETE FROM events WHERE id <= ?').run(upTo);
+        sqlite.prepare('DELETE FROM checkpoints WHERE id <= ?').run(upTo);
+      });
+    },
+    async backup(to) {
+      await backup(sqlite, to);
+    },
     close() {
+      clearInterval(timer);
+      clearTimeout(again);
+      if (waiting.length > 0) flush();
+      clearTimeout(again);
+      tend();
       live.close();
       sqlite.close();
     },
@@ -106,7 +244,23 @@ export function openEventLog(path: string, { now = Date.now, onError = () => {} 
   return log;
 }
 
-function parse(row: StoredEvent): CayEvent {
+function atOnce(sqlite: DatabaseSync, work: () => void): void {
+  sqlite.exec('BEGIN');
+  try {
+    work();
+    sqlite.exec('COMMIT');
+  } catch (error) {
+    // Of a full disk SQLite may have undone it already.
+    if (sqlite.isTransaction) sqlite.exec('ROLLBACK');
+    throw error;
+  }
+}
+
+function stored({ type, project = null, sandbox = null, key = null, outcome = 'ok', data = {} }: NewEvent, at: number): Waiting {
+  return { at, type, project, sandbox, key, outcome, data: boundedText(data) };
+}
+
+function shown(row: StoredEvent): CayEvent {
   return {
     id: row.id,
     atMs: row.at,
@@ -114,6 +268,7 @@ function parse(row: StoredEvent): CayEvent {
     project: row.project,
     sandbox: row.sandbox,
     key: row.key,
+    outcome: row.outcome,
     data: JSON.parse(row.data) as Record<string, unknown>,
   };
 }

@@ -69,4 +69,93 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT;
   CREATE INDEX command_keys_age ON command_keys (created_at);
   `,
+  `
+  ALTER TABLE sandboxes ADD COLUMN paused_as TEXT;
+  ALTER TABLE sandboxes ADD COLUMN idle TEXT;
+  ALTER TABLE sandboxes ADD COLUMN lease_until INTEGER;
+  ALTER TABLE sandboxes ADD COLUMN used_at INTEGER;
+  ALTER TABLE sandboxes ADD COLUMN retention TEXT;
+  ALTER TABLE sandboxes ADD COLUMN on_boot TEXT NOT NULL DEFAULT 'stay';
+  ALTER TABLE sandboxes ADD COLUMN base TEXT;
+  ALTER TABLE sandboxes ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE sandboxes ADD COLUMN origin TEXT;
+  ALTER TABLE sandboxes ADD COLUMN deed TEXT;
+  CREATE INDEX sandboxes_idle ON sandboxes (id) WHERE idle IS NOT NULL;
+  CREATE INDEX sandboxes_base ON sandboxes (base) WHERE base IS NOT NULL;
+  CREATE INDEX sandboxes_expiry ON sandboxes (expires_at) WHERE expires_at IS NOT NULL;
+
+  CREATE TABLE snapshots (
+    id TEXT PRIMARY KEY,
+    project TEXT NOT NULL REFERENCES projects(id),
+    sandbox TEXT NOT NULL,
+    parent TEXT,
+    name TEXT,
+    turn INTEGER,
+    cause TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    memory INTEGER NOT NULL,
+    runtime TEXT,
+    spec TEXT NOT NULL,
+    quiet INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    here INTEGER NOT NULL,
+    object TEXT,
+    created_at INTEGER NOT NULL
+  ) STRICT;
+  CREATE UNIQUE INDEX snapshots_name ON snapshots (project, sandbox, name) WHERE name IS NOT NULL;
+  CREATE UNIQUE INDEX snapshots_turn ON snapshots (project, sandbox, turn) WHERE turn IS NOT NULL;
+  CREATE INDEX snapshots_order ON snapshots (project, created_at DESC, id DESC);
+  CREATE INDEX snapshots_sandbox ON snapshots (sandbox);
+  CREATE INDEX snapshots_parent ON snapshots (parent) WHERE parent IS NOT NULL;
+
+  CREATE TABLE templates (
+    project TEXT NOT NULL REFERENCES projects(id),
+    name TEXT NOT NULL,
+    snapshot TEXT NOT NULL REFERENCES snapshots(id),
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (project, name)
+  ) STRICT;
+
+  CREATE TABLE forks (
+    id TEXT PRIMARY KEY,
+    project TEXT NOT NULL REFERENCES projects(id),
+    snapshot TEXT NOT NULL,
+    children TEXT NOT NULL,
+    keyed INTEGER NOT NULL,
+    made INTEGER NOT NULL,
+    created_at INTEGER NOT NULL
+  ) STRICT;
+  `,
+  `
+  CREATE TABLE commands (
+    sandbox TEXT NOT NULL REFERENCES sandboxes(id) ON DELETE CASCADE,
+    id TEXT NOT NULL,
+    argv TEXT NOT NULL,
+    pty INTEGER NOT NULL,
+    pid INTEGER NOT NULL,
+    overflow TEXT NOT NULL,
+    key TEXT,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    end TEXT,
+    output_bytes INTEGER NOT NULL,
+    kept_from INTEGER NOT NULL,
+    PRIMARY KEY (sandbox, id)
+  ) STRICT;
+  CREATE INDEX commands_running ON commands (sandbox) WHERE end IS NULL;
+
+  CREATE TABLE webhooks (
+    id TEXT PRIMARY KEY,
+    project TEXT NOT NULL REFERENCES projects(id),
+    url TEXT NOT NULL,
+    types TEXT NOT NULL,
+    cursor INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    failing_since INTEGER,
+    last_error TEXT,
+    disabled_at INTEGER,
+    created_at INTEGER NOT NULL
+  ) STRICT;
+  CREATE INDEX webhooks_project ON webhooks (project);
+  `,
 ];

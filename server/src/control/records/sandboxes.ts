@@ -1,10 +1,40 @@
-import { CayError, type Limits, type SandboxId, type SandboxSpec, type SandboxState } from '@cay/sdk/protocol';
+import {
+  CayError,
+  IdlePolicySchema,
+  RetentionSchema,
+  type IdlePolicy,
+  type Limits,
+  type OnBoot,
+  type OnTimeout,
+  type Pause,
+  type Retention,
+  type SandboxId,
+  type SandboxSpec,
+  type SandboxState,
+  type SnapshotId,
+} from '@cay/sdk/protocol';
 import { requireTransition } from '../transitions.ts';
 import type { Database } from './database.ts';
 
 export interface PortRecord {
   port: number;
   visibility: 'private' | 'public';
+}
+
+/** What a sandbox that is being made starts from, if not from a template. */
+export interface Origin {
+  snapshot: SnapshotId;
+  memory: boolean;
+  /** Whether it is to run when it is made. */
+  start: boolean;
+}
+
+/** A change of several steps that is under way: what a server that was killed finishes. */
+export interface RollbackDeed {
+  kind: 'rollback';
+  to: SnapshotId;
+  memory: boolean;
+  kept: SnapshotId;
 }
 
 /** A sandbox as the control plane records it. */
@@ -21,11 +51,23 @@ export interface SandboxRow {
   labels: Record<string, string>;
   ports: PortRecord[];
   timeoutMs: number | null;
-  onTimeout: 'stop' | 'destroy';
+  onTimeout: OnTimeout;
   expiresAtMs: number | null;
   incarnation: number;
   createdAtMs: number;
   startedAtMs: number | null;
+  pausedAs: Pause | null;
+  /** Null if it has no policy at all: those are never looked at. */
+  idle: IdlePolicy | null;
+  leaseUntilMs: number | null;
+  usedAtMs: number | null;
+  /** Null keeps everything. */
+  retention: Retention | null;
+  onBoot: OnBoot;
+  base: SnapshotId | null;
+  turn: number;
+  origin: Origin | null;
+  deed: RollbackDeed | null;
 }
 
 interface StoredRow {
@@ -46,6 +88,16 @@ interface StoredRow {
   incarnation: number;
   created_at: number;
   started_at: number | null;
+  paused_as: string | null;
+  idle: string | null;
+  lease_until: number | null;
+  used_at: number | null;
+  retention: string | null;
+  on_boot: string;
+  base: string | null;
+  turn: number;
+  origin: string | null;
+  deed: string | null;
 }
 
 export interface SandboxQuery {
@@ -72,7 +124,16 @@ export interface SandboxRecords {
   /** Changes the given fields. A change of state must be a legal one. */
   update(id: string, changes: Partial<Omit<SandboxRow, 'id' | 'project' | 'createdAtMs'>>): SandboxRow;
   delete(id: string): void;
-  /** What a project's sandboxes may take at most: those that are stopped take disk only. */
+  /** Those with an idle policy. */
+  withIdlePolicy(): SandboxRow[];
+  hasIdlePolicy(): boolean;
+  /** Those whose turns are pruned. */
+  withRetention(): SandboxRow[];
+  /** Those that stand on a snapshot. */
+  standingOn(snapshot: string): SandboxRow[];
+  /** Notes when sandboxes were used last. Those that are gone are none. */
+  used(atMs: ReadonlyMap<string, number>): void;
+  /** What a project's sandboxes may take at most: those that are stopped take disk only, frozen ones their memory too. */
   usage(project: string): Usage;
   /** Those whose time is up, and when the next one's will be. */
   expired(nowMs: number): SandboxRow[];
@@ -94,32 +155,28 @@ const COLUMNS = {
   expiresAtMs: 'expires_at',
   incarnation: 'incarnation',
   startedAtMs: 'started_at',
+  pausedAs: 'paused_as',
+  idle: 'idle',
+  leaseUntilMs: 'lease_until',
+  usedAtMs: 'used_at',
+  retention: 'retention',
+  onBoot: 'on_boot',
+  base: 'base',
+  turn: 'turn',
+  origin: 'origin',
+  deed: 'deed',
 } as const;
+
+const INSERTED = { id: 'id', project: 'project', createdAtMs: 'created_at', ...COLUMNS } as const;
 
 export function sandboxRecords(database: Database): SandboxRecords {
   const records: SandboxRecords = {
     insert(row) {
       try {
+        const keys = Object.keys(INSERTED) as (keyof typeof INSERTED)[];
         database.run(
-          `INSERT INTO sandboxes (id, project, name, state, reason, message, backend, runtime, spec, labels, ports, timeout_ms, on_timeout, expires_at, incarnation, created_at, started_at)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-          row.id,
-          row.project,
-          row.name,
-          row.state,
-          row.reason,
-          row.message,
-          row.backend,
-          row.runtime,
-          JSON.stringify(row.spec),
-          JSON.stringify(row.labels),
-          JSON.stringify(row.ports),
-          row.timeoutMs,
-          row.onTimeout,
-          row.expiresAtMs,
-          row.incarnation,
-          row.createdAtMs,
-          row.startedAtMs,
+          `INSERT INTO sandboxes (${Object.values(INSERTED).join(', ')}) VALUES (${keys.map(() => '?').join(', ')})`,
+          ...keys.map((key) => stored(row[key])),
         );
       } catch (error) {
         if (row.name !== null && records.byName(row.project, row.name)) {
@@ -157,27 +214,32 @@ export function sandboxRecords(database: Database): SandboxRecords {
         if (changes.state !== undefined && changes.state !== before.state) requireTransition(id, before.state, changes.state);
         const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [keyof typeof COLUMNS, unknown][];
         if (entries.length > 0) {
-          const values = entries.map(([, value]) =>
-            typeof value === 'object' && value !== null ? JSON.stringify(value) : (value as string | number | null),
-          );
+          const values = entries.map(([, value]) => stored(value));
           database.run(`UPDATE sandboxes SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`, ...values, id);
         }
         return records.get(id)!;
       }),
+    withIdlePolicy: () => database.all<StoredRow>('SELECT * FROM sandboxes WHERE idle IS NOT NULL').map((row) => parse(row)!),
+    hasIdlePolicy: () => database.get('SELECT 1 FROM sandboxes WHERE idle IS NOT NULL LIMIT 1') !== undefined,
+    withRetention: () => database.all<StoredRow>('SELECT * FROM sandboxes WHERE retention IS NOT NULL').map((row) => parse(row)!),
+    standingOn: (snapshot) => database.all<StoredRow>('SELECT * FROM sandboxes WHERE base = ?', snapshot).map((row) => parse(row)!),
+    used: (times) =>
+      database.transaction(() => {
+        for (const [id, atMs] of times) database.run('UPDATE sandboxes SET used_at = ? WHERE id = ?', atMs, id);
+      }),
     delete: (id) => void database.run('DELETE FROM sandboxes WHERE id = ?', id),
     usage(project) {
       const usage: Usage = { sandboxes: 0, cpus: 0, memoryBytes: 0, diskBytes: 0 };
-      for (const { state, spec } of database.all<{ state: SandboxState; spec: string }>(
-        'SELECT state, spec FROM sandboxes WHERE project = ?',
+      for (const { state, paused_as: pausedAs, spec } of database.all<{ state: SandboxState; paused_as: Pause | null; spec: string }>(
+        'SELECT state, paused_as, spec FROM sandboxes WHERE project = ?',
         project,
       )) {
         const { cpus, memoryBytes, diskBytes } = (JSON.parse(spec) as { limits: Limits }).limits;
         usage.sandboxes++;
         usage.diskBytes += diskBytes ?? 0;
-        if (state === 'creating' || state === 'active') {
-          usage.cpus += cpus ?? 0;
-          usage.memoryBytes += memoryBytes ?? 0;
-        }
+        const runs = state === 'creating' || state === 'active';
+        if (runs) usage.cpus += cpus ?? 0;
+        if (runs || pausedAs === 'frozen') usage.memoryBytes += memoryBytes ?? 0;
       }
       return usage;
     },
@@ -185,6 +247,10 @@ export function sandboxRecords(database: Database): SandboxRecords {
     nextExpiry: () => database.get<{ at: number | null }>('SELECT min(expires_at) AS at FROM sandboxes')?.at ?? undefined,
   };
   return records;
+}
+
+function stored(value: unknown): string | number | null {
+  return typeof value === 'object' && value !== null ? JSON.stringify(value) : (value as string | number | null);
 }
 
 function parse(row: StoredRow | undefined): SandboxRow | undefined {
@@ -202,10 +268,32 @@ function parse(row: StoredRow | undefined): SandboxRow | undefined {
     labels: JSON.parse(row.labels) as Record<string, string>,
     ports: JSON.parse(row.ports) as PortRecord[],
     timeoutMs: row.timeout_ms,
-    onTimeout: row.on_timeout as 'stop' | 'destroy',
+    onTimeout: row.on_timeout as OnTimeout,
     expiresAtMs: row.expires_at,
     incarnation: row.incarnation,
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
+    pausedAs: row.paused_as as Pause | null,
+    idle: json<IdlePolicy>(row.idle),
+    leaseUntilMs: row.lease_until,
+    usedAtMs: row.used_at,
+    retention: json<Retention>(row.retention),
+    onBoot: row.on_boot as OnBoot,
+    base: row.base as SnapshotId | null,
+    turn: row.turn,
+    origin: json<Origin>(row.origin),
+    deed: json<RollbackDeed>(row.deed),
   };
 }
+
+function json<T>(text: string | null): T | null {
+  return text === null ? null : (JSON.parse(text) as T);
+}
+
+/** A policy as it is recorded: one that never does anything is none. */
+export function recorded<T extends IdlePolicy | Retention>(policy: T): T | null {
+  return Object.values(policy).some((bound) => bound !== null) ? policy : null;
+}
+
+export const NO_IDLE_POLICY: IdlePolicy = IdlePolicySchema.parse({});
+export const NO_RETENTION: Retention = RetentionSchema.parse({});

@@ -2,12 +2,13 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CreateSandboxSchema, type CreateSandboxInput } from '@cay/sdk/protocol';
+import { CayError, CreateSandboxSchema, type CreateSandboxInput } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
 // Tests need some backend behind the contract, and this one is its reference.
 // oxlint-disable-next-line no-restricted-imports
 export { memoryBackend, type MemoryBackend } from '../../backends/memory/memory.ts';
-import { openControl, type Control } from '../control.ts';
+import type { ArchiveStore } from '../archive-store.ts';
+import { openControl, type Control, type ControlOptions } from '../control.ts';
 import { previewTokens } from '../preview-tokens.ts';
 import type { Principal } from '../principal.ts';
 import { openDatabase, type Database } from '../records/database.ts';
@@ -30,15 +31,19 @@ export interface TestControl {
 }
 
 export interface Installation {
-  open(backend: Backend): Promise<TestControl>;
+  open(backend: Backend, options?: Pick<ControlOptions, 'idleLookMs'>): Promise<TestControl>;
+  /** What is in the archive store, by name. Outlives the control plane. */
+  readonly archived: Map<string, Uint8Array>;
   remove(): void;
 }
 
 export function installation(): Installation {
   const directory = mkdtempSync(join(tmpdir(), 'cay-control-'));
   const clock = { nowMs: 1_700_000_000_000 };
+  const archived = new Map<string, Uint8Array>();
   return {
-    async open(backend) {
+    archived,
+    async open(backend, options = {}) {
       const database = openDatabase(join(directory, 'records.db'));
       const events = openEventLog(join(directory, 'events.db'), { now: () => clock.nowMs });
       const projects = projectRecords(database);
@@ -53,8 +58,10 @@ export function installation(): Installation {
         events,
         previews: previewTokens(installationSecret(database, 'previews')),
         previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
+        archives: archiveStore(archived),
         now: () => clock.nowMs,
         onError: (error) => errors.push(error),
+        ...options,
       });
       return {
         control,
@@ -72,6 +79,25 @@ export function installation(): Installation {
       };
     },
     remove: () => rmSync(directory, { recursive: true, force: true }),
+  };
+}
+
+/** An archive store in this process. */
+function archiveStore(archived: Map<string, Uint8Array>): ArchiveStore {
+  return {
+    async put(name, data) {
+      archived.set(name, Buffer.concat(await Array.fromAsync(data)));
+    },
+    async get(name) {
+      const data = archived.get(name);
+      if (!data) throw new CayError('not_found', `There is no archive "${name}"`);
+      return (async function* () {
+        yield data;
+      })();
+    },
+    async remove(name) {
+      archived.delete(name);
+    },
   };
 }
 

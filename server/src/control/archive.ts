@@ -1,0 +1,135 @@
+/**
+ * Puts sandboxes into the archive store and back.
+ *
+ * First everything is copied out; then one write of the records says that the sandbox is there and not here;
+ * then what is here is taken away. On the way back it is the same the other way round. So a sandbox is whole on one side
+ * at any moment, and which side that is the records say: what is found on the other one is a leftover.
+ *
+ * Preconditions: called in line with the other changes of the sandbox, with its gate closed on the way out.
+ */
+import { CayError, isCayError } from '@cay/sdk/protocol';
+import { faultPoint } from '../lib/fault-point.ts';
+import type { ArchiveStore } from './archive-store.ts';
+import { snapshotting, type Context } from './context.ts';
+import type { Keeping } from './keeping.ts';
+import type { SandboxRow } from './records/sandboxes.ts';
+import type { SnapshotRow } from './records/snapshots.ts';
+
+export interface Archiving {
+  /** Rejects `unsupported` without an archive store. When it rejects the sandbox is here and as it was. */
+  archive(row: SandboxRow): Promise<SandboxRow>;
+  /** Brings it back: running, or with `filesOnly` stopped. When it rejects it is in the store as before. */
+  restore(row: SandboxRow, options?: { filesOnly?: boolean }): Promise<SandboxRow>;
+}
+
+export function openArchiving(context: Context, keeping: Keeping): Archiving {
+  const { archives, backend, database, lifecycle, onError, sandboxes, snapshots } = context;
+
+  function store(): ArchiveStore {
+    if (archives) return archives;
+    throw new CayError('unsupported', 'This server has no archive store', { hint: 'configure one, or hibernate or stop the sandbox' });
+  }
+
+  /** Its own snapshots that are only its own: what others stand on, or are made of, stays here. */
+  function movable(row: SandboxRow): SnapshotRow[] {
+    return snapshots.list({ sandbox: row.id, project: row.project }).filter(({ id, here }) => {
+      if (!here || context.templates.of(id).length > 0) return false;
+      return sandboxes.standingOn(id).every((other) => other.id === row.id);
+    });
+  }
+
+  /** Leaves nothing of an attempt in the store. */
+  async function takeBack(rows: SnapshotRow[]): Promise<void> {
+    for (const { id } of rows) {
+      const row = snapshots.get(id);
+      if (!row?.object) continue;
+      await archives?.remove(row.object);
+      snapshots.update(id, { object: null });
+    }
+  }
+
+  /** Takes away what is here of a sandbox that is in the store. */
+  async function clear(row: SandboxRow, moved: SnapshotRow[]): Promise<void> {
+    await backend.remove(row.id);
+    await faultPoint('control.archive.removed');
+    for (const { id } of moved) {
+      try {
+        await snapshotting(context).removeSnapshot(id);
+      } catch (error) {
+        if (!isCayError(error, 'failed_precondition')) throw error;
+        // Something came to stand on it: it stays here after all.
+        snapshots.update(id, { here: true });
+        await takeBack([snapshots.get(id)!]);
+      }
+    }
+  }
+
+  return {
+    async archive(row) {
+      const into = store();
+      const taken = await keeping.take(
+        row,
+        { cause: 'archive', memory: row.pausedAs === 'hibernated', quiet: true, stands: true },
+        undefined,
+      );
+      const moving = movable(context.again(row));
+      try {
+        for (const { id } of moving) {
+          const object = `${row.id}/${id}`;
+          snapshots.update(id, { object });
+          await faultPoint('control.archive.putting');
+          await into.put(object, snapshotting(context).exportSnapshot(id));
+        }
+        await faultPoint('control.archive.stored');
+      } catch (error) {
+        sandboxes.update(row.id, { base: row.base });
+        await takeBack(moving).catch(onError);
+        await keeping.drop(taken, undefined, 'archive failed').catch(onError);
+        throw error;
+      }
+      const archived = database.transaction(() => {
+        for (const { id } of moving) snapshots.update(id, { here: false });
+        return sandboxes.update(row.id, { state: 'paused', pausedAs: 'archived', runtime: null, expiresAtMs: null, reason: null, message: null });
+      });
+      // It is in the store; what is left here goes now, or when the server opens the next time.
+      await (async () => {
+        await faultPoint('control.archive.recorded');
+        await clear(row, moving);
+      })().catch(onError);
+      return archived;
+    },
+
+    async restore(row, { filesOnly = false } = {}) {
+      const snapshot = row.base === null ? undefined : snapshots.get(row.base);
+      if (!snapshot) throw new CayError('internal', `Sandbox "${row.id}" is archived, and its archive is not recorded`);
+      const travel = snapshotting(context);
+      const memory = snapshot.memory && !filesOnly;
+      try {
+        return await keeping.using(snapshot, async () => {
+          await faultPoint('control.restore.fetched');
+          await travel.clone(row.id, row.spec, snapshot.id, { memory });
+          await faultPoint('control.restore.cloned');
+          if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
+          return await lifecycle.activate(row);
+        });
+      } catch (error) {
+        if (context.again(row).state === 'paused') await backend.remove(row.id).catch(onError);
+        throw withHint(error);
+      }
+    },
+  };
+}
+
+/** Memory that cannot go on here does not make the files unreachable. */
+export function withHint(error: unknown): unknown {
+  if (!isCayError(error, 'failed_precondition') || error.details['reason'] !== 'checkpoint_mismatch') return error;
+  return new CayError(error.code, error.message, {
+    details: error.details,
+    cause: error,
+    hint: error.hint ?? 'its files are whole: stop it and start it again, or ask for it without memory',
+  });
+}
+
+export function invalidArchive(cause: unknown): CayError {
+  return new CayError('invalid_argument', 'Cannot take the archive in: it does not say what it is of', { cause });
+}

@@ -1,0 +1,209 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openEventLog, type EventLogOptions } from '../records/events.ts';
+import { GENESIS, chainHash, hex, type Link, type StoredEvent } from './chain.ts';
+
+let directory: string;
+let path: string;
+const key = randomBytes(32);
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'cay-audit-'));
+  path = join(directory, 'events.db');
+});
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+function fill(count: number, options: EventLogOptions = {}): string {
+  const log = openEventLog(path, { key, ...options });
+  for (let i = 0; i < count; i++) log.append({ type: 'file.written', sandbox: `s${i % 3}`, data: { path: `/tmp/${i}` } });
+  log.close();
+  return path;
+}
+
+function edit<T>(work: (sqlite: DatabaseSync) => T): T {
+  const sqlite = new DatabaseSync(path);
+  try {
+    return work(sqlite);
+  } finally {
+    sqlite.close();
+  }
+}
+
+async function verify(options: EventLogOptions = {}) {
+  const log = openEventLog(path, { key, ...options });
+  try {
+    return await log.verify();
+  } finally {
+    log.close();
+  }
+}
+
+/** Computes every hash from `from` on anew, as somebody would who has the file and not the key. */
+function rehash(sqlite: DatabaseSync, from: number): void {
+  let link = (sqlite.prepare('SELECT id, hash FROM events WHERE id < ? ORDER BY id DESC LIMIT 1').get(from) ?? GENESIS) as unknown as Link;
+  for (const row of sqlite.prepare('SELECT * FROM events WHERE id >= ? ORDER BY id').all(from) as unknown as StoredEvent[]) {
+    link = { id: row.id, hash: chainHash(link.hash, row) };
+    sqlite.prepare('UPDATE events SET hash = ? WHERE id = ?').run(link.hash, link.id);
+  }
+}
+
+type Deed = { name: string; broken: number; act(sqlite: DatabaseSync): void };
+const COUNT = 40;
+const place = fc.integer({ min: 1, max: COUNT });
+const column = fc.constantFrom('at', 'type', 'project', 'sandbox', 'key', 'outcome', 'data');
+
+const deeds: fc.Arbitrary<Deed> = fc.oneof(
+  fc.record({ id: place, column }).map(({ id, column: name }) => ({
+    name: `change ${name} of ${id}`,
+    broken: id,
+    act: (sqlite: DatabaseSync) =>
+      sqlite.exec(`UPDATE events SET ${name} = ${name === 'at' ? 'at + 1' : `ifnull(${name}, '') || ' '`} WHERE id = ${id}`),
+  })),
+  place.map((id) => ({
+    name: `change the hash of ${id}`,
+    broken: id,
+    act: (sqlite: DatabaseSync) => void sqlite.prepare('UPDATE events SET hash = ? WHERE id = ?').run(randomBytes(32), id),
+  })),
+  place.map((id) => ({
+    name: `remove ${id}`,
+    broken: id,
+    act: (sqlite: DatabaseSync) => sqlite.exec(`DELETE FROM events WHERE id = ${id}`),
+  })),
+  fc.tuple(place, place).map(([from, to]) => ({
+    name: `remove ${from} and ${to} and close the gap`,
+    broken: Math.min(from, to),
+    act(sqlite: DatabaseSync) {
+      sqlite.exec(`DELETE FROM events WHERE id IN (${from}, ${to})`);
+      const rows = sqlite.prepare('SELECT id FROM events ORDER BY id').all() as { id: number }[];
+      rows.forEach((row, index) => sqlite.exec(`UPDATE events SET id = ${index + 1} WHERE id = ${row.id}`));
+    },
+  })),
+  fc
+    .tuple(place, place)
+    .filter(([one, other]) => one !== other)
+    .map(([one, other]) => ({
+      name: `swap ${one} and ${other}`,
+      broken: Math.min(one, other),
+      act: (sqlite: DatabaseSync) =>
+        sqlite.exec(`UPDATE events SET id = -1 WHERE id = ${one}; UPDATE events SET id = ${one} WHERE id = ${other};
+                     UPDATE events SET id = ${other} WHERE id = -1`),
+    })),
+  place.map((id) => ({
+    name: `insert before ${id}`,
+    broken: id,
+    act: (sqlite: DatabaseSync) =>
+      sqlite.exec(`UPDATE events SET id = -id WHERE id >= ${id}; UPDATE events SET id = 1 - id WHERE id < 0;
+                   INSERT INTO events SELECT ${id}, at, type, project, 'other', key, outcome, data, hash FROM events WHERE id = ${id + 1}`),
+  })),
+);
+
+describe('the chain of events', () => {
+  it('is whole after restarts, and tells its head', async () => {
+    fill(1500);
+    const first = await verify();
+    expect(first).toMatchObject({ ok: true, events: 1500, first: 1, last: 1500, pruned: 0, sealed: true });
+    expect(first.head).toMatch(/^[0-9a-f]{64}$/);
+    fill(10);
+    expect(await verify()).toMatchObject({ ok: true, events: 1510, last: 1510 });
+  });
+
+  it('tells exactly which event was changed, removed, inserted or moved', async () => {
+    fill(COUNT);
+    const good = edit((sqlite) => sqlite.prepare('SELECT * FROM events').all());
+    await fc.assert(
+      fc.asyncProperty(deeds, async (deed) => {
+        edit((sqlite) => {
+          sqlite.exec('DELETE FROM events');
+          const insert = sqlite.prepare('INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)');
+          for (const row of good) insert.run(...Object.values(row));
+          sqlite.exec(`UPDATE sqlite_sequence SET seq = ${COUNT}`);
+          deed.act(sqlite);
+        });
+        expect(await verify(), deed.name).toMatchObject({ ok: false, broken: { id: deed.broken } });
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it('cannot be written anew without the key of the installation', async () => {
+    fill(1200);
+    edit((sqlite) => {
+      sqlite.exec("UPDATE events SET sandbox = 'another' WHERE id = 7");
+      rehash(sqlite, 7);
+    });
+    expect(await verify()).toMatchObject({ ok: false, broken: { id: 1000 } });
+    edit((sqlite) => sqlite.exec('UPDATE checkpoints SET hash = (SELECT hash FROM events WHERE events.id = checkpoints.id)'));
+    expect(await verify()).toMatchObject({ ok: false, broken: { id: 1000, reason: expect.stringContaining('not written by this') } });
+    edit((sqlite) => sqlite.exec('DELETE FROM checkpoints'));
+    expect(await verify()).toMatchObject({ ok: false, broken: { id: 1000, reason: expect.stringContaining('missing') } });
+  });
+
+  it('notices that its last events are gone', async () => {
+    fill(20);
+    edit((sqlite) => sqlite.exec('DELETE FROM events WHERE id > 15'));
+    expect(await verify()).toMatchObject({ ok: false, last: 15, broken: { id: 16 } });
+    edit((sqlite) => sqlite.exec('UPDATE sqlite_sequence SET seq = 15'));
+    expect(await verify()).toMatchObject({ ok: false, broken: { id: 16 } });
+  });
+
+  it('stays whole when the oldest are pruned, by number and by age', async () => {
+    let nowMs = 1000;
+    const now = () => nowMs;
+    fill(2500, { keep: { events: 300 }, now });
+    const byNumber = await verify();
+    expect(byNumber).toMatchObject({ ok: true, last: 2500, pruned: 2200, events: 300 });
+    nowMs += 10_000;
+    fill(5, { now });
+    fill(0, { keep: { ageMs: 5000 }, now });
+    const byAge = await verify({ keep: { ageMs: 5000 }, now });
+    expect(byAge).toMatchObject({ ok: true, last: 2505, pruned: 2500, events: 5 });
+    // What stands for the pruned ones cannot be changed either.
+    edit((sqlite) => sqlite.prepare('UPDATE anchor SET hash = ?').run(randomBytes(32)));
+    expect(await verify()).toMatchObject({ ok: false });
+  });
+
+  it('takes in events of a log that had none', async () => {
+    edit((sqlite) =>
+      sqlite.exec(`CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, type TEXT NOT NULL, project TEXT,
+                   sandbox TEXT, key TEXT, data TEXT NOT NULL) STRICT; CREATE INDEX events_sandbox ON events (sandbox, id);
+                   INSERT INTO events (id, at, type, data) VALUES (41, 1, 'old', '{}'), (42, 2, 'old', '{"a":1}')`),
+    );
+    fill(1);
+    expect(await verify()).toMatchObject({ ok: true, events: 3, first: 41, last: 43, pruned: 40 });
+  });
+
+  it('is exported with its hashes, as asked for', async () => {
+    let nowMs = 0;
+    const log = openEventLog(path, { key, now: () => nowMs });
+    for (nowMs = 1; nowMs <= 1200; nowMs++) log.append({ type: nowMs % 2 ? 'odd' : 'even', sandbox: 's', key: nowMs % 3 ? 'k' : null });
+    const all = await Array.fromAsync(log.export({}));
+    expect(all).toHaveLength(1200);
+    expect(all.at(-1)!.hash).toBe((await log.verify()).head);
+    let link = GENESIS.hash;
+    for (const { hash, id, atMs: at, type, project, sandbox, key: by, outcome, data } of all) {
+      link = chainHash(link, { id, at, type, project, sandbox, key: by, outcome, data: JSON.stringify(data) });
+      expect(hash).toBe(hex(link));
+    }
+    const some = await Array.fromAsync(log.export({ type: 'odd', key: 'k', sinceMs: 100, untilMs: 200 }));
+    expect(some.map(({ atMs }) => atMs)).toEqual(all.filter((e) => e.type === 'odd' && e.key === 'k' && e.atMs >= 100 && e.atMs < 200).map(({ atMs }) => atMs));
+    expect(await Array.fromAsync(log.export({ sandbox: 'none' }))).toEqual([]);
+    log.close();
+  });
+
+  it('bounds what one event says', async () => {
+    const log = openEventLog(path, { key });
+    log.append({ type: 'big', data: { text: 'x'.repeat(1e6), list: Array.from({ length: 1e5 }, (_, i) => i) } });
+    log.append({ type: 'bigger', data: Object.fromEntries(Array.from({ length: 1e4 }, (_, i) => [`${i}${'k'.repeat(600)}`, 'v'.repeat(600)])) });
+    for (const { data } of log.list({})) {
+      expect(JSON.stringify(data).length).toBeLessThan(20_000);
+      expect(data['truncated']).toBe(true);
+    }
+    expect((await log.verify()).ok).toBe(true);
+    log.close();
+  });
+});

@@ -1,0 +1,66 @@
+import type { DatabaseSync } from 'node:sqlite';
+import type { AuditVerdict } from '@cay/sdk/protocol';
+import { CHECKPOINT_EVERY, chainHash, hex, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
+import { readAnchor } from './event-store.ts';
+
+const PAGE = 1000;
+
+interface Checkpoint extends Link {
+  seal: Uint8Array;
+}
+
+/**
+ * Walks the chain from what was pruned to the last event, and tells where it breaks first. Others get their turn in between, and what is
+ * appended meanwhile is walked too. Without the key checkpoints are compared with the events, and their seals are not looked at.
+ *
+ * Preconditions: nothing is pruned meanwhile.
+ */
+export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefined): Promise<AuditVerdict> {
+  const anchor = readAnchor(sqlite);
+  const walked = { events: 0, checkpoints: 0, first: null as number | null };
+  let link: Link = anchor ?? { id: 0, hash: new Uint8Array(32) };
+  const verdict = (broken?: { id: number; reason: string }): AuditVerdict => ({
+    ok: broken === undefined,
+    ...walked,
+    last: link.id,
+    head: hex(link.hash),
+    pruned: anchor?.id ?? 0,
+    sealed: key !== undefined,
+    ...(broken && { broken }),
+  });
+  if (!anchor) return verdict({ id: 1, reason: 'where the chain begins is not recorded' });
+  if (key && !sameBytes(anchor.seal, sealOf(key, 'anchor', anchor)))
+    return verdict({ id: anchor.id, reason: 'what stands for the pruned events was not written by this installation' });
+
+  const page = sqlite.prepare('SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?');
+  const sealed = sqlite.prepare('SELECT id, hash, seal FROM checkpoints WHERE id > ? AND id <= ?');
+  for (;;) {
+    const rows = page.all(link.id, PAGE) as unknown as StoredEvent[];
+    if (rows.length === 0) break;
+    const checkpoints = new Map((sealed.all(link.id, rows.at(-1)!.id) as unknown as Checkpoint[]).map((one) => [one.id, one]));
+    for (const row of rows) {
+      const reason = faultOf(row, link, checkpoints.get(row.id), key);
+      if (reason) return verdict({ id: row.id === link.id + 1 ? row.id : link.id + 1, reason });
+      walked.first ??= row.id;
+      walked.events++;
+      if (checkpoints.delete(row.id)) walked.checkpoints++;
+      link = { id: row.id, hash: row.hash };
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  const { last } = sqlite
+    .prepare("SELECT max(ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), ifnull((SELECT max(id) FROM checkpoints), 0)) AS last")
+    .get() as { last: number };
+  if (last > link.id) return verdict({ id: link.id + 1, reason: `events up to ${last} were recorded, and are missing` });
+  return verdict();
+}
+
+function faultOf(row: StoredEvent, previous: Link, checkpoint: Checkpoint | undefined, key: Uint8Array | undefined): string | undefined {
+  if (row.id !== previous.id + 1) return 'the event is missing';
+  if (!sameBytes(row.hash, chainHash(previous.hash, row))) return 'the event is not the one that was recorded here';
+  if (!checkpoint) return row.id % CHECKPOINT_EVERY === 0 ? 'the checkpoint of the event is missing' : undefined;
+  if (!sameBytes(checkpoint.hash, row.hash)) return 'the events up to here are not those that the checkpoint was made of';
+  if (key && !sameBytes(checkpoint.seal, sealOf(key, 'checkpoint', row)))
+    return 'the checkpoint of the event was not written by this installation';
+  return undefined;
+}

@@ -1,0 +1,204 @@
+/**
+ * Durable commands: what they write and how they end is kept on the server, and so outlives the sandbox's stop, its failure
+ * and the server. For commands that are left running and those with an idempotency key; others do not pay for it.
+ *
+ * A command is recorded before it is started. A server that opens goes on recording those that have no end yet. Logs are bounded for each
+ * command and each sandbox, the newest output and the newest commands are kept, and all of it goes away with the sandbox.
+ */
+import { mkdirSync } from 'node:fs';
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CayError, type CommandEnd, type CommandInfo } from '@cay/sdk/protocol';
+import type { Backend } from '../../backends/backend.ts';
+import type { CommandHandle } from '../../guest/guest.ts';
+import { removeLog } from '../../lib/frame-log.ts';
+import type { Database } from '../records/database.ts';
+import type { EventLog } from '../records/events.ts';
+import type { SandboxRecords } from '../records/sandboxes.ts';
+import { commandRecords, type RecordedCommand } from './command-records.ts';
+import { readLog } from './read-log.ts';
+import { startRecorder, type Recorder } from './recorder.ts';
+
+export interface CommandLogsOptions {
+  directory: string;
+  database: Database;
+  sandboxes: SandboxRecords;
+  backend: Backend;
+  events: EventLog;
+  now?(): number;
+  onError?(error: unknown): void;
+}
+
+export type Announced = Pick<RecordedCommand, 'sandbox' | 'id' | 'argv' | 'pty' | 'overflow' | 'key'>;
+
+export interface CommandLogs {
+  /** Before the command is started. One of the same id that is recorded already stays as it is. */
+  announce(command: Announced): void;
+  /** It could not be started. */
+  withdraw(sandbox: string, id: string): Promise<void>;
+  /** It runs, and is recorded from now on; with `anew` not as the one of the same id that was recorded before. */
+  record(sandbox: string, id: string, started: { pid: number; anew: boolean }): Promise<void>;
+  get(sandbox: string, id: string): CommandInfo | undefined;
+  /** Oldest first. */
+  list(sandbox: string): CommandInfo[];
+  /** A hold on a recorded command, for reading alone. Rejects `not_found`. */
+  read(sandbox: string, id: string, options?: { offset?: number; signal?: AbortSignal }): CommandHandle;
+  /** Forgets a command and its output. Waits for its end. */
+  forget(sandbox: string, id: string): Promise<void>;
+  /** Lets go; commands run on, and are recorded further by the next server. */
+  close(): Promise<void>;
+}
+
+const MOST_COMMANDS = 256;
+const MOST_BYTES = 128 * 1024 * 1024;
+
+export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
+  const { directory, database, sandboxes, backend, events, now = Date.now, onError = () => {} } = options;
+  const records = commandRecords(database);
+  const recorders = new Map<string, Recorder>();
+  const closing = new AbortController();
+  const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
+  const placeOf = (sandbox: string) => join(directory, sandbox);
+
+  function begin(command: RecordedCommand, resumed: boolean): void {
+    const { sandbox, id } = command;
+    const recorder = startRecorder({ command, directory: placeOf(sandbox), backend, sandboxes, signal: closing.signal, onError });
+    recorders.set(keyOf(sandbox, id), recorder);
+    recorder.done
+      .then(async (end) => {
+        if (end) await finish(command, recorder, end, resumed);
+      })
+      .catch(onError)
+      .finally(() => {
+        if (recorders.get(keyOf(sandbox, id)) === recorder) recorders.delete(keyOf(sandbox, id));
+      });
+  }
+
+  /** The event first: a server that dies in between comes to the same end again, and sees that it was told. */
+  async function finish(command: RecordedCommand, recorder: Recorder, end: CommandEnd, resumed: boolean): Promise<void> {
+    const { sandbox, id, key } = command;
+    const row = sandboxes.get(sandbox);
+    if (!row) return;
+    if (!resumed || !(await wasTold(command))) {
+      events.append({ type: 'command.ended', project: row.project, sandbox, key, data: { command: id, ...end } });
+    }
+    for (;;) {
+      try {
+        records.ended(sandbox, id, end, { outputBytes: recorder.end, keptFrom: recorder.keptFrom }, now());
+        break;
+      } catch (error) {
+        // A disk that is full will have room again; without the record the command would seem to run on.
+        onError(error);
+        if (closing.signal.aborted) return;
+        await new Promise((resolve) => setTimeout(resolve, 1000).unref());
+      }
+    }
+    await trim(sandbox);
+  }
+
+  async function wasTold({ sandbox, id, startedAtMs }: RecordedCommand): Promise<boolean> {
+    for await (const { data } of events.export({ sandbox, type: 'command.ended', sinceMs: startedAtMs }))
+      if (data['command'] === id) return true;
+    return false;
+  }
+
+  /** Lets go of the oldest that have ended, as far as the bounds ask for it. */
+  async function trim(sandbox: string): Promise<void> {
+    const all = records.list(sandbox);
+    const ended = all.filter((command) => command.end !== undefined);
+    let bytes = await sizeOf(placeOf(sandbox));
+    for (let count = all.length; ended.length > 1 && (count > MOST_COMMANDS || bytes > MOST_BYTES); count--) {
+      await logs.forget(sandbox, ended.shift()!.id);
+      bytes = await sizeOf(placeOf(sandbox));
+    }
+  }
+
+  function live(command: RecordedCommand): CommandInfo {
+    const { sandbox: _sandbox, overflow: _overflow, key: _key, ...info } = command;
+    const recorder = info.end ? undefined : recorders.get(keyOf(command.sandbox, command.id));
+    return recorder ? { ...info, outputBytes: recorder.end, keptFrom: recorder.keptFrom } : info;
+  }
+
+  const logs: CommandLogs = {
+    announce(command) {
+      if (records.get(command.sandbox, command.id)) return;
+      const inserted = records.insert({ ...command, pid: 0, startedAtMs: now(), outputBytes: 0, keptFrom: 0 });
+      // It may have been removed since the caller looked.
+      if (!inserted) throw new CayError('not_found', `Sandbox "${command.sandbox}" does not exist`);
+    },
+    async withdraw(sandbox, id) {
+      const known = records.get(sandbox, id);
+      if (known?.pid === 0 && !known.end) await logs.forget(sandbox, id);
+    },
+    async record(sandbox, id, { pid, anew }) {
+      let command = records.get(sandbox, id);
+      if (!command || recorders.has(keyOf(sandbox, id))) return;
+      if (command.end) {
+        if (!anew) return;
+        await removeLog(placeOf(sandbox), id);
+        const { end: _end, ...again } = { ...command, startedAtMs: now(), outputBytes: 0, keptFrom: 0 };
+        command = again;
+        records.insert(command);
+      }
+      records.started(sandbox, id, pid);
+      await mkdir(placeOf(sandbox), { recursive: true, mode: 0o700 });
+      begin({ ...command, pid }, false);
+    },
+    get(sandbox, id) {
+      const command = records.get(sandbox, id);
+      return command && live(command);
+    },
+    list: (sandbox) => records.list(sandbox).map(live),
+    read(sandbox, id, { offset = 0, signal } = {}) {
+      const find = () => records.get(sandbox, id);
+      const command = find();
+      if (!command) throw new CayError('not_found', `Command "${id}" does not exist`);
+      return readLog({ command, find, recorder: recorders.get(keyOf(sandbox, id)), directory: placeOf(sandbox), offset, signal });
+    },
+    async forget(sandbox, id) {
+      await recorders.get(keyOf(sandbox, id))?.done;
+      records.delete(sandbox, id);
+      await removeLog(placeOf(sandbox), id);
+    },
+    async close() {
+      closing.abort();
+      await Promise.allSettled([...recorders.values()].map(({ done }) => done));
+      await following;
+    },
+  };
+
+  /** Logs go away with their sandbox, and a sandbox that changes is looked at again. */
+  async function follow(): Promise<void> {
+    while (!closing.signal.aborted) {
+      for await (const { type, sandbox } of events.follow({ signal: closing.signal })) {
+        if (sandbox === null || !type.startsWith('sandbox.')) continue;
+        for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) recorder.nudge();
+        if (type === 'sandbox.removed') await rm(placeOf(sandbox), { recursive: true, force: true }).catch(onError);
+      }
+    }
+  }
+
+  async function sweep(): Promise<void> {
+    for (const name of await readdir(directory)) if (!sandboxes.get(name)) await rm(join(directory, name), { recursive: true, force: true });
+  }
+
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  for (const command of records.running()) {
+    mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });
+    begin(command, true);
+  }
+  const following = follow().catch(onError);
+  sweep().catch(onError);
+  return logs;
+}
+
+async function sizeOf(directory: string): Promise<number> {
+  let bytes = 0;
+  for (const name of await readdir(directory).catch(() => [])) {
+    bytes += await stat(join(directory, name)).then(
+      ({ size }) => size,
+      () => 0,
+    );
+  }
+  return bytes;
+}

@@ -1,0 +1,90 @@
+import type { CommandEnd, CommandInfo } from '@cay/sdk/protocol';
+import type { Database } from '../records/database.ts';
+
+/** A command whose output and end are recorded on the server. */
+export interface RecordedCommand extends CommandInfo {
+  sandbox: string;
+  /** What a reader that does not keep up does to it. */
+  overflow: 'wait' | 'drop';
+  /** Whose it is. */
+  key: string | null;
+}
+
+interface StoredCommand {
+  sandbox: string;
+  id: string;
+  argv: string;
+  pty: number;
+  pid: number;
+  overflow: string;
+  key: string | null;
+  started_at: number;
+  end: string | null;
+  output_bytes: number;
+  kept_from: number;
+}
+
+export interface CommandRecords {
+  /** Takes the place of one with the same id. False if the sandbox does not exist any more. */
+  insert(command: RecordedCommand): boolean;
+  started(sandbox: string, id: string, pid: number): void;
+  ended(sandbox: string, id: string, end: CommandEnd, log: { outputBytes: number; keptFrom: number }, atMs: number): void;
+  get(sandbox: string, id: string): RecordedCommand | undefined;
+  /** Oldest first. */
+  list(sandbox: string): RecordedCommand[];
+  running(): RecordedCommand[];
+  delete(sandbox: string, id: string): void;
+}
+
+export function commandRecords(database: Database): CommandRecords {
+  return {
+    insert: (command) =>
+      database.run(
+        `INSERT OR REPLACE INTO commands (sandbox, id, argv, pty, pid, overflow, key, started_at, output_bytes, kept_from)
+         SELECT id, ?, ?, ?, ?, ?, ?, ?, 0, 0 FROM sandboxes WHERE id = ?`,
+        command.id,
+        JSON.stringify(command.argv),
+        command.pty ? 1 : 0,
+        command.pid,
+        command.overflow,
+        command.key,
+        command.startedAtMs,
+        command.sandbox,
+      ) > 0,
+    started: (sandbox, id, pid) => void database.run('UPDATE commands SET pid = ? WHERE sandbox = ? AND id = ?', pid, sandbox, id),
+    ended: (sandbox, id, end, { outputBytes, keptFrom }, atMs) =>
+      void database.run(
+        'UPDATE commands SET end = ?, output_bytes = ?, kept_from = ?, ended_at = ? WHERE sandbox = ? AND id = ?',
+        JSON.stringify(end),
+        outputBytes,
+        keptFrom,
+        atMs,
+        sandbox,
+        id,
+      ),
+    get: (sandbox, id) => parse(database.get<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? AND id = ?', sandbox, id)),
+    list: (sandbox) =>
+      database
+        .all<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? ORDER BY started_at, rowid', sandbox)
+        .map((row) => parse(row)!),
+    running: () => database.all<StoredCommand>('SELECT * FROM commands WHERE end IS NULL').map((row) => parse(row)!),
+    delete: (sandbox, id) => void database.run('DELETE FROM commands WHERE sandbox = ? AND id = ?', sandbox, id),
+  };
+}
+
+function parse(row: StoredCommand | undefined): RecordedCommand | undefined {
+  if (!row) return undefined;
+  return {
+    sandbox: row.sandbox,
+    id: row.id,
+    argv: JSON.parse(row.argv) as string[],
+    pty: row.pty !== 0,
+    pid: row.pid,
+    overflow: row.overflow as 'wait' | 'drop',
+    key: row.key,
+    startedAtMs: row.started_at,
+    ...(row.end !== null && { end: JSON.parse(row.end) as CommandEnd }),
+    outputBytes: row.output_bytes,
+    keptFrom: row.kept_from,
+  };
+}

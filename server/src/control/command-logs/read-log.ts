@@ -1,0 +1,98 @@
+import { CayError, type CommandEnd } from '@cay/sdk/protocol';
+import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts';
+import { extentOf, readFrames } from '../../lib/frame-log.ts';
+import type { RecordedCommand } from './command-records.ts';
+import { KINDS, type Reader, type Recorder } from './recorder.ts';
+
+export interface ReadLogOptions {
+  command: RecordedCommand;
+  /** The command as it is recorded now. */
+  find(): RecordedCommand | undefined;
+  /** Absent if nobody records it any more. */
+  recorder: Recorder | undefined;
+  directory: string;
+  offset: number;
+  signal?: AbortSignal | undefined;
+}
+
+const CHANNELS = new Map(Object.entries(KINDS).map(([channel, kind]) => [kind as number, channel as keyof typeof KINDS]));
+const READ_ONLY = 'it is read from its log, and takes no input';
+
+/** A hold on a recorded command: what its log has, then what is recorded, up to its end. */
+export function readLog(options: ReadLogOptions): CommandHandle {
+  const { command, find, recorder, directory, offset, signal } = options;
+  const over = new AbortController();
+  const ended = Promise.withResolvers<CommandEnd>();
+  const reader: Reader = { position: offset };
+  recorder?.readers.add(reader);
+
+  const close = () => {
+    over.abort();
+    recorder?.readers.delete(reader);
+    recorder?.taken();
+    ended.resolve({ kind: 'lost', reason: 'The handle was closed before the command ended' });
+  };
+  signal?.addEventListener('abort', close, { once: true });
+
+  const gone = aborted(over.signal);
+
+  async function* output(): AsyncGenerator<OutputChunk | OutputGap> {
+    try {
+      for (;;) {
+        // Asked for first, so that nothing is missed in between.
+        const more = recorder?.changed();
+        const finished = recorder === undefined || (await settled(recorder.done));
+        const end = recorder?.end ?? (await extentOf(directory, command.id)).end;
+        for await (const { kind, offset: at, data, missing } of readFrames(directory, command.id, reader.position, end)) {
+          const channel = CHANNELS.get(kind);
+          yield channel === undefined ? { channel: 'gap', offset: at, bytes: missing } : { channel, offset: at, data };
+          reader.position = at + data.length + missing;
+          recorder?.taken();
+          if (over.signal.aborted) return;
+        }
+        if (finished && reader.position >= end) break;
+        if (!finished) await Promise.race([more, gone]);
+        if (over.signal.aborted) {
+          signal?.throwIfAborted();
+          return;
+        }
+      }
+      const end = (await recorder?.done) ?? find()?.end;
+      ended.resolve(end ?? { kind: 'lost', reason: 'The command is not recorded any more' });
+    } finally {
+      close();
+    }
+  }
+
+  let used = false;
+  return {
+    id: command.id,
+    pid: command.pid,
+    existing: true,
+    output: {
+      [Symbol.asyncIterator]() {
+        if (used) throw new CayError('failed_precondition', `Cannot read the output of command "${command.id}" twice with one handle`);
+        used = true;
+        return output();
+      },
+    },
+    ended: ended.promise,
+    write: () => Promise.reject(new CayError('failed_precondition', `Cannot write to command "${command.id}": ${READ_ONLY}`)),
+    closeStdin: async () => {},
+    async [Symbol.asyncDispose]() {
+      close();
+    },
+  };
+}
+
+async function settled(promise: Promise<unknown>): Promise<boolean> {
+  const pending = Symbol('pending');
+  return (await Promise.race([promise, Promise.resolve(pending)])) !== pending;
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+}

@@ -1,0 +1,196 @@
+/**
+ * Records one command: its output into a log on disk, up to its end. It goes on where the log stops, whatever happened in between: the
+ * connection, the sandbox's pauses, the server itself. The guest keeps output meanwhile; what it had to drop becomes a gap.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CayError, isCayError, type CommandEnd, type SandboxId } from '@cay/sdk/protocol';
+import type { Backend } from '../../backends/backend.ts';
+import type { OutputChunk, OutputGap } from '../../guest/guest.ts';
+import { isDiskFull } from '../../lib/disk-full.ts';
+import { openFrameLog, type FrameLog } from '../../lib/frame-log.ts';
+import type { SandboxRecords } from '../records/sandboxes.ts';
+import type { RecordedCommand } from './command-records.ts';
+
+export interface RecorderOptions {
+  command: RecordedCommand;
+  directory: string;
+  backend: Backend;
+  sandboxes: SandboxRecords;
+  /** Ends the recording and leaves the command as it is. */
+  signal: AbortSignal;
+  onError(error: unknown): void;
+}
+
+/** A reader of a log that is being written. */
+export interface Reader {
+  /** Of the next byte that it wants. */
+  position: number;
+}
+
+export interface Recorder {
+  readonly end: number;
+  readonly keptFrom: number;
+  /** Those for whom a command that waits is made to wait. */
+  readonly readers: Set<Reader>;
+  /** Resolves when there is more to read, or the recording is over. */
+  changed(): Promise<void>;
+  /** A reader has taken some. */
+  taken(): void;
+  /** Looks at the sandbox again now. */
+  nudge(): void;
+  /** The end of the command; `undefined` if the recording ended before. */
+  readonly done: Promise<CommandEnd | undefined>;
+}
+
+export const KINDS = { stdout: 1, stderr: 2, pty: 3 } as const;
+
+/** How much of a command's output is taken in a second: more is a flood, which must not become the server's. */
+const BYTES_PER_SECOND = 32 * 1024 * 1024;
+/** How far behind a reader may be before a command that waits for its readers is not read any further. */
+const AHEAD = 4 * 1024 * 1024;
+const FULL_AGAIN_MS = 1000;
+const SHORTEST_WAIT_MS = 25;
+const LONGEST_WAIT_MS = 5000;
+
+export function startRecorder({ command, directory, backend, sandboxes, signal, onError }: RecorderOptions): Recorder {
+  const { sandbox, id } = command;
+  let log: FrameLog | undefined;
+  const waiters = new Set<() => void>();
+  const wakers = new Set<() => void>();
+  const readers = new Set<Reader>();
+  let over = false;
+  const wake = (all: Set<() => void>) => {
+    for (const resolve of all) resolve();
+    all.clear();
+  };
+
+  async function run(): Promise<CommandEnd | undefined> {
+    const opened = await untilRoom(() => openFrameLog({ directory, name: id }));
+    if (!opened) return undefined;
+    log = opened;
+    wake(waiters);
+    try {
+      const end = await follow(opened);
+      if (end) await opened.sync();
+      return end;
+    } finally {
+      await opened.close();
+    }
+  }
+
+  async function follow(into: FrameLog): Promise<CommandEnd | undefined> {
+    for (let waitMs = SHORTEST_WAIT_MS; !signal.aborted; waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) {
+      const row = sandboxes.get(sandbox);
+      if (!row) return undefined;
+      if (row.state === 'stopped' || row.state === 'failed' || row.state === 'destroying')
+        return { kind: 'lost', reason: `The sandbox was ${row.state} before the command ended` };
+      if (row.state === 'active') {
+        const before = into.end;
+        const end = await attached(into);
+        if (end) return end;
+        if (into.end > before) waitMs = SHORTEST_WAIT_MS;
+      }
+      await pause(waitMs);
+    }
+    return undefined;
+  }
+
+  /** Takes output as long as there is a connection. Resolves the end if it came. */
+  async function attached(into: FrameLog): Promise<CommandEnd | undefined> {
+    try {
+      const guest = await backend.connect(sandbox as SandboxId);
+      await using handle = await guest.attach(id, { offset: into.end, signal });
+      for await (const chunk of handle.output) await take(into, chunk);
+      const end = await handle.ended;
+      return end.kind === 'lost' ? undefined : end;
+    } catch (error) {
+      if (signal.aborted) return undefined;
+      if (isCayError(error, 'not_found') && sandboxes.get(sandbox)?.state === 'active')
+        return { kind: 'lost', reason: 'The sandbox does not know the command any more' };
+      // Whatever else it is, it is looked at again.
+      if (!(error instanceof CayError)) onError(error);
+      return undefined;
+    }
+  }
+
+  async function take(into: FrameLog, chunk: OutputChunk | OutputGap): Promise<void> {
+    const length = chunk.channel === 'gap' ? chunk.bytes : chunk.data.length;
+    // What is there already is not repeated, and what is missing is said to be.
+    const known = Math.min(Math.max(0, into.end - chunk.offset), length);
+    const missing = Math.max(0, chunk.offset - into.end) + (chunk.channel === 'gap' ? length - known : 0);
+    if (missing > 0) await untilRoom(() => into.skip(missing));
+    if (chunk.channel !== 'gap' && known < length) await untilRoom(() => into.append(KINDS[chunk.channel], chunk.data.subarray(known)));
+    wake(waiters);
+    await atPace(length);
+    while (command.overflow === 'wait' && !signal.aborted && behind(into.end) > AHEAD)
+      await new Promise<void>((resolve) => wakers.add(resolve));
+  }
+
+  function behind(end: number): number {
+    let least = end;
+    for (const { position } of readers) least = Math.min(least, position);
+    return end - least;
+  }
+
+  let windowFrom = performance.now();
+  let inWindow = 0;
+  async function atPace(bytes: number): Promise<void> {
+    const elapsed = performance.now() - windowFrom;
+    if (elapsed > 1000) {
+      windowFrom = performance.now();
+      inWindow = 0;
+    }
+    inWindow += bytes;
+    if (inWindow > BYTES_PER_SECOND) await sleep(Math.max(1, 1000 - elapsed), undefined, { signal }).catch(() => {});
+  }
+
+  /** On a full disk nothing is taken from the guest, which keeps it, until there is room again. */
+  async function untilRoom<T>(write: () => Promise<T>): Promise<T | undefined> {
+    for (let told = false; !signal.aborted;) {
+      try {
+        return await write();
+      } catch (error) {
+        if (!isDiskFull(error)) throw error;
+        if (!told) onError(error);
+        told = true;
+        await sleep(FULL_AGAIN_MS, undefined, { signal }).catch(() => {});
+      }
+    }
+    return undefined;
+  }
+
+  async function pause(ms: number): Promise<void> {
+    if (signal.aborted) return;
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      wakers.add(resolve);
+      timer = setTimeout(resolve, ms);
+    });
+    clearTimeout(timer);
+  }
+
+  signal.addEventListener('abort', () => wake(wakers), { once: true });
+  const done = run()
+    .catch((error: unknown) => {
+      onError(error);
+      return undefined;
+    })
+    .finally(() => {
+      over = true;
+      wake(waiters);
+    });
+
+  return {
+    get end() {
+      return log?.end ?? 0;
+    },
+    get keptFrom() {
+      return log?.keptFrom ?? 0;
+    },
+    readers,
+    changed: () => (over ? Promise.resolve() : new Promise((resolve) => waiters.add(resolve))),
+    taken: () => wake(wakers),
+    nudge: () => wake(wakers),
+    done,
+  };
+}

@@ -1,0 +1,49 @@
+/** What the verbs of the control plane share. */
+import { CayError, type Capabilities, type Sandbox } from '@cay/sdk/protocol';
+import { canSnapshot, type Backend, type Snapshotting } from '../backends/backend.ts';
+import type { Activity } from './activity.ts';
+import type { ArchiveStore } from './archive-store.ts';
+import type { Deeds } from './deeds.ts';
+import type { Idempotency } from './idempotency.ts';
+import type { Lifecycle } from './lifecycle.ts';
+import type { Principal } from './principal.ts';
+import type { QuotaLedger } from './quota-ledger.ts';
+import type { Database } from './records/database.ts';
+import type { EventLog } from './records/events.ts';
+import type { ForkRecords } from './records/forks.ts';
+import type { ProjectRecords } from './records/projects.ts';
+import type { SandboxRecords, SandboxRow } from './records/sandboxes.ts';
+import type { SnapshotRecords } from './records/snapshots.ts';
+import type { TemplateRecords } from './records/templates.ts';
+
+export interface Context {
+  readonly backend: Backend;
+  readonly capabilities: Capabilities;
+  readonly database: Database;
+  readonly sandboxes: SandboxRecords;
+  readonly snapshots: SnapshotRecords;
+  readonly templates: TemplateRecords;
+  readonly forks: ForkRecords;
+  readonly projects: ProjectRecords;
+  readonly events: EventLog;
+  readonly idempotency: Idempotency;
+  readonly deeds: Deeds;
+  readonly activity: Activity;
+  readonly quota: QuotaLedger;
+  readonly lifecycle: Lifecycle;
+  /** Where archived sandboxes are; absent where there is no such place. */
+  readonly archives: ArchiveStore | undefined;
+  now(): number;
+  onError(error: unknown): void;
+  show(row: SandboxRow): Sandbox;
+  note(type: string, row: Pick<SandboxRow, 'id' | 'project'>, principal: Principal | undefined, data?: Record<string, unknown>): void;
+  /** By id or name. Rejects `not_found`. */
+  find(principal: Principal, ref: string): SandboxRow;
+  /** The record as it is by now. Rejects `not_found` if it is gone. */
+  again(row: Pick<SandboxRow, 'id'>): SandboxRow;
+}
+
+export function snapshotting({ backend }: Pick<Context, 'backend'>): Backend & Snapshotting {
+  if (canSnapshot(backend)) return backend;
+  throw new CayError('unsupported', `The ${backend.name} backend cannot take snapshots`);
+}

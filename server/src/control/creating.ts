@@ -1,0 +1,141 @@
+import { CayError, LimitsSchema, SandboxSpecSchema, newId, type Ability, type CreateSandbox, type Limits, type Sandbox, type SandboxSpec } from '@cay/sdk/protocol';
+import type { Context } from './context.ts';
+import type { SandboxVerbs } from './contract.ts';
+import { withHint } from './archive.ts';
+import { noMemory } from './fork.ts';
+import type { Idling } from './idle.ts';
+import type { Keeping } from './keeping.ts';
+import type { Principal } from './principal.ts';
+import { recorded, type SandboxRow } from './records/sandboxes.ts';
+import type { SnapshotRow } from './records/snapshots.ts';
+
+const ABILITY_OF_LIMIT = {
+  cpus: 'cpuLimit',
+  memoryBytes: 'memoryLimit',
+  diskBytes: 'diskLimit',
+  pids: 'pidsLimit',
+} as const satisfies Partial<Record<keyof Limits, Ability>>;
+
+const DEFAULTS = SandboxSpecSchema.parse({});
+
+/** Makes a sandbox of a template or of a snapshot, once for each idempotency key or name that asks for it. */
+export function createVerb(context: Context, keeping: Keeping, { start, idling }: { start: SandboxVerbs['start']; idling: Idling }): Pick<SandboxVerbs, 'create'> {
+  const { backend, capabilities, database, idempotency, lifecycle, now, projects, quota, sandboxes, show, templates } = context;
+
+  /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
+  function limitsFor(asked: Partial<Limits>): Limits {
+    const limits = LimitsSchema.parse({});
+    for (const key of Object.keys(ABILITY_OF_LIMIT) as (keyof typeof ABILITY_OF_LIMIT)[]) {
+      if (!capabilities.abilities[ABILITY_OF_LIMIT[key]]) limits[key] = null;
+    }
+    return { ...limits, ...asked };
+  }
+
+  /** The snapshot that it starts from: the one that was asked for, or what the project's template of that name is made of. */
+  function originOf(principal: Principal, request: CreateSandbox): SnapshotRow | undefined {
+    const id = request.snapshot ?? templates.get(principal.project, request.template)?.snapshot;
+    const snapshot = id === undefined ? undefined : keeping.resolve(principal.project, id);
+    if (snapshot && request.memory && !snapshot.memory) throw noMemory(snapshot);
+    return snapshot;
+  }
+
+  function specOf({ template, runtime, cmd, env, workdir, user, limits, readOnlyRoot }: CreateSandbox, from: SnapshotRow | undefined): SandboxSpec {
+    const own = { template, env, workdir, user, readOnlyRoot, ...(runtime !== undefined && { runtime }), ...(cmd && { cmd }) };
+    if (!from) return { ...own, limits: limitsFor(limits) };
+    // What was left as it is by default is as it was in the snapshot.
+    const { spec } = from;
+    return {
+      ...spec,
+      ...own,
+      template: spec.template,
+      env: { ...spec.env, ...env },
+      workdir: workdir === DEFAULTS.workdir ? spec.workdir : workdir,
+      user: user === DEFAULTS.user ? spec.user : user,
+      readOnlyRoot: readOnlyRoot || spec.readOnlyRoot,
+      limits: { ...spec.limits, ...limits },
+    };
+  }
+
+  function insert(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, idempotencyKey: string | undefined): SandboxRow {
+    const { name, labels, timeoutMs, onTimeout, ports, idle, retention, onBoot } = request;
+    const spec = specOf(request, from);
+    const row: SandboxRow = {
+      id: newId('sbx'),
+      project: principal.project,
+      name: name ?? null,
+      state: 'creating',
+      reason: null,
+      message: null,
+      backend: backend.name,
+      runtime: null,
+      spec,
+      labels,
+      ports: ports.map((port) => (typeof port === 'number' ? { port, visibility: 'private' } : port)),
+      timeoutMs,
+      onTimeout,
+      expiresAtMs: null,
+      incarnation: 0,
+      createdAtMs: now(),
+      startedAtMs: null,
+      pausedAs: null,
+      idle: recorded(idle),
+      leaseUntilMs: null,
+      usedAtMs: null,
+      retention: recorded(retention),
+      onBoot,
+      base: from?.id ?? null,
+      turn: 0,
+      origin: from ? { snapshot: from.id, memory: request.memory ?? from.memory, start: true } : null,
+      deed: null,
+    };
+    database.transaction(() => {
+      const project = projects.get(principal.project);
+      if (!project) throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
+      quota.require(project.id, { sandboxes: 1, limits: spec.limits });
+      sandboxes.insert(row);
+      if (idempotencyKey !== undefined) idempotency.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
+    });
+    return row;
+  }
+
+  /** The sandbox that a create call means and that is there already, by its idempotency key or by name. */
+  function existing(principal: Principal, request: CreateSandbox, idempotencyKey: string | undefined): Promise<Sandbox> | undefined {
+    const id = idempotencyKey === undefined ? undefined : idempotency.find(principal.project, idempotencyKey, request);
+    if (id !== undefined) {
+      const row = sandboxes.get(id);
+      if (row) return Promise.resolve(lifecycle.making(row.id) ?? row).then(show);
+      throw new CayError('not_found', `The sandbox "${id}" made with idempotency key "${idempotencyKey}" does not exist any more`, {
+        hint: 'use a new key to make another',
+      });
+    }
+    if (!request.getOrCreate || request.name === undefined) return undefined;
+    const row = sandboxes.byName(principal.project, request.name);
+    if (!row || row.state === 'destroying') return undefined;
+    const made = lifecycle.making(row.id);
+    if (made) return made.then(show);
+    return row.state === 'active' ? Promise.resolve(show(row)) : start(principal, row.id);
+  }
+
+  async function make(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, idempotencyKey: string | undefined) {
+    await backend.validate(specOf(request, from));
+    // Another call may have come first meanwhile; from here to the insert nothing can come between.
+    const meanwhile = existing(principal, request, idempotencyKey);
+    if (meanwhile) return { sandbox: await meanwhile, created: false };
+    const made = lifecycle.make(insert(principal, request, from, idempotencyKey), principal);
+    idling.changed();
+    return { sandbox: show(await made), created: true };
+  }
+
+  return {
+    async create(principal, request, { idempotencyKey } = {}) {
+      if (request.getOrCreate && request.name === undefined) throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
+      const before = existing(principal, request, idempotencyKey);
+      if (before) return { sandbox: await before, created: false };
+      const from = originOf(principal, request);
+      if (!from) return make(principal, request, undefined, idempotencyKey);
+      return keeping.using(from, () => make(principal, request, from, idempotencyKey)).catch((error: unknown) => {
+        throw withHint(error);
+      });
+    },
+  };
+}

@@ -1,0 +1,62 @@
+/**
+ * The order in which things happen to a sandbox: one after the other, those of different sandboxes side by side.
+ *
+ * Waiting in line is right where the outcome is the same, whenever it happens. It is wrong where the caller
+ * decided by what it saw: rolling back what another call has just rolled back, removing what somebody is
+ * taking a snapshot of. Such deeds are declared, and the later of two that do not go together is refused.
+ */
+import { CayError } from '@cay/sdk/protocol';
+import { KeyedQueue } from '../lib/keyed-queue.ts';
+
+export const DEEDS = {
+  snapshot: 'looks',
+  turn: 'looks',
+  compare: 'looks',
+  fork: 'looks',
+  rollback: 'changes',
+  pause: 'changes',
+  remove: 'changes',
+} as const;
+export type Deed = keyof typeof DEEDS;
+
+export interface Deeds {
+  /** In line, and nothing else. */
+  run<T>(id: string, task: () => Promise<T>): Promise<T>;
+  /**
+   * Declared from now until it is settled, and not in line: the task takes its place with `run` where it must.
+   * Deeds that only look go together, and so do two removals. Rejects `conflict` for any other pair.
+   */
+  declare<T>(id: string, deed: Deed, task: () => Promise<T>): Promise<T>;
+}
+
+export function openDeeds(): Deeds {
+  const queue = new KeyedQueue<string>();
+  const declared = new Map<string, Deed[]>();
+
+  return {
+    run: (id, task) => queue.run(id, task),
+
+    async declare(id, deed, task) {
+      const others = declared.get(id) ?? [];
+      const other = others.find((candidate) => !goTogether(candidate, deed));
+      if (other !== undefined) {
+        throw new CayError('conflict', `Cannot do the ${deed} of sandbox "${id}": a ${other} of it is under way`, {
+          details: { deed, underWay: other },
+          hint: 'look at the sandbox again and decide anew',
+        });
+      }
+      declared.set(id, [...others, deed]);
+      try {
+        return await task();
+      } finally {
+        const left = declared.get(id)!;
+        left.splice(left.indexOf(deed), 1);
+        if (left.length === 0) declared.delete(id);
+      }
+    },
+  };
+}
+
+export function goTogether(one: Deed, other: Deed): boolean {
+  return (DEEDS[one] === 'looks' && DEEDS[other] === 'looks') || (one === 'remove' && other === 'remove');
+}

@@ -1,0 +1,193 @@
+/**
+ * The ladder that a sandbox goes down when it is not used, and how it wakes.
+ *
+ * A pause closes the sandbox's gate first: who comes then waits until it is decided, and wakes it. What is
+ * inside is waited for as long as the caller wishes, and then paused as it is.
+ *
+ * Whether a sandbox is frozen or hibernated its backend can tell, so nothing has to be noted before; an archive has its own way.
+ */
+import { CayError, PAUSES, PauseSandboxSchema, isCayError, type Pause, type SandboxId } from '@cay/sdk/protocol';
+import { canFreeze, canHibernate } from '../backends/backend.ts';
+import { faultPoint } from '../lib/fault-point.ts';
+import { withHint, type Archiving } from './archive.ts';
+import type { Context } from './context.ts';
+import type { PauseVerbs } from './contract.ts';
+import type { Principal } from './principal.ts';
+import type { SandboxRow } from './records/sandboxes.ts';
+import { notRunning } from './visits.ts';
+
+export interface Pausing extends PauseVerbs {
+  /** Wakes it, once for all who ask. */
+  wake(id: SandboxId): Promise<SandboxRow>;
+  /** In line: the sandbox here, out of the archive; out of the freezer or any other pause if asked for. What is stopped stays so. */
+  present(row: SandboxRow, options?: { thawed?: boolean; running?: boolean }): Promise<SandboxRow>;
+  /** In line: the sandbox with its files alone, stopped. What was in memory is gone. */
+  halted(row: SandboxRow): Promise<SandboxRow>;
+  /**
+   * In line, with the gate closed: the first of these rungs that is possible. Rejects `unsupported` if none is.
+   * One that is there or further down already is done.
+   */
+  descend(row: SandboxRow, rungs: readonly Pause[], why: { principal?: Principal; cause: string }): Promise<SandboxRow>;
+  /** In line: what a timeout asks for. Resolves whether there is a rung that it can stand on. */
+  byTimeout(row: SandboxRow): Promise<boolean>;
+}
+
+/** How long calls that were let in before have to reach the guest and return. */
+const CALLS_MS = 2_000;
+
+const depth = (pause: Pause | null) => (pause === null ? -1 : PAUSES.indexOf(pause));
+
+export function openPausing(context: Context, archiving: Archiving): Pausing {
+  const { activity, backend, deeds, find, lifecycle, note, now, onError, quota, sandboxes, show } = context;
+  const waking = new Map<SandboxId, Promise<SandboxRow>>();
+
+  async function freeze(row: SandboxRow): Promise<SandboxRow> {
+    if (!canFreeze(backend)) throw cannot(row, 'frozen');
+    await backend.freeze(row.id);
+    await faultPoint('control.pause.done');
+    return sandboxes.update(row.id, { state: 'paused', pausedAs: 'frozen', expiresAtMs: null });
+  }
+
+  async function hibernate(row: SandboxRow): Promise<SandboxRow> {
+    if (!canHibernate(backend)) throw cannot(row, 'hibernated');
+    await backend.hibernate(row.id);
+    await faultPoint('control.pause.done');
+    return sandboxes.update(row.id, { state: 'paused', pausedAs: 'hibernated', expiresAtMs: null });
+  }
+
+  /** What still runs while its files are copied would be lost, so it stands still: with its memory where that can be kept. */
+  async function archive(row: SandboxRow): Promise<SandboxRow> {
+    if (!context.archives) throw cannot(row, 'archived');
+    const still = row.pausedAs === 'hibernated' ? row : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated']);
+    try {
+      return await archiving.archive(still);
+    } catch (error) {
+      if (row.state === 'active' && still.state === 'paused') await wakeNow(still).catch(onError);
+      throw error;
+    }
+  }
+
+  const put: Record<Pause, (row: SandboxRow) => Promise<SandboxRow>> = { frozen: freeze, hibernated: hibernate, archived: archive };
+
+  /** The first that is possible; the row as it is if none is. */
+  async function first(row: SandboxRow, rungs: readonly Pause[]): Promise<SandboxRow> {
+    for (const rung of rungs) {
+      try {
+        return await put[rung](row);
+      } catch (error) {
+        if (!isCayError(error, 'unsupported')) throw error;
+      }
+    }
+    return row;
+  }
+
+  async function wakeNow(row: SandboxRow): Promise<SandboxRow> {
+    const { pausedAs } = row;
+    if (row.state !== 'paused' || pausedAs === null) return row;
+    // Its disk and its number are counted already, and a frozen one's memory.
+    const { cpus, memoryBytes } = row.spec.limits;
+    const limits = { cpus, memoryBytes: pausedAs === 'frozen' ? 0 : memoryBytes, diskBytes: 0 };
+    quota.require(row.project, { sandboxes: 0, limits });
+    const active = await quota.reserving(row, limits, async () => {
+      await faultPoint('control.wake.begun');
+      if (pausedAs === 'archived') return archiving.restore(row);
+      if (pausedAs === 'frozen' && canFreeze(backend)) await backend.thaw(row.id);
+      await faultPoint('control.wake.done');
+      return lifecycle.activate(row).catch((error: unknown) => {
+        throw withHint(error);
+      });
+    });
+    activity.touch(row.id);
+    note('sandbox.resumed', active, undefined, { from: pausedAs });
+    return active;
+  }
+
+  const pausing: Pausing = {
+    wake(id) {
+      let woken = waking.get(id);
+      if (!woken) {
+        woken = deeds.run(id, () => wakeNow(context.again({ id }))).finally(() => waking.delete(id));
+        waking.set(id, woken);
+      }
+      return woken;
+    },
+
+    async present(row, { thawed = false, running = false } = {}) {
+      if (row.state === 'creating' || row.state === 'destroying') throw notRunning(row);
+      return running || row.pausedAs === 'archived' || (thawed && row.pausedAs === 'frozen') ? wakeNow(row) : row;
+    },
+
+    async halted(row) {
+      if (row.pausedAs === 'archived') return archiving.restore(row, { filesOnly: true });
+      if (row.pausedAs === 'frozen' && canFreeze(backend)) await backend.thaw(row.id);
+      return row;
+    },
+
+    async descend(row, rungs, { principal, cause }) {
+      if (row.state !== 'active' && row.state !== 'paused') throw notRunning(row);
+      const further = rungs.filter((rung) => depth(rung) > depth(row.pausedAs));
+      if (further.length < rungs.length && further.length === 0) return row;
+      const paused = await first(row, further);
+      if (paused.pausedAs === row.pausedAs) {
+        // A rung that cannot be reached is no failure for one that is paused as well as can be.
+        if (row.state === 'paused' && further.length < rungs.length) return row;
+        throw cannot(row, rungs[0]!);
+      }
+      note('sandbox.paused', paused, principal, { as: paused.pausedAs, cause });
+      return paused;
+    },
+
+    byTimeout: (row) =>
+      activity.closed(row.id, async () => {
+        const rungs: Pause[] = row.onTimeout === 'archive' ? ['archived', 'hibernated', 'frozen'] : ['hibernated', 'frozen'];
+        try {
+          await pausing.descend(row, rungs, { cause: 'timeout' });
+          return true;
+        } catch (error) {
+          if (!isCayError(error, 'unsupported')) throw error;
+          return false;
+        }
+      }),
+
+    async pause(principal, ref, request) {
+      const { as, waitMs } = PauseSandboxSchema.parse(request);
+      const { id } = find(principal, ref);
+      return deeds.declare(id, 'pause', () =>
+        activity.closed(id, async () => {
+          await activity.without(id, ['command'], waitMs);
+          await activity.without(id, ['call'], CALLS_MS);
+          return deeds.run(id, async () => {
+            const row = context.again({ id });
+            await faultPoint('control.pause.begun');
+            return show(await pausing.descend(row, as === undefined ? ['hibernated', 'frozen'] : [as], { principal, cause: 'request' }));
+          });
+        }),
+      );
+    },
+
+    async resume(principal, ref) {
+      const { id, state } = find(principal, ref);
+      if (state === 'stopped' || state === 'failed') throw notRunning(find(principal, ref));
+      await activity.opened(id);
+      const row = await pausing.wake(id);
+      if (row.state !== 'active') throw notRunning(row);
+      return show(row);
+    },
+
+    async lease(principal, ref, { forMs }) {
+      const row = find(principal, ref);
+      activity.touch(row.id);
+      const leased = sandboxes.update(row.id, { leaseUntilMs: forMs === 0 ? null : now() + forMs });
+      note('sandbox.leased', leased, principal, { forMs });
+      return show(leased);
+    },
+  };
+  return pausing;
+}
+
+function cannot(row: SandboxRow, as: Pause): CayError {
+  return new CayError('unsupported', `Sandbox "${row.id}" cannot be ${as} here`, {
+    details: { pause: as, backend: row.backend, ...(row.runtime !== null && { runtime: row.runtime }) },
+    hint: as === 'archived' ? 'configure an archive store' : 'stop it instead: its files are kept',
+  });
+}

@@ -1,0 +1,43 @@
+/** Brings the records of snapshots together with what the backend and the archive store have, when the server opens. */
+import { canSnapshot } from '../backends/backend.ts';
+import { isCayError } from '@cay/sdk/protocol';
+import type { Context } from './context.ts';
+import type { Keeping } from './keeping.ts';
+
+export async function recoverSnapshots(context: Context, keeping: Keeping): Promise<void> {
+  const { archives, backend, note, onError, sandboxes, snapshots } = context;
+  if (!canSnapshot(backend)) return;
+  const found = new Set((await backend.snapshots()).map(({ id }) => id));
+
+  for (const row of snapshots.all()) {
+    const there = found.delete(row.id);
+    try {
+      if (row.state !== 'kept') {
+        // Nobody was told of it, or was told that it is gone.
+        await backend.removeSnapshot(row.id);
+        if (row.object !== null) await archives?.remove(row.object);
+        for (const { id } of sandboxes.standingOn(row.id)) sandboxes.update(id, { base: row.parent });
+        snapshots.delete(row.id);
+      } else if (!row.here && there) {
+        // What was copied out and should have gone, or was not yet brought back whole.
+        await backend.removeSnapshot(row.id).catch((error: unknown) => {
+          if (!isCayError(error, 'failed_precondition')) throw error;
+          snapshots.update(row.id, { here: true });
+        });
+      } else if (row.here && !there) {
+        snapshots.delete(row.id);
+        note('snapshot.lost', { id: row.sandbox, project: row.project }, undefined, { snapshot: row.id });
+      }
+      const now = snapshots.get(row.id);
+      if (now?.here && now.object !== null) {
+        // Here and whole: a copy in the store is of an archiving that was not finished.
+        await archives?.remove(now.object);
+        snapshots.update(row.id, { object: null });
+      }
+    } catch (error) {
+      onError(error);
+    }
+  }
+  for (const id of found) await backend.removeSnapshot(id).catch(onError);
+  await keeping.dropLeft();
+}

@@ -1,0 +1,100 @@
+/**
+ * Puts a sandbox back to one of its snapshots. What it was is kept first, so that nothing is lost whatever happens next; then the
+ * intent is recorded, and a server that was killed after that finishes it.
+ */
+import { RollbackSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
+import type { Observation } from '../backends/backend.ts';
+import { faultPoint } from '../lib/fault-point.ts';
+import { withHint } from './archive.ts';
+import { snapshotting, type Context } from './context.ts';
+import type { TravelVerbs } from './contract.ts';
+import type { Keeping } from './keeping.ts';
+import type { Pausing } from './pause.ts';
+import type { Principal } from './principal.ts';
+import type { RollbackDeed, SandboxRow } from './records/sandboxes.ts';
+import { showSnapshot } from './records/snapshots.ts';
+
+export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
+  /** In line: finishes a rollback that was recorded. Resolves the sandbox as it is then, rolled back or as it was. */
+  finish(row: SandboxRow, observed: Observation): Promise<void>;
+}
+
+export function openRollingBack(context: Context, keeping: Keeping, pausing: Pausing): RollingBack {
+  const { activity, database, deeds, find, lifecycle, note, onError, sandboxes, show, snapshots } = context;
+
+  /** Records where the sandbox stands now. */
+  function landed(id: SandboxId, { to }: RollbackDeed, observed: Observation): SandboxRow {
+    return database.transaction(() => {
+      sandboxes.update(id, { base: to, deed: null });
+      return lifecycle.standing(context.again({ id }), observed);
+    });
+  }
+
+  /** Goes there, or stays: a result that cannot be recorded is undone. */
+  async function go(row: SandboxRow, deed: RollbackDeed, principal: Principal | undefined): Promise<SandboxRow> {
+    const backend = snapshotting(context);
+    const observed = await backend.rollback(row.id, deed.to, { memory: deed.memory });
+    let after: SandboxRow;
+    try {
+      await faultPoint('control.rollback.done');
+      after = landed(row.id, deed, observed);
+    } catch (error) {
+      const kept = snapshots.get(deed.kept);
+      if (kept) lifecycle.standing(context.again(row), await backend.rollback(row.id, kept.id, { memory: kept.memory }));
+      throw error;
+    }
+    note('sandbox.rolled_back', after, principal, { to: deed.to, kept: deed.kept, memory: deed.memory });
+    return after;
+  }
+
+  return {
+    async rollback(principal, ref, request) {
+      const { to, memory } = RollbackSchema.parse(request);
+      const { id, project } = find(principal, ref);
+      return deeds.declare(id, 'rollback', () =>
+        activity.closed(id, () =>
+          deeds.run(id, async () => {
+            const row = await pausing.present(context.again({ id }), { running: true });
+            const target = keeping.resolve(project, to, id);
+            return keeping.using(target, async () => {
+              const taken = await keeping.take(
+                row,
+                { cause: 'rollback', memory: 'if possible', quiet: activity.count(id, 'command') === 0, stands: false },
+                principal,
+              );
+              const deed: RollbackDeed = { kind: 'rollback', to: target.id, memory, kept: taken.id };
+              try {
+                sandboxes.update(id, { deed });
+                await faultPoint('control.rollback.recorded');
+                const after = await go(row, deed, principal);
+                return { sandbox: show(after), kept: showSnapshot(snapshots.get(taken.id) ?? taken) };
+              } catch (error) {
+                // The backend has left it as it was: what was kept for the case is of no use to anybody.
+                if (context.again({ id }).deed) sandboxes.update(id, { deed: null });
+                await keeping.drop(taken, undefined, 'rollback failed').catch(onError);
+                throw withHint(error);
+              }
+            });
+          }),
+        ),
+      );
+    },
+
+    async finish(row, observed) {
+      const { deed } = row;
+      if (!deed) return;
+      // Another incarnation than the one it was recorded of: it is done already.
+      if (observed.phase === 'ready' && observed.incarnation !== row.incarnation) {
+        const after = landed(row.id, deed, observed);
+        note('sandbox.rolled_back', after, undefined, { to: deed.to, kept: deed.kept, memory: deed.memory, cause: 'recovery' });
+        return;
+      }
+      try {
+        await go(row, deed, undefined);
+      } catch (error) {
+        sandboxes.update(row.id, { deed: null });
+        if (!isCayError(error, 'not_found')) onError(error);
+      }
+    },
+  };
+}

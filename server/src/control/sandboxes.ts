@@ -1,0 +1,155 @@
+import { CayError, type UpdateSandbox } from '@cay/sdk/protocol';
+import { canResize } from '../backends/backend.ts';
+import type { Context } from './context.ts';
+import type { SandboxVerbs } from './contract.ts';
+import type { Idling } from './idle.ts';
+import { formatCursor, parseCursor, parseLabels } from './listing.ts';
+import type { Pausing } from './pause.ts';
+import type { PreviewTokens } from './preview-tokens.ts';
+import { recorded, type SandboxRow } from './records/sandboxes.ts';
+import type { Retaining } from './retention.ts';
+import type { Visits } from './visits.ts';
+
+const MAX_PORTS = 64;
+
+export interface SandboxVerbParts {
+  pausing: Pausing;
+  visits: Visits;
+  idling: Idling;
+  retaining: Retaining;
+  previews: PreviewTokens;
+}
+
+export function sandboxVerbs(context: Context, { pausing, visits, idling, retaining, previews }: SandboxVerbParts): Omit<SandboxVerbs, 'create'> {
+  const { activity, again, backend, deeds, find, lifecycle, note, quota, sandboxes, show } = context;
+
+  async function resize(row: SandboxRow, limits: NonNullable<UpdateSandbox['limits']>): Promise<void> {
+    if (row.state !== 'active')
+      throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state}; limits change while it is active`);
+    if (!canResize(backend)) throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
+    const own = row.spec.limits;
+    quota.require(row.project, { sandboxes: 0, limits: { ...own, ...limits } }, own);
+    const more = (key: 'cpus' | 'memoryBytes' | 'diskBytes') => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
+    const added = { cpus: more('cpus'), memoryBytes: more('memoryBytes'), diskBytes: more('diskBytes') };
+    const resizing = backend;
+    await quota.reserving(row, added, () => resizing.resize(row.id, limits));
+  }
+
+  return {
+    get: (principal, ref) => show(find(principal, ref)),
+
+    list(principal, query) {
+      const labels = parseLabels(query.label);
+      const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
+      const rows = sandboxes.list({ project: principal.project, state: query.state, labels, after, limit: query.limit + 1 });
+      const page = rows.slice(0, query.limit);
+      const last = rows.length > query.limit ? page.at(-1) : undefined;
+      return { sandboxes: page.map(show), nextCursor: last ? formatCursor(last) : null };
+    },
+
+    async update(principal, ref, changes) {
+      const { id } = find(principal, ref);
+      return deeds.run(id, async () => {
+        let row = again(find(principal, id));
+        if (changes.limits) {
+          row = await pausing.present(row, { running: true });
+          await resize(row, changes.limits);
+        }
+        const updated = sandboxes.update(id, {
+          labels: changes.labels,
+          onTimeout: changes.onTimeout,
+          onBoot: changes.onBoot,
+          ...(changes.idle && { idle: recorded(changes.idle) }),
+          ...(changes.retention && { retention: recorded(changes.retention) }),
+          ...(changes.limits && { spec: { ...row.spec, limits: { ...row.spec.limits, ...changes.limits } } }),
+          ...(changes.timeoutMs !== undefined && {
+            timeoutMs: changes.timeoutMs,
+            expiresAtMs: row.state === 'active' ? lifecycle.expiryOf({ timeoutMs: changes.timeoutMs }) : null,
+          }),
+        });
+        lifecycle.expiry.changed();
+        if (changes.idle) idling.changed();
+        if (changes.retention) retaining.changed(id);
+        note('sandbox.updated', updated, principal, { fields: Object.keys(changes) });
+        return show(updated);
+      });
+    },
+
+    async start(principal, ref) {
+      const found = find(principal, ref);
+      return deeds.run(found.id, async () => {
+        const row = again(found);
+        if (row.state === 'active') return show(row);
+        if (row.state === 'paused') return show(await pausing.present(row, { running: true }));
+        if (row.state !== 'stopped' && row.state !== 'failed') {
+          throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state} and cannot be started`, {
+            details: { state: row.state },
+          });
+        }
+        const { cpus, memoryBytes } = row.spec.limits;
+        // Its disk and its number are counted already.
+        const limits = { cpus, memoryBytes, diskBytes: 0 };
+        quota.require(row.project, { sandboxes: 0, limits });
+        const active = await quota.reserving(row, limits, () => lifecycle.activate(row));
+        note('sandbox.started', active, principal);
+        return show(active);
+      });
+    },
+
+    async stop(principal, ref, { graceMs } = {}) {
+      const found = find(principal, ref);
+      return deeds.run(found.id, async () => {
+        const row = await pausing.halted(again(found));
+        return show(await lifecycle.stop(row, principal, { cause: 'request', graceMs }));
+      });
+    },
+
+    async remove(principal, ref) {
+      let found: SandboxRow;
+      try {
+        found = find(principal, ref);
+      } catch (error) {
+        if (error instanceof CayError && error.code === 'not_found') return;
+        throw error;
+      }
+      await deeds.declare(found.id, 'remove', () =>
+        deeds.run(found.id, async () => {
+          const row = sandboxes.get(found.id);
+          if (row) await lifecycle.destroy(row, principal, 'request');
+        }),
+      );
+    },
+
+    enter: (principal, ref) => visits.enter(find(principal, ref).id),
+
+    async expose(principal, ref, port) {
+      const row = find(principal, ref);
+      const others = row.ports.filter((other) => other.port !== port.port);
+      if (others.length >= MAX_PORTS) throw new CayError('resource_exhausted', `Sandbox "${row.id}" exposes ${MAX_PORTS} ports already`);
+      const updated = sandboxes.update(row.id, { ports: [...others, port] });
+      note('port.exposed', updated, principal, { ...port });
+      return show(updated);
+    },
+
+    async unexpose(principal, ref, port) {
+      const row = find(principal, ref);
+      const updated = sandboxes.update(row.id, { ports: row.ports.filter((other) => other.port !== port) });
+      note('port.hidden', updated, principal, { port });
+      return show(updated);
+    },
+
+    async preview(id, port, token) {
+      const row = sandboxes.get(id);
+      const exposed = row?.ports.find((candidate) => candidate.port === port);
+      // One answer for all that is hidden: it tells a stranger nothing.
+      const hidden = () => new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
+      if (!row || !exposed) throw hidden();
+      if (exposed.visibility === 'private' && !(token !== undefined && previews.matches(id, port, token))) throw hidden();
+      if (row.state !== 'active' && row.state !== 'paused') {
+        throw new CayError('unavailable', 'The sandbox behind this preview is not running');
+      }
+      activity.touch(id);
+      return visits.guest(id, 'preview');
+    },
+  };
+}

@@ -1,0 +1,122 @@
+import { ImportSnapshotSchema, SandboxSpecSchema, TakeSnapshotSchema, TakeTurnSchema, newId } from '@cay/sdk/protocol';
+import { faultPoint } from '../lib/fault-point.ts';
+import { invalidArchive } from './archive.ts';
+import { snapshotting, type Context } from './context.ts';
+import type { SnapshotVerbs } from './contract.ts';
+import type { Keeping } from './keeping.ts';
+import { formatCursor, parseCursor, parseLabels } from './listing.ts';
+import type { Pausing } from './pause.ts';
+import { showSnapshot } from './records/snapshots.ts';
+import type { Retaining } from './retention.ts';
+import { snapshotTree } from './tree.ts';
+
+export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausing, retaining: Retaining): SnapshotVerbs {
+  const { activity, archives, database, deeds, find, note, now, sandboxes, snapshots } = context;
+  const sandboxOf = (principal: Parameters<typeof find>[0], ref: string | undefined) => (ref === undefined ? undefined : find(principal, ref).id);
+
+  return {
+    async snapshot(principal, ref, request) {
+      const { name, labels, memory } = TakeSnapshotSchema.parse(request);
+      const { id } = find(principal, ref);
+      return deeds.declare(id, 'snapshot', () =>
+        deeds.run(id, async () => {
+          const row = await pausing.present(context.again({ id }), { thawed: memory });
+          const quiet = activity.count(id, 'command') === 0;
+          return showSnapshot(await keeping.take(row, { cause: 'request', name, labels, memory, quiet, stands: true }, principal));
+        }),
+      );
+    },
+
+    async turn(principal, ref, request) {
+      const { name, labels, memory, waitMs } = TakeTurnSchema.parse(request);
+      const { id } = find(principal, ref);
+      return deeds.declare(id, 'turn', async () => {
+        const quiet = await activity.without(id, ['command'], waitMs);
+        const taken = await deeds.run(id, async () => {
+          const row = await pausing.present(context.again({ id }), { thawed: memory });
+          return keeping.take(row, { cause: 'turn', name, labels, memory, quiet, numbered: true, stands: true }, principal);
+        });
+        retaining.changed(id);
+        return showSnapshot(taken);
+      });
+    },
+
+    snapshots(principal, query) {
+      const labels = parseLabels(query.label);
+      const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
+      const { project } = principal;
+      // A sandbox that is gone is still named by its id, by those who have snapshots of it.
+      const left = query.sandbox !== undefined && snapshots.list({ project, sandbox: query.sandbox, limit: 1 }).length > 0;
+      const sandbox = left ? query.sandbox : sandboxOf(principal, query.sandbox);
+      const rows = snapshots.list({ project, sandbox, labels, after, limit: query.limit + 1 });
+      const page = rows.slice(0, query.limit);
+      const last = rows.length > query.limit ? page.at(-1) : undefined;
+      return { snapshots: page.map(showSnapshot), nextCursor: last ? formatCursor(last) : null };
+    },
+
+    getSnapshot: (principal, ref, { sandbox } = {}) =>
+      showSnapshot(keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox))),
+
+    async removeSnapshot(principal, ref, { sandbox } = {}) {
+      await keeping.drop(keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox)), principal, 'request');
+    },
+
+    async exportSnapshot(principal, ref, { sandbox, signal } = {}) {
+      const row = keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox));
+      const data =
+        !row.here && row.object !== null && archives ? await archives.get(row.object) : snapshotting(context).exportSnapshot(row.id, { signal });
+      note('snapshot.exported', { id: row.sandbox, project: row.project }, principal, { snapshot: row.id });
+      return { snapshot: showSnapshot(row), data };
+    },
+
+    async importSnapshot(principal, data, request, options) {
+      const { name, labels } = ImportSnapshotSchema.parse(request);
+      const backend = snapshotting(context);
+      const id = newId('snap');
+      // Until it has come in nobody knows what it is of; the record only says that something may be there.
+      const unknown = SandboxSpecSchema.parse({});
+      snapshots.insert({
+        id,
+        project: principal.project,
+        sandbox: newId('sbx'),
+        parent: null,
+        name: null,
+        turn: null,
+        cause: 'import',
+        labels,
+        memory: false,
+        runtime: null,
+        spec: unknown,
+        quiet: true,
+        state: 'taking',
+        here: true,
+        object: null,
+        createdAtMs: now(),
+      });
+      try {
+        await faultPoint('control.import.recorded');
+        const facts = await backend.importSnapshot(id, data, options);
+        await faultPoint('control.import.taken');
+        // What an archive says is a stranger's word.
+        const spec = SandboxSpecSchema.safeParse(facts.spec);
+        if (!spec.success) throw invalidArchive(spec.error);
+        return database.transaction(() => {
+          const draft = snapshots.get(id)!;
+          snapshots.delete(id);
+          const { memory } = facts;
+          const runtime = memory ? (facts.runtime ?? null) : null;
+          snapshots.insert({ ...draft, sandbox: facts.sandbox, name: name ?? null, spec: spec.data, memory, runtime, state: 'kept' });
+          const row = snapshots.get(id)!;
+          note('snapshot.imported', { id: row.sandbox, project: row.project }, principal, { snapshot: id, memory });
+          return showSnapshot(row);
+        });
+      } catch (error) {
+        await backend.removeSnapshot(id).then(() => snapshots.delete(id), context.onError);
+        throw error;
+      }
+    },
+
+    tree: (principal, ref) =>
+      snapshotTree(find(principal, ref), sandboxes.list({ project: principal.project }), snapshots.list({ project: principal.project })),
+  };
+}

@@ -1,0 +1,46 @@
+import { CayError, SaveTemplateSchema, TemplateNameSchema, type Template } from '@cay/sdk/protocol';
+import type { Context } from './context.ts';
+import type { TemplateVerbs } from './contract.ts';
+import type { Keeping } from './keeping.ts';
+import type { TemplateRow } from './records/templates.ts';
+
+export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs {
+  const { capabilities, database, events, find, now, snapshots, templates } = context;
+  const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
+    name,
+    snapshot,
+    memory: snapshots.get(snapshot)?.memory ?? false,
+    createdAtMs,
+  });
+  return {
+    async saveTemplate(principal, name, request) {
+      const { snapshot, sandbox, replace } = SaveTemplateSchema.parse(request);
+      const named = TemplateNameSchema.safeParse(name);
+      if (!named.success) throw new CayError('invalid_argument', `"${name.slice(0, 80)}" cannot name a template: ${named.error.issues[0]?.message}`);
+      if (capabilities.templates.includes(name)) {
+        throw new CayError('already_exists', `A template named "${name}" comes with the ${capabilities.backend} backend`, {
+          hint: 'choose another name',
+        });
+      }
+      const { project } = principal;
+      const of = sandbox === undefined ? undefined : find(principal, sandbox).id;
+      // One write, so that the snapshot cannot go in between.
+      return database.transaction(() => {
+        const row = { project, name, snapshot: keeping.resolve(project, snapshot, of).id, createdAtMs: now() };
+        templates.save(row, { replace });
+        events.append({ type: 'template.saved', project, key: principal.key, data: { template: name, snapshot: row.snapshot } });
+        return show(row);
+      });
+    },
+
+    async templates(principal) {
+      const brought = capabilities.templates.map((name) => ({ name, snapshot: null, memory: false, createdAtMs: null }));
+      return [...brought, ...templates.list(principal.project).map(show)];
+    },
+
+    async removeTemplate(principal, name) {
+      const { project, key } = principal;
+      if (templates.delete(project, name)) events.append({ type: 'template.removed', project, key, data: { template: name } });
+    },
+  };
+}

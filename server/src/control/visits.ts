@@ -1,0 +1,73 @@
+/** How calls get into a sandbox: they wait for what is being decided about it, wake it if need be, and are counted while they last. */
+import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import type { Guest } from '../guest/guest.ts';
+import type { Use } from './activity.ts';
+import { attendedGuest, type Visit } from './attended-guest.ts';
+import type { Context } from './context.ts';
+import type { SandboxRow } from './records/sandboxes.ts';
+
+export interface Visits {
+  /** The guest of a sandbox, once it runs. Rejects `not_found`, or `failed_precondition` if it does not run and does not wake. */
+  enter(id: SandboxId): Promise<{ guest: Guest; row: SandboxRow }>;
+  /** A guest that is asked for nothing yet. */
+  guest(id: SandboxId, connection: Use): Guest;
+}
+
+export function openVisits(context: Context, wake: (id: SandboxId) => Promise<SandboxRow>): Visits {
+  const { activity, backend, lifecycle } = context;
+
+  async function running(id: SandboxId): Promise<SandboxRow> {
+    for (;;) {
+      await activity.opened(id);
+      const row = context.again({ id });
+      if (row.state === 'active') return row;
+      if (row.state === 'creating' && lifecycle.making(id)) await lifecycle.making(id);
+      else if (row.state === 'paused') await wake(id);
+      else throw notRunning(row);
+    }
+  }
+
+  function guest(id: SandboxId, connection: Use): Guest {
+    let known: { guest: Guest; epoch: number } | undefined;
+
+    async function visit(use: Use): Promise<Visit> {
+      for (;;) {
+        const fresh = known?.epoch === activity.epoch(id);
+        if (!fresh) await running(id);
+        const inside = activity.enter(id, use);
+        if (!inside) {
+          // A pause or rollback came first; what it decides is looked at anew.
+          await activity.opened(id);
+          continue;
+        }
+        if (fresh) return visitOf(known!.guest, inside);
+        const epoch = activity.epoch(id);
+        try {
+          known = { guest: await backend.connect(id), epoch };
+          return visitOf(known.guest, inside);
+        } catch (error) {
+          inside[Symbol.dispose]();
+          if (context.again({ id }).state !== 'paused') throw error;
+        }
+      }
+    }
+
+    return attendedGuest({ visit, hold: (use) => activity.within(id, use), connection });
+  }
+
+  return {
+    async enter(id) {
+      return { row: await running(id), guest: guest(id, 'client') };
+    },
+    guest,
+  };
+}
+
+const visitOf = (guest: Guest, inside: Disposable): Visit => ({ guest, [Symbol.dispose]: () => inside[Symbol.dispose]() });
+
+export function notRunning(row: SandboxRow): CayError {
+  return new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state}${row.message ? `: ${row.message}` : ''}`, {
+    details: { state: row.state, ...(row.reason && { reason: row.reason }) },
+    hint: row.state === 'destroying' ? undefined : 'start it first',
+  });
+}
