@@ -1,0 +1,152 @@
+/**
+ * The outer shape of an archive: a tar of named parts, each cut into numbered pieces, and a digest of all of it at the end.
+ *
+ *     manifest.json
+ *     tree/000000, tree/000001, …      the tree as tar, compressed; the pieces after one another are one stream
+ *     memory/NAME/000000, …            files of the memory image, each compressed
+ *     sha256.json                      of every byte before it
+ *
+ * There is exactly one way to write given parts, and the reader takes no other: a bit that differs anywhere is refused, in
+ * headers and padding too.
+ */
+import { CayError } from '@cay/sdk/protocol';
+import { createHash } from 'node:crypto';
+import { byteReader } from '../../lib/byte-reader.ts';
+import { BLOCK, decodeHeader, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
+
+/** Of a piece. What is longer is refused before it is held. */
+const PIECE_BYTES = 1024 * 1024;
+const END_BYTES = 2 * BLOCK;
+const MANIFEST = 'manifest.json';
+const DIGEST = 'sha256.json';
+/** A compressed stream is longer than its numbers allow only beyond 900 terabytes. */
+const pieceName = (part: string, index: number) => `${part}/${String(index).padStart(6, '0')}`;
+
+export interface Part {
+  name: string;
+  content: AsyncIterable<Uint8Array>;
+}
+
+export async function* writeEnvelope(
+  manifest: Uint8Array,
+  parts: AsyncIterable<Part> | Iterable<Part>,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const hash = createHash('sha256');
+  function* entry(name: string, content: Uint8Array): Generator<Uint8Array, void, undefined> {
+    for (const bytes of [header(name, content.length), content, Buffer.alloc(paddingOf(content.length))]) {
+      if (bytes.length === 0) continue;
+      hash.update(bytes);
+      yield bytes;
+    }
+  }
+  yield* entry(MANIFEST, manifest);
+  for await (const { name, content } of parts) {
+    let index = 0;
+    for await (const piece of pieces(content)) yield* entry(pieceName(name, index++), piece);
+  }
+  yield* entry(DIGEST, digestText(hash.copy().digest('hex')));
+  yield Buffer.alloc(END_BYTES);
+}
+
+export interface EnvelopeReader {
+  /** Has to be read first. */
+  manifest(maxBytes: number): Promise<Buffer>;
+  /** The next part, which has to have this name. Has to be read to its end before the next. */
+  part(name: string): AsyncIterable<Uint8Array>;
+  /** Checks the digest and that nothing follows. Until then nothing that was read may be believed. */
+  end(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Everything that is wrong rejects with `invalid_argument`. */
+export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader {
+  const hash = createHash('sha256');
+  const reader = byteReader(source);
+  let ahead: { name: string; size: number; bytes: Buffer } | undefined;
+
+  async function take(length: number): Promise<Buffer> {
+    const bytes = await reader.exactly(length).catch((error: Error) => {
+      throw error.message === 'it is cut off' ? damaged(error.message) : error;
+    });
+    if (bytes.length < length) throw damaged('it is cut off');
+    return bytes;
+  }
+
+  /** The header that comes next, which stays to be taken. */
+  async function peek() {
+    if (ahead) return ahead;
+    const bytes = await take(BLOCK);
+    let name: string, size: number;
+    try {
+      ({ name, sizeBytes: size } = decodeHeader(bytes, {}));
+    } catch (error) {
+      throw damaged((error as Error).message);
+    }
+    if (!header(name, size).equals(bytes)) throw damaged('a header is not as it is written');
+    return (ahead = { name, size, bytes });
+  }
+
+  async function content(maxBytes: number): Promise<Buffer> {
+    const { size, bytes, name } = await peek();
+    if (size > maxBytes) throw damaged(`"${name}" is larger than ${maxBytes} bytes`);
+    ahead = undefined;
+    const content = await take(size);
+    const padding = await take(paddingOf(size));
+    if (padding.some((byte) => byte !== 0)) throw damaged('its padding is not empty');
+    if (name !== DIGEST) for (const part of [bytes, content, padding]) hash.update(part);
+    return content;
+  }
+
+  async function expect(name: string): Promise<void> {
+    const found = (await peek()).name;
+    if (found !== name) throw damaged(`"${found}" is where "${name}" should be`);
+  }
+
+  return {
+    async manifest(maxBytes) {
+      await expect(MANIFEST);
+      return content(maxBytes);
+    },
+    async *part(name) {
+      await expect(pieceName(name, 0));
+      for (let index = 0; (await peek()).name === pieceName(name, index); index++) yield await content(PIECE_BYTES);
+    },
+    async end() {
+      await expect(DIGEST);
+      const found = await content(BLOCK);
+      if (!found.equals(digestText(hash.digest('hex')))) throw damaged('its digest is another');
+      if ((await take(END_BYTES)).some((byte) => byte !== 0)) throw damaged('its end is not empty');
+      if ((await reader.some(1)).length > 0) throw damaged('something follows its end');
+    },
+    close: () => reader.close(),
+  };
+}
+
+export function damaged(why: string, cause?: unknown): CayError {
+  return new CayError('invalid_argument', `The archive is damaged: ${why}`, { cause });
+}
+
+function header(name: string, sizeBytes: number): Buffer {
+  return encodeHeader({ name, type: 'file', sizeBytes, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' });
+}
+
+const digestText = (sha256: string) => Buffer.from(`${JSON.stringify({ sha256 })}\n`);
+
+/** As pieces of one size but the last, and at least one. */
+async function* pieces(content: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  let held: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of content) {
+    for (let at = 0; at < chunk.length;) {
+      const part = chunk.subarray(at, at + PIECE_BYTES - length);
+      held.push(part);
+      length += part.length;
+      at += part.length;
+      if (length < PIECE_BYTES) continue;
+      yield Buffer.concat(held);
+      held = [];
+      length = 0;
+    }
+  }
+  yield Buffer.concat(held);
+}

@@ -1,0 +1,61 @@
+import { createReadStream } from 'node:fs';
+import { readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
+import { compress } from './compression.ts';
+import { type Part, writeEnvelope } from './envelope.ts';
+import { type Manifest, ManifestSchema, MAX_MANIFEST_BYTES } from './manifest.ts';
+import { packTree, type Tree, type TreeProcessOptions } from './tree-process.ts';
+
+export interface WriteArchiveOptions extends TreeProcessOptions {
+  manifest: Pick<Manifest, 'snapshot' | 'sandbox' | 'spec' | 'runtime'>;
+  /** Nobody writes to it meanwhile. */
+  tree: Tree;
+  /** The files of a memory image, and what it needs to be revived. */
+  image?: { dir: string; compatibility: string };
+  /** Default `zstd`. */
+  compression?: Manifest['compression'];
+}
+
+/** A snapshot as one portable stream, at the reader's pace. What it is made of is told in `envelope.ts`. */
+export async function* writeArchive(options: WriteArchiveOptions): AsyncGenerator<Uint8Array, void, undefined> {
+  const { tree, image, signal, compression = 'zstd' } = options;
+  const { snapshot, sandbox, spec, runtime } = options.manifest;
+  const files = image ? await imageFiles(image.dir) : [];
+  const manifest: Manifest = ManifestSchema.parse({
+    format: 'cay-snapshot',
+    version: 1,
+    compression,
+    snapshot,
+    sandbox,
+    spec,
+    runtime,
+    ...(image && { memory: { compatibility: image.compatibility, files } }),
+  });
+  const text = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`);
+  if (text.length > MAX_MANIFEST_BYTES) {
+    throw new CayError('failed_precondition', `Cannot archive snapshot "${snapshot}": its spec has more than ${MAX_MANIFEST_BYTES} bytes`);
+  }
+  function* parts(): Generator<Part> {
+    yield { name: 'tree', content: compress(packTree(tree, options), compression) };
+    for (const { name, bytes } of files) {
+      const content = bytes === 0 ? [] : createReadStream(join(image!.dir, name), { end: bytes - 1, highWaterMark: 1024 * 1024, signal });
+      yield { name: `memory/${name}`, content: compress(wholly(content, name, bytes), compression) };
+    }
+  }
+  yield* writeEnvelope(text, parts());
+}
+
+async function imageFiles(dir: string): Promise<{ name: string; bytes: number }[]> {
+  const names = (await readdir(dir)).sort();
+  return Promise.all(names.map(async (name) => ({ name, bytes: (await stat(join(dir, name))).size })));
+}
+
+async function* wholly(content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, name: string, bytes: number): AsyncGenerator<Uint8Array> {
+  let seen = 0;
+  for await (const chunk of content) {
+    seen += chunk.length;
+    yield chunk;
+  }
+  if (seen !== bytes) throw new CayError('internal', `The image's file "${name}" has changed while it was archived`);
+}
