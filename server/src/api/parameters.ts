@@ -1,5 +1,5 @@
 /** What several routes take in their path or query. */
-import { AbsolutePathSchema, CommandIdSchema, OutputEncodingSchema, PortSchema, UserSchema } from '@cay/sdk/protocol';
+import { AbsolutePathSchema, CommandIdSchema, OutputEncodingSchema, PortSchema, SnapshotIdSchema, UserSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
 
 export const SandboxParams = z.object({ id: z.string().min(1).max(80).describe("The sandbox's id or its name") });
@@ -11,6 +11,8 @@ export const PortParams = SandboxParams.extend({
     .transform(Number)
     .pipe(PortSchema),
 });
+
+export const SnapshotParams = z.object({ snapshot: SnapshotIdSchema });
 
 /** `1` or `true`, `0` or `false`. */
 export const Flag = z.enum(['0', '1', 'true', 'false']).transform((text) => text === '1' || text === 'true');

@@ -1,6 +1,6 @@
 /** Copies files and directories between this machine and a sandbox. */
 import { createReadStream } from 'node:fs';
-import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { mkdir, stat } from 'node:fs/promises';
 import { basename, dirname, join, posix, resolve } from 'node:path';
 import { CayError, isCayError, type Sandbox } from '@cay/sdk/client';
 import { pack } from './archive/pack.ts';
@@ -12,6 +12,7 @@ import { errorColour, note, printJson, printable } from './output.ts';
 import { showProgress } from './progress.ts';
 import type { CommonOptions } from './settings.ts';
 import type { Verb } from './verb.ts';
+import { counted, writeWhole } from './write-whole.ts';
 
 type Options = CommonOptions & { user?: string };
 
@@ -108,35 +109,6 @@ async function copyOut(sandbox: Sandbox, from: string, to: string, user: string 
 function nameOf(path: string): string {
   const name = posix.basename(posix.normalize(path));
   return name === '' || name === '/' || name === '..' || name === '.' ? 'root' : name;
-}
-
-/** Under another name until it is complete, so that a failure leaves what was there. */
-async function writeWhole(path: string, content: AsyncIterable<Uint8Array>, mode: number): Promise<void> {
-  const temporary = `${path}.cay-${process.pid}`;
-  try {
-    const file = await open(temporary, 'wx', mode);
-    try {
-      for await (const chunk of content) await file.writeFile(chunk);
-      await file.chmod(mode);
-    } finally {
-      await file.close();
-    }
-    await rename(temporary, path);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  }
-}
-
-async function* counted(
-  chunks: AsyncIterable<Uint8Array>,
-  onProgress: (bytes: number) => void,
-): AsyncGenerator<Uint8Array, void, undefined> {
-  let bytes = 0;
-  for await (const chunk of chunks) {
-    onProgress((bytes += chunk.length));
-    yield chunk;
-  }
 }
 
 async function remoteType(sandbox: Sandbox, path: string, user: string | undefined): Promise<string | undefined> {

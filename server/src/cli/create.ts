@@ -1,3 +1,5 @@
+import type { OnTimeout, SnapshotId } from '@cay/sdk/client';
+import { Option } from 'commander';
 import { withCommonOptions } from './common-options.ts';
 import { print, printJson } from './output.ts';
 import { sandboxRequest, withSandboxOptions, type SandboxOptions } from './sandbox-options.ts';
@@ -6,8 +8,18 @@ import { parseDuration, parsePort } from './units.ts';
 import type { Verb } from './verb.ts';
 import { withServer } from './with-server.ts';
 
-type Options = CommonOptions &
-  SandboxOptions & { timeout?: number; onTimeout?: 'stop' | 'destroy'; port?: number[]; getOrCreate?: boolean };
+interface Options extends CommonOptions, SandboxOptions {
+  timeout?: number;
+  onTimeout?: OnTimeout;
+  port?: number[];
+  getOrCreate?: boolean;
+  snapshot?: string;
+  freezeAfter?: number;
+  hibernateAfter?: number;
+  archiveAfter?: number;
+  destroyAfter?: number;
+  onBoot?: 'start' | 'stay';
+}
 
 const parsePorts = (text: string, before: number[] | undefined) => [...(before ?? []), parsePort(text)];
 
@@ -18,7 +30,13 @@ export const createVerb: Verb = (program, composition) => {
     .argument('[command...]', 'a command that is started with the sandbox')
     .passThroughOptions()
     .option('--timeout <time>', 'how long it may live, such as 2h', parseDuration)
-    .option('--on-timeout <what>', 'stop or destroy (default: stop)')
+    .addOption(new Option('--on-timeout <what>', 'what happens then (default: pause)').choices(['pause', 'archive', 'stop', 'destroy']))
+    .option('--freeze-after <time>', 'freeze it when nobody has used it for so long', parseDuration)
+    .option('--hibernate-after <time>', 'put its memory on disk then', parseDuration)
+    .option('--archive-after <time>', 'move it to the archive store then', parseDuration)
+    .option('--destroy-after <time>', 'remove it then', parseDuration)
+    .addOption(new Option('--on-boot <what>', 'start it again when the machine was restarted').choices(['start', 'stay']))
+    .option('--snapshot <id>', 'start from this snapshot rather than a template')
     .option('-p, --port <number>', 'a port to be reached from outside; may be repeated', parsePorts)
     .option('--get-or-create', 'with --name: take the one of that name if there is one');
   withSandboxOptions(command);
@@ -32,6 +50,14 @@ export const createVerb: Verb = (program, composition) => {
         ...(onTimeout !== undefined && { onTimeout }),
         ...(port && { ports: port }),
         ...(getOrCreate && { getOrCreate }),
+        ...(options.snapshot !== undefined && { snapshot: options.snapshot as SnapshotId }),
+        ...(options.onBoot && { onBoot: options.onBoot }),
+        idle: {
+          ...(options.freezeAfter !== undefined && { freezeAfterMs: options.freezeAfter }),
+          ...(options.hibernateAfter !== undefined && { hibernateAfterMs: options.hibernateAfter }),
+          ...(options.archiveAfter !== undefined && { archiveAfterMs: options.archiveAfter }),
+          ...(options.destroyAfter !== undefined && { destroyAfterMs: options.destroyAfter }),
+        },
       }),
     );
     if (options.json) printJson(info);

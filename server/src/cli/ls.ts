@@ -17,7 +17,7 @@ export const lsVerb: Verb = (program) => {
     .command('ls')
     .description('list sandboxes, newest first')
     .option('-l, --label <key=value>', 'only those with this label; may be repeated', pairs())
-    .option('--state <state>', 'only those in this state: creating, active, stopped, failed or destroying')
+    .option('--state <state>', 'only those in this state: creating, active, paused, stopped, failed or destroying')
     .option('-q, --quiet', 'ids alone');
   withCommonOptions(command).action(async (options: Options) => {
     const { options: connection } = openClient(options);
@@ -29,7 +29,7 @@ export const lsVerb: Verb = (program) => {
     const rows = found.map((info) => [
       info.id,
       info.name ?? colour.dim('-'),
-      stateText(info.state),
+      info.pausedAs === null ? stateText(info.state) : stateText(info.state).replace(info.state, info.pausedAs),
       info.template,
       info.runtime ?? '-',
       `${info.limits.cpus ?? '-'} × ${formatBytes(info.limits.memoryBytes)}`,

@@ -42,6 +42,7 @@ const STATE_COLOURS: Record<string, (text: string) => string> = {
   active: colour.green,
   creating: colour.yellow,
   destroying: colour.yellow,
+  paused: colour.blue,
   stopped: colour.dim,
   failed: colour.red,
 };

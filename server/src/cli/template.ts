@@ -1,20 +1,45 @@
-import type { TemplatePage } from '@cay/sdk/client';
+import type { Template, TemplatePage } from '@cay/sdk/client';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
-import { print, printJson, printable, table } from './output.ts';
+import { colour, print, printJson, printable, table } from './output.ts';
 import type { CommonOptions } from './settings.ts';
 import type { Verb } from './verb.ts';
 
 export const templateVerb: Verb = (program) => {
   const command = program.command('template').description('what sandboxes can start from');
+
   withCommonOptions(command.command('ls').description('list templates')).action(async (options: CommonOptions) => {
     const { templates } = await openClient(options).transport.json<TemplatePage>('GET', '/v1/templates');
     if (options.json) return printJson(templates);
-    print(
-      table(
-        ['NAME'],
-        templates.map(({ name }) => [printable(name)]),
-      ),
-    );
+    const rows = templates.map(({ name, snapshot, memory }) => [
+      printable(name),
+      snapshot ?? colour.dim('-'),
+      memory ? 'files, memory' : 'files',
+    ]);
+    print(table(['NAME', 'SNAPSHOT', 'HAS'], rows));
+  });
+
+  const save = command
+    .command('save')
+    .description('make a template of a snapshot; sandboxes made from it start with what it has, processes included')
+    .argument('<name>', 'how it will be called')
+    .argument('<snapshot>', 'its id')
+    .option('--replace', 'point a template of that name to this snapshot');
+  withCommonOptions(save).action(async (name: string, snapshot: string, options: CommonOptions & { replace?: boolean }) => {
+    const { transport } = openClient(options);
+    const json = { snapshot, replace: options.replace ?? false };
+    const template = await transport.json<Template>('PUT', `/v1/templates/${encodeURIComponent(name)}`, { json });
+    if (options.json) printJson(template);
+    else print(template.name);
+  });
+
+  const remove = command.command('rm').description('remove templates; their snapshots stay').argument('<name...>', 'their names');
+  withCommonOptions(remove).action(async (names: string[], options: CommonOptions) => {
+    const { transport } = openClient(options);
+    for (const name of names) {
+      await transport.json('DELETE', `/v1/templates/${encodeURIComponent(name)}`);
+      if (options.json) printJson({ name });
+      else print(name);
+    }
   });
 };

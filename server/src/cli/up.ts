@@ -38,6 +38,10 @@ interface Options extends CommonOptions {
   previewDomain?: string[];
   corsOrigin?: string[];
   openMetrics?: boolean;
+  keepEvents: number;
+  keepEventDays?: number;
+  webhookPrivate?: boolean;
+  restore?: string;
   logLevel: string;
 }
 
@@ -62,6 +66,10 @@ export const upVerb: Verb = (program, composition) => {
     .option('--preview-domain <domain>', 'a domain whose subdomains are previews; may be repeated', many)
     .option('--cors-origin <origin>', 'an origin whose pages may call the API; may be repeated', many)
     .option('--open-metrics', 'let anybody read the metrics')
+    .addOption(new Option('--keep-events <number>', 'events kept').default(1_000_000).env('CAY_KEEP_EVENTS').argParser(parseCount))
+    .addOption(new Option('--keep-event-days <days>', 'forget events that are older').env('CAY_KEEP_EVENT_DAYS').argParser(parseCount))
+    .addOption(new Option('--webhook-private', 'let webhooks reach this machine and private networks').env('CAY_WEBHOOK_PRIVATE'))
+    .option('--restore <file>', 'start from a backup; there must be no records yet')
     .addOption(
       new Option('--log-level <level>', 'how much is logged')
         .choices(['debug', 'info', 'warn', 'error', 'silent'])
@@ -103,6 +111,10 @@ function flagsOf(options: Options, dataDir: string): string[] {
   for (const origin of options.corsOrigin ?? []) add('--cors-origin', origin);
   if (options.insecure) flags.push('--insecure');
   if (options.openMetrics) flags.push('--open-metrics');
+  add('--keep-events', String(options.keepEvents));
+  add('--keep-event-days', options.keepEventDays === undefined ? undefined : String(options.keepEventDays));
+  if (options.webhookPrivate) flags.push('--webhook-private');
+  add('--restore', options.restore && resolve(options.restore));
   return flags;
 }
 
@@ -122,6 +134,14 @@ async function upForeground(composition: Composition, options: Options): Promise
     import('../api/tracing/tracing-settings.ts'),
   ]);
   const log = serverLog(options.logLevel);
+  if (options.restore !== undefined) {
+    const { restoreBackup } = await import('../control/records/backup.ts');
+    const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch((error: unknown) => {
+      held.lock.release();
+      throw error;
+    });
+    log.info({ createdAtMs, version }, 'restored');
+  }
   let backend: OpenedBackend | undefined;
   try {
     backend = await openBackend(composition, options, dataDir, (error) => log.error({ err: error }, 'backend'));
@@ -137,6 +157,11 @@ async function upForeground(composition: Composition, options: Options): Promise
       previewDomains: options.previewDomain,
       corsOrigins: options.corsOrigin,
       openMetrics: options.openMetrics,
+      keepEvents: {
+        events: options.keepEvents,
+        ...(options.keepEventDays !== undefined && { ageMs: options.keepEventDays * 24 * 3600 * 1000 }),
+      },
+      webhooks: { allowPrivate: options.webhookPrivate },
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
     const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir));

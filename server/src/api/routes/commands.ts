@@ -1,5 +1,4 @@
 import {
-  CayError,
   CommandInfoSchema,
   CommandListSchema,
   ExecBodySchema,
@@ -7,13 +6,14 @@ import {
   LaunchedSchema,
   PtySizeSchema,
   SignalBodySchema,
-  type CommandInfo,
   type ExecEvent,
   type OutputEncoding,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import type { CommandLogs } from '../../control/command-logs/command-logs.ts';
 import type { Control } from '../../control/control.ts';
-import type { CommandHandle, Guest } from '../../guest/guest.ts';
+import type { CommandHandle } from '../../guest/guest.ts';
+import { knownCommands } from '../known-commands.ts';
 import { outputEvents } from '../output-events.ts';
 import { CommandParams, Count, EncodingQuery, Flag, SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
@@ -24,7 +24,8 @@ import { EXEC_BODY_BYTES } from './exec.ts';
 const tag = 'commands';
 const done = { 204: { description: 'Done' } };
 
-export function commandRoutes(control: Control): Route[] {
+export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
+  const known = knownCommands(control, logs);
   return [
     route({
       method: 'post',
@@ -32,7 +33,8 @@ export function commandRoutes(control: Control): Route[] {
       name: 'launchCommand',
       summary: 'Launch a command and leave it running',
       description:
-        'With `expose` its port becomes reachable, for those who have the token. Output that nobody reads is dropped, oldest first, unless `overflow` says otherwise.',
+        'With `expose` its port becomes reachable, for those who have the token. Its output is recorded and outlives the sandbox’s stop, the newest 16 MiB of it; ' +
+        'so is its end.',
       tag,
       headers: { 'Idempotency-Key': 'Makes the call repeatable' },
       params: SandboxParams,
@@ -44,8 +46,10 @@ export function commandRoutes(control: Control): Route[] {
       },
       async handle({ json, request, principal, params, body }) {
         const launched = { ...body, overflow: body.overflow ?? ('drop' as const) };
-        const { handle, guest, fed } = await startCommand(control, principal, params.id, launched, {
+        const { handle, fed } = await startCommand(control, principal, params.id, launched, {
           idempotencyKey: idempotencyKeyOf(request.headers),
+          logs,
+          durable: true,
         });
         const { existing, id } = handle;
         // The input goes through this handle; a command that never reads it does not hold the answer.
@@ -56,7 +60,7 @@ export function commandRoutes(control: Control): Route[] {
           body.expose === undefined
             ? undefined
             : control.get(principal, params.id).ports.find((candidate) => candidate.port === body.expose);
-        return json({ command: await infoOf(guest, id), existing, ...(port && { port }) }, existing ? 200 : 201);
+        return json({ command: await known.get(principal, params.id, id), existing, ...(port && { port }) }, existing ? 200 : 201);
       },
     }),
     route({
@@ -64,12 +68,12 @@ export function commandRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/commands',
       name: 'listCommands',
       summary: 'List running commands and the ended ones that are still remembered',
+      description: 'Of a sandbox that does not run: those that were recorded.',
       tag,
       params: SandboxParams,
       answers: { 200: { description: 'Commands, oldest first', schema: CommandListSchema } },
       async handle({ json, principal, params, signal }) {
-        const { guest } = await control.enter(principal, params.id);
-        return json({ commands: await guest.commands({ signal }) });
+        return json({ commands: await known.list(principal, params.id, { signal }) });
       },
     }),
     route({
@@ -81,8 +85,7 @@ export function commandRoutes(control: Control): Route[] {
       params: CommandParams,
       answers: { 200: { description: 'The command', schema: CommandInfoSchema } },
       async handle({ json, principal, params }) {
-        const { guest } = await control.enter(principal, params.id);
-        return json(await infoOf(guest, params.cmd));
+        return json(await known.get(principal, params.id, params.cmd));
       },
     }),
     route({
@@ -90,16 +93,16 @@ export function commandRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/commands/{cmd}/output',
       name: 'readOutput',
       summary: "Stream a command's output from an offset on",
-      description: 'Follows to the end of the command; with `follow=0` it stops where the output stands now.',
+      description:
+        'Follows to the end of the command; with `follow=0` it stops where the output stands now. A recorded command can be read also when its sandbox does not run.',
       tag,
       params: CommandParams,
       query: EncodingQuery.extend({ offset: Count(Number.MAX_SAFE_INTEGER).optional(), follow: Flag.optional() }),
       answers: { 200: { description: 'A stream of events', media: STREAMS, events: ExecEventSchema } },
       async handle({ context, principal, params, query, signal }) {
-        const { guest } = await control.enter(principal, params.id);
-        const info = await infoOf(guest, params.cmd);
-        const upTo = query.follow === false && info.end === undefined ? info.outputBytes : undefined;
-        const handle = await guest.attach(params.cmd, { offset: query.offset ?? 0, signal });
+        const info = query.follow === false ? await known.get(principal, params.id, params.cmd) : undefined;
+        const upTo = info && info.end === undefined ? info.outputBytes : undefined;
+        const handle = await known.read(principal, params.id, params.cmd, { offset: query.offset ?? 0, signal });
         return eventsAnswer(context, output(handle, query.encoding ?? 'utf8', upTo));
       },
     }),
@@ -115,7 +118,7 @@ export function commandRoutes(control: Control): Route[] {
       answers: done,
       async handle({ context, request, principal, params, query, signal }) {
         const { guest } = await control.enter(principal, params.id);
-        const { outputBytes } = await infoOf(guest, params.cmd);
+        const { outputBytes } = await known.inGuest(guest, params.cmd);
         await using handle = await guest.attach(params.cmd, { offset: outputBytes, signal });
         for await (const chunk of request as AsyncIterable<Buffer>) await handle.write(chunk);
         if (query.close) await handle.closeStdin();
@@ -161,18 +164,11 @@ export function commandRoutes(control: Control): Route[] {
       params: CommandParams,
       answers: done,
       async handle({ context, principal, params, signal }) {
-        const { guest } = await control.enter(principal, params.id);
-        await guest.forget(params.cmd, { signal });
+        await known.forget(principal, params.id, params.cmd, { signal });
         return context.body(null, 204);
       },
     }),
   ];
-}
-
-async function infoOf(guest: Guest, id: string): Promise<CommandInfo> {
-  const info = (await guest.commands()).find((command) => command.id === id);
-  if (!info) throw new CayError('not_found', `Command "${id}" does not exist`);
-  return info;
 }
 
 async function* output(handle: CommandHandle, encoding: OutputEncoding, upTo?: number): AsyncGenerator<ExecEvent> {

@@ -1,4 +1,5 @@
 import { ExecBodySchema, ExecEventSchema, ExecResultSchema, shellExitCode, type ExecBody, type ExecEvent } from '@cay/sdk/protocol';
+import type { CommandLogs } from '../../control/command-logs/command-logs.ts';
 import type { Control } from '../../control/control.ts';
 import { collect } from '../../guest/collect.ts';
 import { outputEvents } from '../output-events.ts';
@@ -11,7 +12,7 @@ const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
 /** `input` may be 8 MiB, and JSON may need two characters for one. */
 export const EXEC_BODY_BYTES = 20 * 1024 * 1024;
 
-export function execRoutes(control: Control): Route[] {
+export function execRoutes(control: Control, logs: CommandLogs): Route[] {
   return [
     route({
       method: 'post',
@@ -37,6 +38,7 @@ export function execRoutes(control: Control): Route[] {
         const started = await startCommand(control, principal, params.id, body, {
           idempotencyKey: idempotencyKeyOf(request.headers),
           signal,
+          logs,
         });
         if (format) return eventsAnswer(context, streamed(started, body), { format });
         return json(await waited(started, body, startedAt));

@@ -28,9 +28,9 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: MakeDirectorySchema,
       answers: { 200: { description: 'Whether it was made or was there already', schema: z.object({ created: z.boolean() }) } },
       async handle({ json, principal, params, body, signal }) {
-        const { files, row } = await open(principal, params.id, body.user);
+        const { files, row, as } = await open(principal, params.id, body.user);
         const created = await files.mkdir(body.path, { mode: body.mode, signal });
-        if (created) noteFile(control, principal, row, 'file.created', { path: body.path });
+        if (created) noteFile(control, principal, row, 'file.created', { user: as, path: body.path });
         return json({ created });
       },
     }),
@@ -44,9 +44,9 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: MoveFileSchema,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body, signal }) {
-        const { files, row } = await open(principal, params.id, body.user);
+        const { files, row, as } = await open(principal, params.id, body.user);
         await files.move(body.from, body.to, { overwrite: body.overwrite, signal });
-        noteFile(control, principal, row, 'file.moved', { from: body.from, to: body.to });
+        noteFile(control, principal, row, 'file.moved', { user: as, from: body.from, to: body.to });
         return context.body(null, 204);
       },
     }),
@@ -60,9 +60,9 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: ChangeModeSchema,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body, signal }) {
-        const { files, row } = await open(principal, params.id, body.user);
+        const { files, row, as } = await open(principal, params.id, body.user);
         await files.chmod(body.path, body.mode, { recursive: body.recursive, signal });
-        noteFile(control, principal, row, 'file.changed', { path: body.path, mode: body.mode });
+        noteFile(control, principal, row, 'file.changed', { user: as, path: body.path, mode: body.mode });
         return context.body(null, 204);
       },
     }),
@@ -76,9 +76,9 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: ChangeOwnerSchema,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body, signal }) {
-        const { files, row } = await open(principal, params.id, body.user);
+        const { files, row, as } = await open(principal, params.id, body.user);
         await files.chown(body.path, body.owner, { recursive: body.recursive, signal });
-        noteFile(control, principal, row, 'file.changed', { path: body.path, owner: body.owner });
+        noteFile(control, principal, row, 'file.changed', { user: as, path: body.path, owner: body.owner });
         return context.body(null, 204);
       },
     }),
@@ -92,9 +92,9 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: MakeSymlinkSchema,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body, signal }) {
-        const { files, row } = await open(principal, params.id, body.user);
+        const { files, row, as } = await open(principal, params.id, body.user);
         await files.symlink(body.path, body.target, { signal });
-        noteFile(control, principal, row, 'file.created', { path: body.path, target: body.target });
+        noteFile(control, principal, row, 'file.created', { user: as, path: body.path, target: body.target });
         return context.body(null, 204);
       },
     }),
@@ -126,9 +126,9 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       rawBody: TAR,
       answers: { 200: { description: 'What was unpacked', schema: UnpackedSchema } },
       async handle({ json, request, principal, params, query, signal }) {
-        const { files, row } = await open(principal, params.id, query.user);
+        const { files, row, as } = await open(principal, params.id, query.user);
         const unpacked = await files.untar(query.path, request as AsyncIterable<Buffer>, { signal });
-        noteFile(control, principal, row, 'file.unpacked', { path: query.path, ...unpacked });
+        noteFile(control, principal, row, 'file.unpacked', { user: as, path: query.path, ...unpacked });
         return json(unpacked);
       },
     }),

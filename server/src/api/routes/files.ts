@@ -51,10 +51,10 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       rawBody: 'application/octet-stream',
       answers: { 200: { description: 'The file as it is now', schema: FileInfoSchema } },
       async handle({ json, request, principal, params, query, signal }) {
-        const { files, row } = await open(principal, params.id, query.user);
+        const { files, row, as } = await open(principal, params.id, query.user);
         const { mode, append, exclusive } = query;
         const info = await files.write(query.path, request as AsyncIterable<Buffer>, { mode, append, exclusive, signal });
-        noteFile(control, principal, row, 'file.written', { path: query.path, sizeBytes: info.sizeBytes });
+        noteFile(control, principal, row, 'file.written', { user: as, path: query.path, sizeBytes: info.sizeBytes });
         return json(info);
       },
     }),
@@ -68,9 +68,9 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       query: PathQuery.extend({ recursive: Flag.optional() }).strict(),
       answers: { 204: { description: 'It is gone' } },
       async handle({ context, principal, params, query, signal }) {
-        const { files, row } = await open(principal, params.id, query.user);
+        const { files, row, as } = await open(principal, params.id, query.user);
         await files.remove(query.path, { recursive: query.recursive, signal });
-        noteFile(control, principal, row, 'file.removed', { path: query.path });
+        noteFile(control, principal, row, 'file.removed', { user: as, path: query.path });
         return context.body(null, 204);
       },
     }),
@@ -138,12 +138,12 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       body: ChangeAttributesSchema,
       answers: { 200: { description: 'All attributes after the change, in base64', schema: AttributesSchema } },
       async handle({ json, principal, params, query, body, signal }) {
-        const { files, row } = await open(principal, params.id, query.user);
+        const { files, row, as } = await open(principal, params.id, query.user);
         const set = Object.fromEntries(
           Object.entries(body.attributes).map(([name, value]) => [name, value === null ? null : Buffer.from(value, 'base64')]),
         );
         const attributes = await files.xattrs(query.path, set, { signal });
-        noteFile(control, principal, row, 'file.changed', { path: query.path });
+        noteFile(control, principal, row, 'file.changed', { user: as, path: query.path });
         return json({ attributes: encoded(attributes) });
       },
     }),

@@ -1,4 +1,4 @@
-import { CapabilitiesSchema, ReadinessSchema, TemplatePageSchema, VersionSchema } from '@cay/sdk/protocol';
+import { CapabilitiesSchema, ReadinessSchema, VersionSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../control/control.ts';
 import type { Metrics } from '../metrics.ts';
@@ -68,18 +68,6 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       tag,
       answers: { 200: { description: 'Each ability that was seen to work, and why others do not', schema: CapabilitiesSchema } },
       handle: async ({ json, signal }) => json(await control.backend.capabilities({ signal })),
-    }),
-    route({
-      method: 'get',
-      path: '/v1/templates',
-      name: 'listTemplates',
-      summary: 'List what sandboxes can start from',
-      tag: 'templates',
-      answers: { 200: { description: 'Templates', schema: TemplatePageSchema } },
-      async handle({ json, signal }) {
-        const { templates } = await control.backend.capabilities({ signal });
-        return json({ templates: templates.map((name) => ({ name })) });
-      },
     }),
   ];
 }

@@ -1,0 +1,96 @@
+import { AbsolutePathSchema, CompareSchema, DiffStatSchema, FileChangeSchema, SnapshotRefSchema, type FileChange } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { Control, Comparison } from '../../control/contract.ts';
+import { SandboxParams } from '../parameters.ts';
+import { route, type Route } from '../route.ts';
+import { bytesAnswer, eventsAnswer, STREAMS } from '../stream-answer.ts';
+
+const tag = 'snapshots';
+const TAR = 'application/x-tar';
+const PATCH = 'text/x-diff';
+
+const Paths = z
+  .union([AbsolutePathSchema, z.array(AbsolutePathSchema).max(1000)])
+  .transform((paths) => [paths].flat())
+  .optional()
+  .describe('These paths and what is below them; may be repeated');
+
+const DiffQuery = CompareSchema.extend({
+  path: Paths,
+  format: z.enum(['changes', 'patch', 'stat']).default('changes').describe('`patch` is one that `git apply` takes'),
+}).strict();
+
+const ExportQuery = z.object({ at: SnapshotRefSchema.default('now'), path: Paths }).strict();
+
+export function comparisonRoutes(control: Control): Route[] {
+  return [
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/diff',
+      name: 'diffSandbox',
+      summary: 'Tell what differs between two snapshots, turns, or now',
+      tag,
+      params: SandboxParams,
+      query: DiffQuery,
+      answers: {
+        200: {
+          description: 'Changes in the order of paths, a patch, or how much has changed',
+          schema: DiffStatSchema,
+          media: [...STREAMS, PATCH],
+          events: FileChangeSchema,
+        },
+      },
+      async handle({ context, json, principal, params, query, signal }) {
+        const { from, to, path, format } = query;
+        const comparison = await control.compare(principal, params.id, { from, to }, { signal });
+        const changes = below(comparison.changes, path);
+        if (format === 'changes') return eventsAnswer(context, releasing(comparison, changes));
+        const [{ patchOf }, { statOf }] = await Promise.all([import('../../patches/patch.ts'), import('../../patches/stat.ts')]);
+        const sides = {
+          changes,
+          before: (name: string) => comparison.before.read(name, { signal }),
+          after: (name: string) => comparison.after.read(name, { signal }),
+        };
+        if (format === 'patch') return bytesAnswer(context, releasing(comparison, patchOf(sides)), { headers: { 'Content-Type': PATCH } });
+        try {
+          return json(await statOf(sides));
+        } finally {
+          await comparison.release();
+        }
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/export',
+      name: 'exportFiles',
+      summary: 'Get chosen files of a snapshot, a turn, or now, as a tar stream',
+      tag,
+      params: SandboxParams,
+      query: ExportQuery,
+      answers: { 200: { description: 'The files', media: [TAR] } },
+      async handle({ context, principal, params, query, signal }) {
+        const { at, path } = query;
+        const comparison = await control.compare(principal, params.id, { from: at, to: at }, { signal });
+        const data = comparison.after.tar(path ?? ['/'], { signal });
+        return bytesAnswer(context, releasing(comparison, data), { headers: { 'Content-Type': TAR } });
+      },
+    }),
+  ];
+}
+
+async function* below(changes: AsyncIterable<FileChange>, paths: string[] | undefined): AsyncGenerator<FileChange> {
+  const within = (path: string) =>
+    paths!.some((parent) => path === parent || path.startsWith(parent.endsWith('/') ? parent : `${parent}/`));
+  for await (const change of changes) {
+    if (paths === undefined || within(change.path) || (change.from !== undefined && within(change.from))) yield change;
+  }
+}
+
+/** What was only made for the comparison goes when the last of it was sent, or nobody wants it any more. */
+async function* releasing<T>(comparison: Comparison, source: AsyncIterable<T>): AsyncGenerator<T> {
+  try {
+    yield* source;
+  } finally {
+    await comparison.release();
+  }
+}
