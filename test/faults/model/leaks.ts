@@ -6,11 +6,13 @@ import { readFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
+/** Trees that are made before they are needed. */
+const MOST_SPARE = 8;
+
 interface EngineRecord {
   instance?: string;
   tree?: string;
-  memory?: { image?: string };
-  image?: string;
+  memory?: { image: string };
 }
 
 export async function leaks(engineDir: string): Promise<string[]> {
@@ -22,8 +24,10 @@ export async function leaks(engineDir: string): Promise<string[]> {
     if ((await list(join(engineDir, 'instances', instance))).includes('pooled')) pooled.add(instance);
   }
   const instances = new Set([...sandboxes.map(({ instance }) => instance), ...pooled]);
-  const images = new Set([...sandboxes.map(({ memory }) => memory?.image), ...snapshots.map(({ image }) => image)]);
+  const images = new Set([...sandboxes, ...snapshots].map(({ memory }) => memory?.image));
+  const trees = new Set([...sandboxes, ...snapshots].map(({ tree }) => tree));
   const found: string[] = [];
+  const spare: string[] = [];
 
   for (const place of [
     join(engineDir, 'instances'),
@@ -37,6 +41,11 @@ export async function leaks(engineDir: string): Promise<string[]> {
     }
   }
   for (const image of await list(join(engineDir, 'images'))) if (!images.has(image)) found.push(join(engineDir, 'images', image));
+  // Sandboxes' own trees; templates and those that wait for a sandbox have other names, or an instance that waits.
+  for (const tree of await list(join(engineDir, 'storage', 'pool', 'trees'))) {
+    if (!trees.has(tree) && !pooled.has(tree) && !tree.startsWith('template-')) spare.push(join('trees', tree));
+  }
+  if (spare.length > MOST_SPARE) found.push(...spare);
   for (const path of await tempFiles(engineDir)) found.push(path);
   found.push(...processes(name));
   return found;

@@ -13,6 +13,8 @@ export interface Setting {
   /** Unique in the whole run. */
   word(): string;
   memory: boolean;
+  /** Deeds that are done much more often, because the fault of this round waits for them. */
+  favoured: readonly string[];
 }
 
 type Deed = (setting: Setting, box: Box) => Promise<Outcome<unknown>>;
@@ -97,12 +99,12 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   start: { weight: 2, deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/start'), { body: {} })) },
   pause: {
     weight: 2,
-    deed: ({ client, random, memory }, box) =>
-      change(
-        box,
-        'paused',
-        client.call('POST', at(box, '/pause'), { body: { as: random.pick(memory ? ['frozen', 'hibernated'] : ['frozen']) } }),
-      ),
+    deed({ client, random, memory }, box) {
+      const as = random.pick(['frozen', 'frozen', 'archived', ...(memory ? ['hibernated', 'hibernated', 'hibernated'] : [])]);
+      // Without its memory what it ran is not there when it wakes.
+      if (as === 'archived' && !memory) box.launched.clear();
+      return change(box, 'paused', client.call('POST', at(box, '/pause'), { body: { as } }));
+    },
   },
   resume: { weight: 2, deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/resume'), { body: {} })) },
   snapshot: {
@@ -191,6 +193,30 @@ async function take(client: Client, box: Box, path: string, body: unknown): Prom
 
 const WEIGHTED = Object.entries(DEEDS).flatMap(([name, { weight }]) => Array<string>(weight).fill(name));
 
+/** The deeds that lead to a fault point, by the verb in its name. */
+const LEADS: Record<string, readonly string[]> = {
+  archive: ['pause', 'resume'],
+  clone: ['fork'],
+  fetch: ['pause', 'resume'],
+  fork: ['fork'],
+  freeze: ['pause'],
+  hibernate: ['pause', 'resume'],
+  import: ['pause', 'resume'],
+  pause: ['pause', 'resume'],
+  remove: ['remove'],
+  removeSnapshot: ['snapshot', 'removeSnapshot'],
+  restore: ['pause', 'resume'],
+  rollback: ['turn', 'rollback'],
+  snapshot: ['snapshot', 'turn'],
+  start: ['stop', 'start'],
+  stop: ['stop', 'start'],
+  wake: ['pause', 'resume'],
+};
+
+export function deedsLeadingTo(faultPoint: string): readonly string[] {
+  return LEADS[faultPoint.split('.')[1]!] ?? [];
+}
+
 export interface Step {
   deed: string;
   box?: string;
@@ -206,7 +232,7 @@ export async function step(setting: Setting, most: number): Promise<Step | undef
     return { deed: 'create', outcome: await create(setting) };
   }
   const box = random.pick(free);
-  let deed = random.pick(WEIGHTED);
+  let deed = setting.favoured.length > 0 && random.chance(0.5) ? random.pick(setting.favoured) : random.pick(WEIGHTED);
   if (deed === 'fork' && model.boxes.size + 2 > most) deed = 'remove';
   box.taken = true;
   try {

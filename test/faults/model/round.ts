@@ -7,7 +7,7 @@ import { check } from './check.ts';
 import type { Installation } from './installation.ts';
 import { leaks } from './leaks.ts';
 import type { Model } from './model.ts';
-import { step, type Step } from './operations.ts';
+import { deedsLeadingTo, step, type Step } from './operations.ts';
 import { seeded } from './random.ts';
 import { STRIKES } from './strikes.ts';
 
@@ -50,6 +50,7 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
     random: seeded(seed * 31 + index),
     word: () => `w${seed}x${index}x${words++}`,
     memory,
+    favoured: point ? deedsLeadingTo(Object.keys(point)[0]!) : [],
   });
   const worker = async (index: number) => {
     const own = setting(index);
