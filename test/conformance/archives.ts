@@ -1,7 +1,10 @@
 import { newId } from '@cay/sdk/protocol';
 import { expect } from 'vitest';
+import { writeEnvelope } from '../../server/src/host/archives/envelope.ts';
 import { all, gather, inPieces, noise } from './box.ts';
+import { holdCounter, startCounter } from './counter.ts';
 import { rejects, type Suite } from './suite.ts';
+import { tarOf, type TarEntry } from './tar-entry.ts';
 
 export function archiveCases(suite: Suite): void {
   const ids = async () => (await suite.snapshots.snapshots()).map(({ id }) => id);
@@ -76,6 +79,24 @@ export function archiveCases(suite: Suite): void {
     expect((await clone.run(['true'])).exitCode).toBe(0);
   });
 
+  suite.case('an archive of a snapshot with memory has the processes too', ['memorySnapshots'], async () => {
+    const box = await suite.box();
+    const counter = await startCounter(box);
+    const first = await counter.ask('one');
+    const snapshot = await suite.snapshot(box.id, { memory: true });
+    const archive = await gather(suite.snapshots.exportSnapshot(snapshot));
+    await suite.backend.remove(box.id);
+    await suite.snapshots.removeSnapshot(snapshot);
+    const imported = suite.snapshotId();
+    expect(await suite.snapshots.importSnapshot(imported, inPieces(archive, 1 << 20))).toMatchObject({ id: imported, memory: true });
+    const child = await suite.clone(imported, undefined, { memory: true });
+    expect(await (await holdCounter(child.guest, counter)).ask('two')).toEqual({ count: 2, pid: first.pid });
+    const damaged = Buffer.from(archive);
+    damaged[archive.length - 5000]! ^= 0x55;
+    await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(damaged, 1 << 20)), 'invalid_argument');
+    expect(await ids()).toEqual([imported]);
+  });
+
   suite.case('an archive that is cut off anywhere is refused whole', ['snapshots'], async () => {
     const { snapshot, archive } = await archived();
     const lengths = [0, 1, 100, 511, 512, 700, 2000, Math.floor(archive.length / 2), archive.length - 600, archive.length - 1];
@@ -98,6 +119,43 @@ export function archiveCases(suite: Suite): void {
     await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(longer, 4096)), 'invalid_argument');
     await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(noise(20_000, 7), 4096)), 'invalid_argument');
     expect(await ids()).toEqual([snapshot]);
+  });
+
+  suite.case('an archive whose names lead elsewhere is refused whole', ['snapshots'], async ({ skip }) => {
+    const { runtime } = await suite.backend.observe((await suite.box()).id);
+    const forged = (entries: TarEntry[]) => {
+      const facts = { snapshot: newId('snap'), sandbox: newId('sbx'), spec: suite.spec(), runtime };
+      const manifest = Buffer.from(JSON.stringify({ format: 'cay-snapshot', version: 1, compression: 'none', ...facts }));
+      return writeEnvelope(manifest, [{ name: 'tree', content: inPieces(tarOf(entries), 1000) }]);
+    };
+    const harmless = await suite.snapshots
+      .importSnapshot(suite.snapshotId(), forged([{ name: 'file', content: 'x' }]))
+      .catch((error: unknown) => {
+        expect(error).toMatchObject({ code: 'invalid_argument' });
+        return skip('this backend has archives of a form of its own');
+      });
+    const link = { name: 'way', type: '2', link: '/tmp' };
+    for (const entries of [
+      [{ name: '../escaped', content: 'x' }],
+      [{ name: 'a/../../escaped', content: 'x' }],
+      [link, { name: 'way/escaped', content: 'x' }],
+      [
+        { name: 'up', type: '2', link: '..' },
+        { name: 'up/up/escaped', content: 'x' },
+      ],
+      [{ name: 'leak', type: '1', link: '../../../../etc/passwd' }],
+      [{ name: 'leak', type: '1', link: '/etc/passwd' }],
+      [link, { name: 'leak', type: '1', link: 'way/x' }],
+      [{ name: 'mem', type: '3' }],
+      [
+        { name: 'file', content: 'x' },
+        { name: 'file/below', content: 'x' },
+      ],
+    ]) {
+      const outcome = suite.snapshots.importSnapshot(suite.snapshotId(), forged(entries));
+      expect((await rejects(outcome, 'invalid_argument')).message).not.toContain('/tmp/cay');
+      expect(await ids()).toEqual([harmless.id]);
+    }
   });
 
   suite.case('an import whose source fails leaves nothing', ['snapshots'], async () => {

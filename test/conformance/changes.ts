@@ -169,6 +169,7 @@ export function changeCases(suite: Suite): void {
     const top = box.dir.slice(1);
     expect(tarNames(packed)).toEqual([`${top}/a`, `${top}/a/deep`, `${top}/a/deep/two`, `${top}/a/one`, `${top}/c`]);
     await rejects(gather(files.tar([`${box.dir}/missing`])), 'not_found');
+    await rejects(gather(files.tar([])), 'invalid_argument');
     const whole = tarNames(await gather(files.tar(['/home'])));
     expect(whole).toEqual(expect.arrayContaining(['home', `${top}/b/three`]));
   });

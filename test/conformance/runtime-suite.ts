@@ -25,6 +25,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import type { Cgroups } from '../../server/src/host/cgroups/cgroup.ts';
+import { encodeCbor } from '../../server/src/guest/cbor.ts';
+import { FRAME, HEADER_BYTES, PROTOCOL, writeHeader } from '../../server/src/guest/frame.ts';
 import { detectCgroups } from '../../server/src/host/cgroups/detect.ts';
 import type { Container, IdMapping, Runtime } from '../../server/src/host/runtimes/runtime.ts';
 import { isAlive } from '../../server/src/lib/proc.ts';
@@ -43,6 +45,10 @@ export interface Stage {
   server: Server;
   /** The first bytes that the guest sends. */
   hello: Promise<Buffer>;
+  /** Listens, as it does from the beginning; resolves when the guest has dialled. */
+  listen: () => Promise<void>;
+  /** Has the guest hang up, and lets nobody dial. */
+  deafen: () => Promise<void>;
   /** Takes down what the runtime does not own. */
   close: () => Promise<void>;
 }
@@ -182,6 +188,114 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
       const { container } = await startedStage({ readOnlyRoot: true });
       expect(await runtime.status(container.name)).toBe('running');
     });
+
+    const { checkpoints } = runtime;
+    if (!checkpoints) {
+      it.skip(`keeps and revives processes (skipped: ${name} cannot)`, () => {});
+      return;
+    }
+
+    function imageDir(): string {
+      return mkdtempSync(join(dir, 'image-'));
+    }
+
+    async function capture(made: Stage, options: { goOn: boolean; whileStill?: () => Promise<void> }): Promise<string> {
+      const image = imageDir();
+      await made.deafen();
+      await checkpoints!.capture(made.container.name, made.container.cgroup, { imageDir: image, whileStill: async () => {}, ...options });
+      return image;
+    }
+
+    it('capture() writes an image while everything stands still, and the container goes on', async () => {
+      const made = await startedStage();
+      let still: { image: number; status: string } | undefined;
+      const image = imageDir();
+      await made.deafen();
+      await checkpoints.capture(made.container.name, made.container.cgroup, {
+        imageDir: image,
+        goOn: true,
+        whileStill: async () => {
+          still = { image: readdirSync(image).length, status: await runtime.status(made.container.name) };
+        },
+      });
+      expect(still).toMatchObject({ image: expect.any(Number), status: 'running' });
+      expect(still!.image).toBeGreaterThan(0);
+      await made.listen();
+      expect(await runtime.status(made.container.name)).toBe('running');
+    });
+
+    it('restore() makes another container of an image, more than once, and all go on', async () => {
+      const made = await startedStage();
+      const image = await capture(made, { goOn: true });
+      for (const child of [await stage(), await stage()]) {
+        await checkpoints.restore(child.container, image);
+        expect((await child.hello).readUInt8(4)).toBe(1);
+        expect(await runtime.status(child.container.name)).toBe('running');
+        expect((await child.container.cgroup.processes()).length).toBeGreaterThan(0);
+      }
+      expect((await runtime.list()).length).toBe(3);
+      await made.listen();
+    });
+
+    it('capture() ends a container that is not to go on, and what it was can be restored under its own name', async () => {
+      const made = await startedStage();
+      const image = await capture(made, { goOn: false });
+      expect(await made.container.cgroup.processes()).toEqual([]);
+      expect(await runtime.status(made.container.name)).toBe('stopped');
+      await made.container.cgroup.create({ cpus: null, memoryBytes: 512 * 1024 * 1024, pids: 300 });
+      const dialled = made.listen();
+      await checkpoints.restore(made.container, image);
+      await dialled;
+    });
+
+    it('capture() whose files cannot be kept rejects, and the container goes on', async () => {
+      const made = await startedStage();
+      const whileStill = () => Promise.reject(new Error('no room'));
+      await expect(capture(made, { goOn: false, whileStill })).rejects.toMatchObject({ message: expect.stringContaining('no room') });
+      await made.listen();
+    });
+
+    it('capture() of a container that is connected to the host rejects with the runtime’s own words, and it goes on', async () => {
+      const made = await startedStage();
+      const how = { imageDir: imageDir(), goOn: true, whileStill: async () => {} };
+      const error = await checkpoints.capture(made.container.name, made.container.cgroup, how).catch((cause: unknown) => cause);
+      expect(error).toMatchObject({ code: 'unavailable', message: expect.stringContaining(`${name} says`) });
+      expect(await runtime.status(made.container.name)).toBe('running');
+      await made.deafen();
+      await made.listen();
+    });
+
+    it('capture() of a container that does not exist rejects', async () => {
+      const { container } = await stage();
+      const how = { imageDir: imageDir(), goOn: true, whileStill: async () => {} };
+      await expect(checkpoints.capture(container.name, container.cgroup, how)).rejects.toMatchObject({ code: 'unavailable' });
+    });
+
+    it('restore() from what is no image gives the reason and leaves nothing', async () => {
+      const made = await stage();
+      await expect(checkpoints.restore(made.container, imageDir())).rejects.toMatchObject({ code: 'unavailable' });
+      expect(await traces(made)).toEqual([]);
+    });
+
+    it('release() lets go on what a capture has left standing still, and what runs is done', async () => {
+      const made = await startedStage();
+      const { promise: still, resolve } = Promise.withResolvers<void>();
+      // As if the server had been killed there.
+      const whileStill = () => new Promise<never>(() => resolve());
+      void capture(made, { goOn: true, whileStill });
+      await still;
+      const other = factory({ stateDir, ids }).checkpoints!;
+      await other.release(made.container.name);
+      await made.listen();
+      await other.release(made.container.name);
+      expect(await runtime.status(made.container.name)).toBe('running');
+    });
+
+    it('compatibility() says the same each time', async () => {
+      const text = await checkpoints.compatibility();
+      expect(text).toMatch(/^\S+ \S+/);
+      expect(await factory({ stateDir, ids }).checkpoints!.compatibility()).toBe(text);
+    });
   });
 }
 
@@ -212,10 +326,13 @@ export async function makeStage({
   }
   const server = createServer();
   const path = join(socketDir, 'guest.sock');
-  server.listen(path);
-  await once(server, 'listening');
+  const open = async () => {
+    server.listen(path);
+    await once(server, 'listening');
+    for (const owned of [socketDir, path]) chownSync(owned, ids.hostId, ids.hostId);
+  };
   chmodSync(socketDir, 0o700);
-  for (const owned of [socketDir, path]) chownSync(owned, ids.hostId, ids.hostId);
+  await open();
   const sockets: Socket[] = [];
   server.on('connection', (socket) => {
     socket.on('error', () => {});
@@ -239,9 +356,36 @@ export async function makeStage({
     ...changes,
   };
   const close = async () => {
-    for (const socket of sockets) socket.destroy();
+    for (const socket of sockets.splice(0)) socket.destroy();
+    if (!server.listening) return;
     server.close();
     await once(server, 'close');
   };
-  return { container, server, hello, close };
+  const deafen = async () => {
+    rmSync(path, { force: true });
+    await Promise.all(sockets.filter((socket) => !socket.destroyed).map(hangUp));
+    await close();
+  };
+  const listen = async () => {
+    const dialled = once(server, 'connection');
+    await open();
+    await dialled;
+  };
+  return { container, server, hello, listen, deafen, close };
+}
+
+/** Asks the guest to close the connection; who closes it ourselves does not know when the guest has noticed. */
+async function hangUp(socket: Socket): Promise<void> {
+  const closed = once(socket, 'close');
+  for (const [type, message] of [
+    [FRAME.hello, { protocol: PROTOCOL, sandbox: 'suite', incarnation: 1 }],
+    [FRAME.hangup, { dialAfterMs: 2 }],
+  ] as const) {
+    const payload = encodeCbor(message);
+    const header = Buffer.alloc(HEADER_BYTES);
+    writeHeader(header, 0, { length: payload.length, type, channel: 0, stream: 0 });
+    socket.write(Buffer.concat([header, payload]));
+  }
+  socket.resume();
+  await closed;
 }

@@ -203,6 +203,22 @@ export function comparesTrees(world: World): void {
       expect(found).toEqual(['removed /blob', 'removed /folder', 'removed /folder/inner', 'removed /renamed', 'removed /renamed/deep']);
     });
 
+    it('are whole also when the trees are removed meanwhile, or reject', async () => {
+      const a = await world.trees.prepare('a', { parent: 'base' });
+      for (let index = 0; index < 300; index++) await writeFile(join(a, `file-${index}`), String(index));
+      await world.trees.commit('b', 'a');
+      await world.trees.commit('c', 'a');
+      const verbs = [
+        Array.fromAsync(world.trees.changes('b', 'c')),
+        Array.fromAsync(world.trees.changes('c', 'b')),
+        world.trees.remove('b'),
+        world.trees.remove('c'),
+      ];
+      const [there, back, ...removed] = await Promise.allSettled(verbs);
+      for (const found of [there, back]) if (found!.status === 'fulfilled') expect(found!.value).toEqual([]);
+      expect(removed.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled']);
+    });
+
     it('can be given up', async () => {
       await world.trees.commit('c', 'seed');
       const signal = AbortSignal.abort(new Error('enough'));

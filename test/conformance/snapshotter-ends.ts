@@ -22,6 +22,14 @@ export function survivesEnds(world: World): void {
       world.trees = await world.harness.open({ dir: world.dir });
       expect(await world.trees.list()).toEqual(list);
       await world.trees.path('a');
+      expect(await mounts(world.dir)).toBeLessThanOrEqual(before);
+    });
+
+    it('takes away the views of committed trees that a killed server left', async () => {
+      world.trees = await world.harness.open({ dir: world.dir });
+      const before = await mounts(world.dir);
+      await world.trees.committedPath('base');
+      world.trees = await world.harness.open({ dir: world.dir });
       expect(await mounts(world.dir)).toBe(before);
     });
 
@@ -50,7 +58,12 @@ export function survivesEnds(world: World): void {
       commit: (at) => at.commit('c', 'seed'),
       setQuota: (at) => at.setQuota('seed', at.capabilities.quota ? 3 * MIB : null),
       remove: (at) => at.remove('victim'),
+      'remove of a commit': (at) => at.remove('kept'),
+      'remove of a tree whose commit stays': (at) => at.remove('victim'),
+      committedPath: (at) => at.committedPath('base'),
     };
+    /** How many places there are at least to stop at, and the end. */
+    const STEPS: Record<string, number> = { prepare: 3, 'prepare of an empty tree': 3, commit: 3, committedPath: 1 };
 
     it.each(Object.keys(verbs))(
       'between any two steps of %s is mended by opening and repeating',
@@ -59,6 +72,8 @@ export function survivesEnds(world: World): void {
         let total = 1;
         for (let stopAt = 0; stopAt < total; stopAt++) {
           await world.trees.prepare('victim', { parent: 'base' });
+          if (title.includes('of a')) await world.trees.commit('kept', 'victim');
+          if (title === 'remove of a commit') await world.trees.remove('victim');
           total = Math.max(total, await crash(verb, stopAt));
           world.trees = await world.harness.open({ dir: world.dir });
           const left = await names(world.trees);
@@ -66,6 +81,7 @@ export function survivesEnds(world: World): void {
           // Whatever is listed is whole.
           for (const { name: tree, kind } of await world.trees.list()) {
             if (kind === 'active') await stat(await world.trees.path(tree));
+            else if (tree === 'kept') await stat(await world.trees.committedPath(tree));
             else await stat(await world.trees.prepare(`from-${tree}`, { parent: tree }));
           }
           await verb(world.trees);
@@ -74,11 +90,13 @@ export function survivesEnds(world: World): void {
             await expect(write(join(await world.trees.path('a'), 'big'), 5 * MIB)).rejects.toThrow(/EDQUOT|-122/);
           }
           if (title === 'setQuota') await world.trees.setQuota('seed', null);
-          if (title === 'remove') expect(await names(world.trees)).not.toContain('victim');
+          if (title.startsWith('remove'))
+            expect(await names(world.trees)).not.toContain(title === 'remove of a commit' ? 'kept' : 'victim');
+          if (title.endsWith('stays')) await stat(await world.trees.prepare('again', { parent: 'kept' }));
           await clear(world.trees, ['seed', 'base']);
           expect(await names(world.trees)).toEqual(['base', 'seed']);
         }
-        expect(total).toBeGreaterThanOrEqual(title === 'remove' || title === 'setQuota' ? 2 : 3);
+        expect(total).toBeGreaterThanOrEqual(STEPS[title] ?? 2);
       },
       120_000,
     );

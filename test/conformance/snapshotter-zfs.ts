@@ -52,9 +52,9 @@ export async function unmountZfs(path: string): Promise<void> {
   for (const [dataset] of below.reverse()) await zfs('unmount', dataset!);
 }
 
-/** Runs `zfs`, again while what it is about is busy. */
-export async function zfs(...args: string[]): Promise<void> {
-  await until(() => tool('zfs', ...args));
+/** Runs `zfs`, again while what it is about is busy, and resolves what it printed. */
+export async function zfs(...args: string[]): Promise<string> {
+  return (await until(() => tool('zfs', ...args))).stdout;
 }
 
 async function isServed(): Promise<boolean> {
@@ -65,7 +65,8 @@ async function isServed(): Promise<boolean> {
 }
 
 async function startDaemon(): Promise<() => Promise<void>> {
-  const daemon = spawn('zfs-fuse', ['--no-daemon', '--no-kstat-mount'], { ...OPTIONS, stdio: 'ignore' });
+  // It goes with the tests, however they end.
+  const daemon = spawn('setpriv', ['--pdeathsig', 'KILL', 'zfs-fuse', '--no-daemon', '--no-kstat-mount'], { ...OPTIONS, stdio: 'ignore' });
   let why: string | undefined;
   const ended = new Promise<void>((resolve) => {
     daemon.on('error', (error) => resolve(void (why = error.message)));
@@ -90,11 +91,10 @@ async function startDaemon(): Promise<() => Promise<void>> {
 }
 
 /** The daemon needs a moment to be there, and datasets to be free. */
-async function until(work: () => Promise<unknown>): Promise<void> {
+async function until<T>(work: () => Promise<T>): Promise<T> {
   for (let round = 0; ; round++) {
     try {
-      await work();
-      return;
+      return await work();
     } catch (error) {
       if (round === 50) throw error;
       await sleep(100);

@@ -23,7 +23,8 @@ export async function writeFileAtomic(path: string, content: string, options: { 
   }
 }
 
-async function syncDirectory(path: string): Promise<void> {
+/** Puts the names in a directory on the disk. */
+export async function syncDirectory(path: string): Promise<void> {
   const directory = await open(path, 'r');
   try {
     await directory.sync();

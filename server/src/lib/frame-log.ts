@@ -120,7 +120,10 @@ export async function* readFrames(directory: string, name: string, offset: numbe
   let at = offset;
   while (at < end) {
     const segments = await segmentsOf(directory, name);
-    const index = Math.max(0, segments.findLastIndex(({ first }) => first <= at));
+    const index = Math.max(
+      0,
+      segments.findLastIndex(({ first }) => first <= at),
+    );
     const segment = segments[index];
     const kept = segment?.first ?? end;
     if (kept > at) {

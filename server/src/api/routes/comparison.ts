@@ -1,6 +1,9 @@
 import { AbsolutePathSchema, CompareSchema, DiffStatSchema, FileChangeSchema, SnapshotRefSchema, type FileChange } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control, Comparison } from '../../control/contract.ts';
+import { patchOf } from '../../patches/patch.ts';
+import { statOf } from '../../patches/stat.ts';
+import { tarNames } from '../../patches/tar-names.ts';
 import { SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 import { bytesAnswer, eventsAnswer, STREAMS } from '../stream-answer.ts';
@@ -45,11 +48,11 @@ export function comparisonRoutes(control: Control): Route[] {
         const comparison = await control.compare(principal, params.id, { from, to }, { signal });
         const changes = below(comparison.changes, path);
         if (format === 'changes') return eventsAnswer(context, releasing(comparison, changes));
-        const [{ patchOf }, { statOf }] = await Promise.all([import('../../patches/patch.ts'), import('../../patches/stat.ts')]);
         const sides = {
           changes,
           before: (name: string) => comparison.before.read(name, { signal }),
           after: (name: string) => comparison.after.read(name, { signal }),
+          files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
         };
         if (format === 'patch') return bytesAnswer(context, releasing(comparison, patchOf(sides)), { headers: { 'Content-Type': PATCH } });
         try {
@@ -78,11 +81,15 @@ export function comparisonRoutes(control: Control): Route[] {
   ];
 }
 
+/** Changes at these paths and below; of a directory above them, that it was moved, since that is where they come from. */
 async function* below(changes: AsyncIterable<FileChange>, paths: string[] | undefined): AsyncGenerator<FileChange> {
-  const within = (path: string) =>
-    paths!.some((parent) => path === parent || path.startsWith(parent.endsWith('/') ? parent : `${parent}/`));
+  const holds = (parent: string, path: string) => path === parent || path.startsWith(parent.endsWith('/') ? parent : `${parent}/`);
   for await (const change of changes) {
-    if (paths === undefined || within(change.path) || (change.from !== undefined && within(change.from))) yield change;
+    const { path, from, type } = change;
+    const wanted = (paths ?? ['/']).some(
+      (parent) => holds(parent, path) || (from !== undefined && (holds(parent, from) || (type === 'directory' && holds(path, parent)))),
+    );
+    if (wanted) yield change;
   }
 }
 

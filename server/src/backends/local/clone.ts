@@ -33,8 +33,9 @@ export async function clone(
     // From its record on the sandbox is known to stand on the snapshot, which is then not removed.
     const from = await engine.snapshotQueue.run(snapshot, async () => {
       const kept = requireKept(engine.snapshots, snapshot);
-      await validate(engine, { ...spec, runtime: runtimeFor(engine, spec, kept) });
-      if (memory) await requireMemory(engine, kept, spec);
+      const runtime = spec.runtime ?? kept.runtime;
+      await validate(engine, { ...spec, runtime });
+      await requireUsable(engine, kept, { runtime, memory });
       record = recordOf(id, spec, tree, kept, memory);
       await records.save({ ...record, phase: 'starting' });
       return kept;
@@ -68,30 +69,29 @@ function recordOf(id: SandboxId, spec: SandboxSpec, tree: string, from: Snapshot
   };
 }
 
-/** The runtime that a sandbox of these files gets. Rejects `unsupported` where the files would belong to others. */
-function runtimeFor({ ground }: Engine, spec: SandboxSpec, from: SnapshotRecord): string {
-  const wanted = spec.runtime ?? from.runtime;
-  const [mine, theirs] = [ground.runtimes.get(wanted), ground.runtimes.get(from.runtime)];
-  if (mine && theirs && mine.ids.hostId !== theirs.ids.hostId) {
-    throw new CayError('unsupported', `Cannot use snapshot "${from.id}" with ${wanted}: its files belong to the users of ${from.runtime}`);
+/** Rejects unless a sandbox on this runtime can have the snapshot's files, and with `memory` its processes too. */
+export async function requireUsable(
+  engine: Engine,
+  from: SnapshotRecord,
+  { runtime, memory }: { runtime: string; memory: boolean },
+): Promise<void> {
+  const [mine, theirs] = [runtime, from.runtime].map((name) => engine.ground.runtimes.get(name)?.ids.hostId);
+  if (mine !== theirs) {
+    throw new CayError('unsupported', `Cannot use snapshot "${from.id}" with ${runtime}: its files belong to the users of ${from.runtime}`);
   }
-  return wanted;
-}
-
-/** Rejects unless the snapshot has processes that can go on under this spec, here. */
-export async function requireMemory(engine: Engine, from: SnapshotRecord, spec: SandboxSpec): Promise<void> {
+  if (!memory) return;
   if (!from.memory) {
     throw new CayError('failed_precondition', `Snapshot "${from.id}" has no processes, only files`, { hint: 'use its files alone' });
   }
-  if (spec.runtime !== undefined && spec.runtime !== from.runtime) {
+  if (runtime !== from.runtime) {
     throw new CayError(
       'failed_precondition',
-      `Cannot revive the processes of snapshot "${from.id}" on ${spec.runtime}: they are of ${from.runtime}`,
+      `Cannot revive the processes of snapshot "${from.id}" on ${runtime}: they are of ${from.runtime}`,
       {
         hint: 'use its files alone, without memory',
         details: { reason: 'checkpoint_mismatch' },
       },
     );
   }
-  await requireRevivable(engine, `snapshot "${from.id}"`, { runtime: from.runtime, ...from.memory });
+  await requireRevivable(engine, `snapshot "${from.id}"`, { runtime, ...from.memory });
 }

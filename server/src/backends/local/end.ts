@@ -5,7 +5,6 @@ import { shutDownInstance } from '../../host/instances/shut-down.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { Observation } from '../backend.ts';
 import { requireRecord, save, type Engine } from './engine.ts';
-import { reapSnapshots } from './remove-snapshot.ts';
 import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 
 export const END_FAULTS = ['local.stop.ended', 'local.remove.recorded', 'local.remove.cleared'] as const;
@@ -41,7 +40,6 @@ export async function takeAway(engine: Engine, record: SandboxRecord): Promise<v
   await dropImage(engine, record);
   await records.delete(record.id);
   changes.send({ id: record.id, phase: 'absent', incarnation: 0 });
-  if (record.parent !== undefined) await reapSnapshots(engine).catch(engine.onError);
 }
 
 /** Takes away the instance that a record names, also one that an end cut short has left. */

@@ -6,6 +6,7 @@ import { newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../../../../test/support/local-ground.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
+import { IMPORT_FAULTS } from './archive.ts';
 import { CLONE_FAULTS } from './clone.ts';
 import { END_FAULTS } from './end.ts';
 import { FREEZE_FAULTS } from './freeze.ts';
@@ -38,7 +39,7 @@ interface Scene {
   before?(stage: Stage): Promise<unknown>;
   act(stage: Stage): Promise<unknown>;
   /** Looks at what there is, after the failure or the next server's start. Runs with nothing armed. */
-  then(stage: Stage): Promise<void>;
+  check(stage: Stage): Promise<void>;
 }
 
 const reason = whyNoLocal();
@@ -51,14 +52,14 @@ const files: Scene[] = [
     verb: 'snapshot() of what runs',
     faults: SNAPSHOT_FAULTS,
     act: ({ backend, id, taken }) => backend.snapshot(id, taken),
-    then: wholeOrAbsent,
+    check: wholeOrAbsent,
   },
   {
     verb: 'snapshot() of what is stopped',
     faults: SNAPSHOT_FAULTS,
     before: ({ backend, id }) => backend.stop(id, { graceMs: 0 }),
     act: ({ backend, id, taken }) => backend.snapshot(id, taken),
-    async then(stage) {
+    async check(stage) {
       expect((await stage.backend.observe(stage.id)).phase).toBe('stopped');
       await stage.backend.ensure(stage.id, stage.world.spec);
       await stage.backend.removeSnapshot(stage.taken);
@@ -68,7 +69,7 @@ const files: Scene[] = [
     verb: 'clone()',
     faults: CLONE_FAULTS,
     act: ({ backend, world, child, snapshot }) => backend.clone(child, world.spec, snapshot),
-    async then({ backend, world, child, snapshot }) {
+    async check({ backend, world, child, snapshot }) {
       expect(['absent', 'stopped']).toContain((await backend.observe(child)).phase);
       await backend.clone(child, world.spec, snapshot);
       await backend.ensure(child, world.spec);
@@ -80,14 +81,14 @@ const files: Scene[] = [
     verb: 'rollback() of what runs',
     faults: ROLLBACK_FAULTS,
     act: ({ backend, id, snapshot }) => backend.rollback(id, snapshot),
-    then: beforeOrBack,
+    check: beforeOrBack,
   },
   {
     verb: 'rollback() of what is frozen',
     faults: ROLLBACK_FAULTS,
     before: ({ backend, id }) => backend.freeze(id),
     act: ({ backend, id, snapshot }) => backend.rollback(id, snapshot),
-    async then(stage) {
+    async check(stage) {
       const { frozen, incarnation } = await stage.backend.observe(stage.id);
       expect({ frozen, incarnation }).toEqual(
         incarnation === stage.incarnation ? { frozen: true, incarnation } : { frozen: undefined, incarnation: stage.incarnation + 1 },
@@ -101,7 +102,7 @@ const files: Scene[] = [
     faults: ROLLBACK_FAULTS,
     before: ({ backend, id }) => backend.stop(id, { graceMs: 0 }),
     act: ({ backend, id, snapshot }) => backend.rollback(id, snapshot),
-    async then({ backend, world, id }) {
+    async check({ backend, world, id }) {
       expect((await backend.observe(id)).phase).toBe('stopped');
       await backend.ensure(id, world.spec);
       expect(['now', 'then']).toContain(await world.readNote(backend, id));
@@ -112,7 +113,7 @@ const files: Scene[] = [
     faults: REMOVE_SNAPSHOT_FAULTS,
     before: ({ backend, id, taken }) => backend.snapshot(id, taken),
     act: ({ backend, taken }) => backend.removeSnapshot(taken),
-    async then({ backend, taken }) {
+    async check({ backend, taken }) {
       await backend.removeSnapshot(taken);
       expect((await backend.snapshots()).map(({ id }) => id)).not.toContain(taken);
     },
@@ -121,7 +122,7 @@ const files: Scene[] = [
     verb: 'ensure() of what is absent',
     faults: START_FAULTS,
     act: ({ backend, world, child }) => backend.ensure(child, world.spec),
-    async then({ backend, world, child }) {
+    async check({ backend, world, child }) {
       expect(['absent', 'ready']).toContain((await backend.observe(child)).phase);
       expect((await backend.ensure(child, world.spec)).phase).toBe('ready');
       await backend.remove(child);
@@ -132,7 +133,7 @@ const files: Scene[] = [
     faults: START_FAULTS,
     before: ({ backend, id }) => backend.stop(id, { graceMs: 0 }),
     act: ({ backend, world, id }) => backend.ensure(id, world.spec),
-    async then({ backend, world, id }) {
+    async check({ backend, world, id }) {
       await backend.ensure(id, world.spec);
       expect(await world.readNote(backend, id)).toBe('now');
     },
@@ -148,7 +149,7 @@ const files: Scene[] = [
       await backend.stop(child, { graceMs: 0 });
       await backend.remove(child);
     },
-    async then({ backend, child }) {
+    async check({ backend, child }) {
       expect(['absent', 'ready', 'stopped', 'failed']).toContain((await backend.observe(child)).phase);
       await backend.remove(child);
       expect((await backend.observe(child)).phase).toBe('absent');
@@ -161,7 +162,7 @@ const files: Scene[] = [
       await backend.freeze(id);
       await backend.thaw(id);
     },
-    async then({ backend, world, id, incarnation }) {
+    async check({ backend, world, id, incarnation }) {
       const { frozen } = await backend.observe(id);
       expect(await world.freezerState(id)).toBe(frozen ? 'frozen' : 'thawed');
       await backend.thaw(id);
@@ -172,23 +173,38 @@ const files: Scene[] = [
 
 const memory: Scene[] = [
   {
+    verb: 'importSnapshot()',
+    memory: true,
+    faults: IMPORT_FAULTS,
+    act: ({ backend, snapshot, taken }) => backend.importSnapshot(taken, backend.exportSnapshot(snapshot)),
+    async check({ backend, world, child, taken }) {
+      if ((await backend.snapshots()).some(({ id }) => id === taken)) {
+        await backend.clone(child, world.spec, taken, { memory: true });
+        await backend.ensure(child, world.spec);
+        expect(await world.readNote(backend, child)).toBe('then');
+        await backend.remove(child);
+      }
+      await backend.removeSnapshot(taken);
+    },
+  },
+  {
     verb: 'snapshot() with memory',
     faults: SNAPSHOT_FAULTS,
     act: ({ backend, id, taken }) => backend.snapshot(id, taken, { memory: true }),
-    then: wholeOrAbsent,
+    check: wholeOrAbsent,
   },
   {
     verb: 'hibernate()',
     faults: HIBERNATE_FAULTS,
     act: ({ backend, id }) => backend.hibernate(id),
-    then: runsOrWakes,
+    check: runsOrWakes,
   },
   {
     verb: 'ensure() of what is hibernated',
     faults: WAKE_FAULTS,
     before: ({ backend, id }) => backend.hibernate(id),
     act: ({ backend, world, id }) => backend.ensure(id, world.spec),
-    then: runsOrWakes,
+    check: runsOrWakes,
   },
   {
     verb: 'ensure() of a clone with memory',
@@ -196,7 +212,7 @@ const memory: Scene[] = [
     faults: WAKE_FAULTS,
     before: ({ backend, world, child, snapshot }) => backend.clone(child, world.spec, snapshot, { memory: true }),
     act: ({ backend, world, child }) => backend.ensure(child, world.spec),
-    async then(stage) {
+    async check(stage) {
       await runsOrWakes({ ...stage, id: stage.child }, 'then');
       await stage.backend.remove(stage.child);
     },
@@ -206,7 +222,7 @@ const memory: Scene[] = [
     memory: true,
     faults: ROLLBACK_FAULTS,
     act: ({ backend, id, snapshot }) => backend.rollback(id, snapshot, { memory: true }),
-    async then(stage) {
+    async check(stage) {
       await beforeOrBack(stage);
       // In both cases the command is there: it ran when the snapshot was taken, too.
       expect(await running(stage)).toEqual(['work']);
@@ -274,7 +290,7 @@ function scenes(runtime: string, list: Scene[]): void {
           armFaultPoints({ [fault]: 'error' });
           await scene.act(stage).catch(() => {});
           armFaultPoints();
-          await scene.then(stage);
+          await scene.check(stage);
           await tearDown(stage, fault);
         },
         STEP_MS,
@@ -290,7 +306,7 @@ function scenes(runtime: string, list: Scene[]): void {
           await world.abandon(backend);
           armFaultPoints();
           backend = await world.open();
-          await scene.then({ ...stage, backend });
+          await scene.check({ ...stage, backend });
           await tearDown({ ...stage, backend }, fault);
         },
         STEP_MS,

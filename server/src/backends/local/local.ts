@@ -7,13 +7,14 @@
  */
 import { availableParallelism } from 'node:os';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import { memoryCapacity, pidsCapacity } from '../../host/capacity.ts';
 import type { Ground } from '../../host/instances/ground.ts';
 import { isAlive, type Instance } from '../../host/instances/instance.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
-import type { Backend, Freezing, Hibernating, Observation, Orphan, Resizing, Snapshotting, Sweeping } from '../backend.ts';
+import type { Backend, Freezing, Hibernating, Measuring, Observation, Orphan, Resizing, Snapshotting, Sweeping } from '../backend.ts';
 import { requireSandboxId, sameSpec } from '../check.ts';
 import { localCapabilities } from './capabilities.ts';
 import { fail, stop, takeAway } from './end.ts';
@@ -60,7 +61,7 @@ export interface LocalOptions {
   onClosed?(how: 'closed' | 'destroyed'): void | Promise<void>;
 }
 
-export interface LocalBackend extends Backend, Resizing, Freezing, Snapshotting, Hibernating, Sweeping {
+export interface LocalBackend extends Backend, Resizing, Freezing, Snapshotting, Hibernating, Measuring, Sweeping {
   /** Resolves when the warm pool has as many as it should. */
   warm(): Promise<void>;
   /** Removes every sandbox and all that the engine keeps on this machine. */
@@ -160,6 +161,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     hibernate: async (id) => inOrder(id, () => hibernate(engine, id)),
 
     ...timeTravel(engine),
+
+    capacity: async () => ({ memory: memoryCapacity(), disk: await ground.trees.space(), pids: pidsCapacity() }),
 
     sweep: (sweepOptions) => sweep(engine, sweepOptions),
 

@@ -48,6 +48,6 @@ export async function cloneTemplate({ ground, templates }: Engine, facts: Instan
   }
 }
 
-function footingOf({ tree, binds }: { tree: string; binds: Footing['binds'] }): Footing {
+export function footingOf({ tree, binds }: { tree: string; binds: Footing['binds'] }): Footing {
   return { templateTree: tree, binds };
 }

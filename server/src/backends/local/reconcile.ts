@@ -24,6 +24,7 @@ import { reapSnapshots } from './remove-snapshot.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
 import { sweep } from './sweep.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
+import { fallAsleep } from './wake.ts';
 
 /** An instance's directory; one whose facts were never written has only its name. */
 type Found = InstanceFacts | { name: string };
@@ -85,9 +86,7 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
 /** What becomes of a sandbox that should run and does not. */
 async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found | undefined): Promise<void> {
   const { ground, records } = engine;
-  if (record.phase === 'starting' && record.memory) {
-    return records.save({ ...record, phase: 'hibernated', instance: undefined });
-  }
+  if (record.phase === 'starting' && record.memory) return fallAsleep(engine, record);
   if (record.phase === 'starting' && record.incarnation === 1) {
     // Nobody was told that it exists. Whoever asked for it asks again.
     await ground.trees.remove(record.tree);
@@ -126,8 +125,7 @@ async function adopt(engine: Engine, facts: InstanceFacts, record: SandboxRecord
       return undefined;
     }
   }
-  // A machine without a freezer has frozen nothing.
-  await freezeInstance(instance, record.frozen).catch(engine.onError);
+  if (engine.ground.cgroups.controllers.freezer) await freezeInstance(instance, record.frozen).catch(engine.onError);
   if (record.phase !== 'ready' || record.memory) {
     await engine.records.save({ ...record, phase: 'ready', memory: undefined });
     await dropImage(engine, record);

@@ -11,7 +11,7 @@ import { faultPoint } from '../../lib/fault-point.ts';
 import type { Observation } from '../backend.ts';
 import { requireWanted } from '../check.ts';
 import { startMain } from '../start-main.ts';
-import { requireMemory } from './clone.ts';
+import { requireUsable } from './clone.ts';
 import { clear, dropImage, dropNext } from './end.ts';
 import { newName, quotaOf, requireRecord, save, wrongPhase, type Engine } from './engine.ts';
 import { plan } from './plan.ts';
@@ -47,7 +47,7 @@ export async function rollback(
   try {
     const from = await engine.snapshotQueue.run(snapshot, async () => {
       const kept = requireKept(engine.snapshots, snapshot);
-      if (memory) await requireMemory(engine, kept, record.spec);
+      await requireUsable(engine, kept, { runtime: record.runtime, memory });
       intended = true;
       await engine.records.save({ ...record, next: { ...(old && { instance: name }), tree: name, parent: snapshot } });
       return kept;

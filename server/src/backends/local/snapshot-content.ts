@@ -1,7 +1,10 @@
-/** Looking into snapshots: what differs between two, their files, and whole ones as archives. */
+/** Looking into snapshots: what differs between two, and their files. Owners are those that the sandbox sees. */
 import { CayError, type FileChange, type SnapshotId } from '@cay/sdk/protocol';
-import type { CallOptions, SnapshotFacts, SnapshotFiles } from '../backend.ts';
-import { requireSnapshotId } from '../check.ts';
+import { readTreeFile } from '../../host/archives/read-tree-file.ts';
+import { tarPaths } from '../../host/archives/tar-paths.ts';
+import type { IdMapping } from '../../host/runtimes/runtime.ts';
+import type { CallOptions, SnapshotFiles } from '../backend.ts';
+import { requireSnapshotId, requireWanted } from '../check.ts';
 import type { Engine } from './engine.ts';
 import { requireKept, type SnapshotRecord } from './snapshot-record.ts';
 
@@ -9,11 +12,11 @@ export async function* changesBetween(
   engine: Engine,
   from: SnapshotId,
   to: SnapshotId,
-  options: CallOptions = {},
+  { signal }: CallOptions = {},
 ): AsyncIterable<FileChange> {
-  const [before, after] = [kept(engine, from), kept(engine, to)];
-  const [was, is] = [hostIdOf(engine, before), hostIdOf(engine, after)];
-  for await (const change of engine.ground.trees.changes(before.tree, after.tree, options)) {
+  const [before, after] = [requireSnapshot(engine, from), requireSnapshot(engine, to)];
+  const [was, is] = [idsOf(engine, before), idsOf(engine, after)];
+  for await (const change of wanted(engine.ground.trees.changes(before.tree, after.tree, withSignal(signal)), signal)) {
     yield {
       ...change,
       ...(change.before && { before: inside(change.before, was) }),
@@ -23,36 +26,52 @@ export async function* changesBetween(
 }
 
 export function filesOf(engine: Engine, snapshot: SnapshotId): SnapshotFiles {
-  void engine;
-  void snapshot;
-  throw new CayError('unsupported', 'Cannot read snapshots yet');
+  const { trees, guestBinary } = engine.ground;
+  return {
+    async *read(path, { signal } = {}) {
+      const { tree } = requireSnapshot(engine, snapshot);
+      yield* wanted(readTreeFile(await trees.committedPath(tree), path, withSignal(signal)), signal);
+    },
+    async *tar(paths, { signal } = {}) {
+      const record = requireSnapshot(engine, snapshot);
+      const tree = { path: await trees.committedPath(record.tree), ids: idsOf(engine, record) };
+      yield* wanted(tarPaths({ ...tree, paths, guestBinary, ...withSignal(signal) }), signal);
+    },
+  };
 }
 
-export function exportSnapshot(engine: Engine, snapshot: SnapshotId, _options: CallOptions = {}): AsyncIterable<Uint8Array> {
-  void kept(engine, snapshot);
-  throw new CayError('unsupported', 'Cannot export snapshots yet');
-}
-
-export async function importSnapshot(
-  _engine: Engine,
-  snapshot: SnapshotId,
-  _archive: AsyncIterable<Uint8Array>,
-  _options: CallOptions = {},
-): Promise<SnapshotFacts> {
-  requireSnapshotId(snapshot);
-  throw new CayError('unsupported', 'Cannot import snapshots yet');
-}
-
-function kept({ snapshots }: Engine, id: SnapshotId): SnapshotRecord {
+/** Rejects `invalid_argument` or `not_found`. */
+export function requireSnapshot({ snapshots }: Engine, id: SnapshotId): SnapshotRecord {
   requireSnapshotId(id);
   return requireKept(snapshots, id);
 }
 
-function hostIdOf({ ground }: Engine, { runtime }: SnapshotRecord): number {
-  return ground.runtimes.get(runtime)?.ids.hostId ?? 0;
+/** The ids that the files of a snapshot belong to on the host. */
+export function idsOf({ ground }: Engine, { id, runtime }: SnapshotRecord): IdMapping {
+  const ids = ground.runtimes.get(runtime)?.ids;
+  if (ids) return ids;
+  throw new CayError('failed_precondition', `Cannot read snapshot "${id}": the runtime "${runtime}" is unknown`);
 }
 
-/** Owners as the sandbox sees them. */
-function inside<F extends { uid: number; gid: number }>(facts: F, hostId: number): F {
-  return { ...facts, uid: facts.uid - hostId, gid: facts.gid - hostId };
+/** Who gives up hears `cancelled`, whatever the reader underneath says. */
+export async function* wanted<T>(values: AsyncIterable<T>, signal: AbortSignal | undefined): AsyncGenerator<T, void, undefined> {
+  requireWanted(signal);
+  try {
+    yield* values;
+  } catch (error) {
+    requireWanted(signal);
+    throw error;
+  }
+}
+
+export function withSignal(signal: AbortSignal | undefined): { signal?: AbortSignal } {
+  return signal ? { signal } : {};
+}
+
+/** What the kernel shows inside for an owner that has no id there. */
+const NOBODY = 65_534;
+
+function inside<F extends { uid: number; gid: number }>(facts: F, { hostId, size }: IdMapping): F {
+  const shift = (id: number) => (id >= hostId && id < hostId + size ? id - hostId : NOBODY);
+  return { ...facts, uid: shift(facts.uid), gid: shift(facts.gid) };
 }

@@ -7,7 +7,8 @@ import type { SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../check.ts';
 import { requireCheckpoints } from './checkpoints.ts';
 import { newName, requireRecord, wrongPhase, type Engine } from './engine.ts';
-import type { SandboxRecord } from './sandbox-record.ts';
+import { footingOf } from './plan.ts';
+import type { Footing, SandboxRecord } from './sandbox-record.ts';
 import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
@@ -86,9 +87,8 @@ async function planSnapshot(engine: Engine, sandbox: SandboxRecord, id: Snapshot
 }
 
 /** Of a sandbox whose record does not say what it stands on. */
-async function footingToday({ templates, ground }: Engine, { spec, runtime }: SandboxRecord) {
-  const { tree, binds } = await templates.prepare(spec.template, ground.runtimes.get(runtime)!.ids);
-  return { templateTree: tree, binds };
+async function footingToday({ templates, ground }: Engine, { spec, runtime }: SandboxRecord): Promise<Footing> {
+  return footingOf(await templates.prepare(spec.template, ground.runtimes.get(runtime)!.ids));
 }
 
 /** Copies the files, and the processes if they are to be kept, as they are at one moment. */

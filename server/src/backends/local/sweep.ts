@@ -62,11 +62,13 @@ async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
   const lost: Lost[] = [];
   const found = (kind: Orphan['kind'], name: string, remove: () => Promise<void>) => void (free(name) && lost.push({ kind, name, remove }));
   const whole = new Set(instances.map(({ name }) => name));
+  // A runtime that is just proving itself has a container and a cgroup, too.
+  const stray = (name: string) => !whole.has(name) && (alone || name.startsWith('i-'));
   for (const facts of instances) found('instance', facts.name, () => destroyRemains(ground, { runtime: 'none', ...facts }));
   for (const { runtime, names } of containers) {
-    for (const name of names) if (!whole.has(name)) found('container', name, () => runtime.remove(name, ground.cgroups.group(name)));
+    for (const name of names) if (stray(name)) found('container', name, () => runtime.remove(name, ground.cgroups.group(name)));
   }
-  for (const name of groups) if (!whole.has(name)) found('cgroup', name, () => ground.cgroups.group(name).remove());
+  for (const name of groups) if (stray(name)) found('cgroup', name, () => ground.cgroups.group(name).remove());
   for (const { name, kind } of trees) {
     if (kind === 'active' && name.startsWith('i-')) found('tree', name, () => ground.trees.remove(name));
     if (kind === 'committed' && name.startsWith('s-')) found('snapshot_tree', name, () => ground.trees.remove(name));

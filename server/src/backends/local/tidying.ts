@@ -23,6 +23,7 @@ export class Tidying<K> {
 
   /** Resolves when nothing of this key, or of any, is being taken away. */
   async settled(key?: K): Promise<void> {
-    await Promise.all(key === undefined ? this.#running.values() : [this.#running.get(key)]);
+    if (key === undefined) await Promise.all(this.#running.values());
+    else await this.#running.get(key);
   }
 }

@@ -2,12 +2,13 @@
 import type { SnapshotId } from '@cay/sdk/protocol';
 import type { Snapshotting } from '../backend.ts';
 import { requireSandboxId, requireSnapshotId } from '../check.ts';
+import { exportSnapshot, importSnapshot } from './archive.ts';
 import { clone } from './clone.ts';
 import type { Engine } from './engine.ts';
 import { removeSnapshot } from './remove-snapshot.ts';
 import { rollback } from './rollback.ts';
 import { takeSnapshot } from './snapshot.ts';
-import { changesBetween, exportSnapshot, filesOf, importSnapshot } from './snapshot-content.ts';
+import { changesBetween, filesOf } from './snapshot-content.ts';
 import { snapshotFactsOf } from './snapshot-record.ts';
 
 export function timeTravel(engine: Engine): Snapshotting {
@@ -44,6 +45,9 @@ export function timeTravel(engine: Engine): Snapshotting {
     changes: (from, to, options) => changesBetween(engine, from, to, options),
     snapshotFiles: (snapshot) => filesOf(engine, snapshot),
     exportSnapshot: (snapshot, options) => exportSnapshot(engine, snapshot, options),
-    importSnapshot: async (snapshot, archive, options) => importSnapshot(engine, snapshot, archive, options),
+    async importSnapshot(snapshot, archive, options) {
+      requireSnapshotId(snapshot);
+      return importSnapshot(engine, snapshot, archive, options);
+    },
   };
 }

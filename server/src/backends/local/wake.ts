@@ -6,7 +6,7 @@ import type { Observation } from '../backend.ts';
 import { requireWanted } from '../check.ts';
 import { requireRevivable } from './checkpoints.ts';
 import { clear, dropImage } from './end.ts';
-import { save, type Engine } from './engine.ts';
+import { newName, quotaOf, save, type Engine } from './engine.ts';
 import { plan } from './plan.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
 import { inTurn } from './start.ts';
@@ -40,8 +40,32 @@ export async function wake(engine: Engine, record: SandboxRecord, signal: AbortS
   } catch (error) {
     engine.live.delete(id);
     if (instance) await destroyInstance(engine.ground, instance).catch(engine.onError);
-    await save(engine, { ...record, instance: undefined }).catch(engine.onError);
+    await fallAsleep(engine, starting).catch(engine.onError);
     throw error;
+  } finally {
+    hold.release();
+  }
+}
+
+/**
+ * Notes that a sandbox could not be woken. Its processes may have run for a moment, and written what those in the image know
+ * nothing of: one that has just come from a snapshot gets that snapshot's files anew.
+ */
+export async function fallAsleep(engine: Engine, record: SandboxRecord): Promise<void> {
+  const { ground, snapshots, held, onError } = engine;
+  const asleep: SandboxRecord = { ...record, phase: 'hibernated', instance: undefined };
+  const from = record.memory?.snapshot === undefined ? undefined : snapshots.get(record.memory.snapshot);
+  if (!from) return void (await save(engine, asleep));
+  const tree = newName.instance();
+  const hold = held.hold(tree, record.tree);
+  try {
+    await ground.trees.prepare(tree, { parent: from.tree, quotaBytes: quotaOf(ground, record.spec.limits) });
+    await save(engine, { ...asleep, tree });
+    await ground.trees.remove(record.tree).catch(onError);
+  } catch (error) {
+    onError(error);
+    await ground.trees.remove(tree).catch(onError);
+    await save(engine, asleep);
   } finally {
     hold.release();
   }

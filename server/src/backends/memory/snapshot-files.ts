@@ -29,6 +29,7 @@ export function snapshotFiles(open: (options?: CallOptions) => FileTree): Snapsh
 
     async *tar(paths, options) {
       const tree = open(options);
+      if (paths.length === 0) throw new CayError('invalid_argument', 'Cannot archive 0 paths: name one at least');
       for (const path of paths) find(tree, path);
       yield* packTree(
         tree,

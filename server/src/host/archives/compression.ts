@@ -13,7 +13,10 @@ export function compress(content: AsyncIterable<Uint8Array>, compression: Compre
 }
 
 /** Rejects `invalid_argument` for what was not written by `compress`. */
-export async function* decompress(content: AsyncIterable<Uint8Array>, compression: Compression): AsyncGenerator<Uint8Array, void, undefined> {
+export async function* decompress(
+  content: AsyncIterable<Uint8Array>,
+  compression: Compression,
+): AsyncGenerator<Uint8Array, void, undefined> {
   if (compression === 'none') return yield* content;
   try {
     yield* through(content, createZstdDecompress());

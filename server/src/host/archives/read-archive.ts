@@ -71,9 +71,24 @@ async function save(content: AsyncIterable<Uint8Array>, path: string | undefined
   return length;
 }
 
+/** A source that says nothing must not hold up whoever gives up. */
 async function* abortable(source: AsyncIterable<Uint8Array>, signal: AbortSignal | undefined): AsyncGenerator<Uint8Array, void, undefined> {
-  for await (const chunk of source) {
-    signal?.throwIfAborted();
-    yield chunk;
+  const aborted = Promise.withResolvers<never>();
+  aborted.promise.catch(() => {});
+  const onAbort = () => aborted.reject(signal?.reason);
+  signal?.throwIfAborted();
+  signal?.addEventListener('abort', onAbort, { once: true });
+  const iterator = source[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      const next = await Promise.race([iterator.next(), aborted.promise]);
+      if (next.done) return;
+      yield next.value;
+    }
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+    // A generator that is still busy would only answer when it is done.
+    const returned = Promise.resolve(iterator.return?.()).catch(() => {});
+    if (!signal?.aborted) await returned;
   }
 }

@@ -11,7 +11,8 @@ export async function* tarPaths(options: Tree & TreeProcessOptions & { paths: st
     throw new CayError('invalid_argument', `Cannot archive ${paths.length} paths: from 1 to ${MOST_PATHS} can be`);
   }
   for (const path of paths) {
-    if (path.length > 4096 || path.includes('\0')) throw new CayError('invalid_argument', `Cannot archive "${path.slice(0, 100)}": it is no path`);
+    if (path.length > 4096 || path.includes('\0'))
+      throw new CayError('invalid_argument', `Cannot archive "${path.slice(0, 100)}": it is no path`);
   }
   yield* packTree(options, options);
 }

@@ -23,8 +23,16 @@ export interface TreeProcessOptions {
 const KEEP_STDERR = 16 * 1024;
 
 /** The tree, or these paths of it with all below them, as a POSIX pax archive. Rejects `not_found` for a path that is not there. */
-export async function* packTree(tree: Tree, options: TreeProcessOptions & { paths?: string[] }): AsyncGenerator<Uint8Array, void, undefined> {
-  const child = start('pack', tree, (options.paths ?? []).flatMap((path) => ['--path', path]), options);
+export async function* packTree(
+  tree: Tree,
+  options: TreeProcessOptions & { paths?: string[] },
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const child = start(
+    'pack',
+    tree,
+    (options.paths ?? []).flatMap((path) => ['--path', path]),
+    options,
+  );
   try {
     yield* child.process.stdout as AsyncIterable<Buffer>;
     await child.ended;
@@ -104,6 +112,8 @@ function start(way: 'pack' | 'unpack', { path, ids }: Tree, args: string[], { gu
 /** The program says `code: message`. */
 function failure(way: string, words: string, how: string): CayError {
   const [, code, message] = /^([a-z_]+): (.+?)\s*$/s.exec(words) ?? [];
+  // What an archive links to and does not have is the archive's fault: nobody asked for it by name.
+  if (way === 'unpack' && code === 'not_found' && message) return new CayError('invalid_argument', message);
   if (isErrorCode(code) && message) return new CayError(code, message);
   return new CayError('internal', `Cannot ${way} a tree: the program ended with ${how}${words ? `: ${words.trim()}` : ''}`);
 }

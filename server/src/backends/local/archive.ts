@@ -1,0 +1,139 @@
+/** Snapshots as archives, out and in. */
+import { CayError, isCayError, type SnapshotId } from '@cay/sdk/protocol';
+import type { Manifest } from '../../host/archives/manifest.ts';
+import { readArchive, type ReadArchiveOptions } from '../../host/archives/read-archive.ts';
+import { writeArchive } from '../../host/archives/write-archive.ts';
+import { chooseRuntime } from '../../host/runtimes/choose.ts';
+import type { Runtime } from '../../host/runtimes/runtime.ts';
+import { isDiskFull } from '../../lib/disk-full.ts';
+import { faultPoint } from '../../lib/fault-point.ts';
+import type { CallOptions, SnapshotFacts } from '../backend.ts';
+import { requireWanted } from '../check.ts';
+import { newName, type Engine } from './engine.ts';
+import { footingOf } from './plan.ts';
+import { idsOf, requireSnapshot, wanted, withSignal } from './snapshot-content.ts';
+import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
+import { undoSnapshot } from './undo-snapshot.ts';
+
+export const IMPORT_FAULTS = ['local.import.unpacked', 'local.import.recorded', 'local.import.committed', 'local.import.kept'] as const;
+
+export async function* exportSnapshot(engine: Engine, snapshot: SnapshotId, { signal }: CallOptions = {}): AsyncIterable<Uint8Array> {
+  const { ground, images } = engine;
+  const record = requireSnapshot(engine, snapshot);
+  const { id, sandbox, spec, runtime, memory, tree } = record;
+  const archive = writeArchive({
+    manifest: { snapshot: id, sandbox, spec, runtime },
+    tree: { path: await ground.trees.committedPath(tree), ids: idsOf(engine, record) },
+    ...(memory && { image: { dir: images.path(memory.image), compatibility: memory.compatibility } }),
+    guestBinary: ground.guestBinary,
+    ...withSignal(signal),
+  });
+  yield* wanted(archive, signal);
+}
+
+export async function importSnapshot(
+  engine: Engine,
+  snapshot: SnapshotId,
+  archive: AsyncIterable<Uint8Array>,
+  { signal }: CallOptions = {},
+): Promise<SnapshotFacts> {
+  return engine.snapshotQueue.run(snapshot, async () => {
+    requireWanted(signal);
+    const there = engine.snapshots.get(snapshot);
+    if (there && there.state !== 'taking') throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
+    if (there) await undoSnapshot(engine, there);
+    try {
+      return await takeIn(engine, snapshot, archive, signal);
+    } catch (error) {
+      requireWanted(signal);
+      if (!isDiskFull(error)) throw error;
+      throw new CayError('resource_exhausted', `Cannot take in snapshot "${snapshot}": the disk is full`, { cause: error });
+    }
+  });
+}
+
+/**
+ * Whether an archive is whole is known at its end only: until then it is a tree and an image that nobody answers for but
+ * this call, and that are swept if it does not come to its end.
+ */
+async function takeIn(
+  engine: Engine,
+  snapshot: SnapshotId,
+  archive: AsyncIterable<Uint8Array>,
+  signal: AbortSignal | undefined,
+): Promise<SnapshotFacts> {
+  const { ground, images, held } = engine;
+  const [build, tree, image] = [newName.instance(), newName.snapshotTree(), newName.image()];
+  const hold = held.hold(build, tree, image, snapshot);
+  // The runtime of the archive is told inside of it; here the files belong to the users of the usual one.
+  const usual = await chooseRuntime([...ground.runtimes.values()], engine.runtime);
+  let kept = false;
+  try {
+    const path = await ground.trees.prepare(build);
+    const manifest = await read(archive, {
+      tree: { path, ids: usual.ids },
+      imageDir: await images.make(image),
+      maxBytes: (await ground.trees.space()).freeBytes,
+      guestBinary: ground.guestBinary,
+      ...withSignal(signal),
+    });
+    await faultPoint('local.import.unpacked');
+    const record = await recordOf(engine, snapshot, manifest, { tree, image, usual });
+    if (record.memory) await images.sync(image);
+    const facts = await keep(engine, record, build);
+    kept = record.memory !== undefined;
+    return facts;
+  } finally {
+    await ground.trees.remove(build).catch(engine.onError);
+    if (!kept) await images.remove(image).catch(engine.onError);
+    hold.release();
+  }
+}
+
+/** A link to a name that is not in the archive, and the like: whatever it was to be, it makes no sense. */
+async function read(archive: AsyncIterable<Uint8Array>, options: ReadArchiveOptions): Promise<Manifest> {
+  try {
+    return await readArchive(archive, options);
+  } catch (error) {
+    if (!isCayError(error, 'not_found') && !isCayError(error, 'already_exists')) throw error;
+    throw new CayError('invalid_argument', `The archive is damaged: ${error.message}`, { cause: error });
+  }
+}
+
+async function recordOf(
+  engine: Engine,
+  id: SnapshotId,
+  { sandbox, spec, runtime, memory }: Manifest,
+  { tree, image, usual }: { tree: string; image: string; usual: Runtime },
+): Promise<SnapshotRecord> {
+  const theirs = engine.ground.runtimes.get(runtime ?? usual.name);
+  const same = theirs && theirs.ids.hostId === usual.ids.hostId ? theirs : undefined;
+  return {
+    id,
+    sandbox,
+    spec,
+    state: 'taking',
+    tree,
+    footing: footingOf(await engine.templates.prepare(spec.template, usual.ids)),
+    runtime: (same ?? usual).name,
+    // Processes of a runtime that is not here have nowhere to go on.
+    ...(memory && same?.checkpoints && { memory: { image, compatibility: memory.compatibility } }),
+  };
+}
+
+async function keep(engine: Engine, record: SnapshotRecord, build: string): Promise<SnapshotFacts> {
+  try {
+    await engine.snapshots.save(record);
+    await faultPoint('local.import.recorded');
+    await engine.ground.trees.commit(record.tree, build);
+    await faultPoint('local.import.committed');
+    const kept: SnapshotRecord = { ...record, state: 'kept' };
+    await engine.snapshots.save(kept);
+    await faultPoint('local.import.kept');
+    return snapshotFactsOf(kept);
+  } catch (error) {
+    await engine.snapshots.save(record).catch(engine.onError);
+    await undoSnapshot(engine, record).catch(engine.onError);
+    throw error;
+  }
+}
