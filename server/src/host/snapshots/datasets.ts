@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Semaphore } from '../../lib/semaphore.ts';
 import { attempt, command } from './command.ts';
 
 export interface Dataset {
@@ -10,6 +11,19 @@ export interface Dataset {
   gone: boolean;
 }
 
+/** ZFS does such deeds one after the other anyway, and its server for FUSE may hang when they come at once. */
+const turn = new Semaphore(1);
+
+/** Runs `zfs`, which has to succeed, and resolves what it printed. */
+export function zfs(...args: string[]): Promise<string> {
+  return turn.run(() => command(['zfs', ...args]));
+}
+
+/** The same, where failing is an answer too. */
+export function tryZfs(...args: string[]): ReturnType<typeof attempt> {
+  return turn.run(() => attempt(['zfs', ...args]));
+}
+
 /** Marks a dataset as ours, with the folder that it belongs to. */
 export const OWNER = 'cay:dir';
 /** Marks a dataset that was removed. */
@@ -17,7 +31,7 @@ const GONE = 'cay:gone';
 
 /** All that is below `base`, in the order of making as far as a dataset's own snapshots go. */
 export async function listDatasets(base: string): Promise<Dataset[]> {
-  const text = await command(['zfs', 'list', '-H', '-r', '-t', 'filesystem,snapshot', '-o', `name,origin,${GONE}`, base]);
+  const text = await zfs('list', '-H', '-r', '-t', 'filesystem,snapshot', '-o', `name,origin,${GONE}`, base);
   return text
     .split('\n')
     .map((line) => line.split('\t'))
@@ -27,37 +41,37 @@ export async function listDatasets(base: string): Promise<Dataset[]> {
 
 /** A dataset's own snapshots by their full names, the oldest first. */
 export async function listSnapshots(dataset: string): Promise<string[]> {
-  const text = await command(['zfs', 'list', '-H', '-r', '-d', '1', '-t', 'snapshot', '-o', 'name', dataset]);
+  const text = await zfs('list', '-H', '-r', '-d', '1', '-t', 'snapshot', '-o', 'name', dataset);
   return text.split('\n').filter((name) => name !== '');
 }
 
 /** Hides a dataset from the next open. One step, after which it counts as removed. */
 export async function markGone(dataset: string): Promise<void> {
-  await command(['zfs', 'set', `${GONE}=yes`, dataset]);
+  await zfs('set', `${GONE}=yes`, dataset);
 }
 
 /** Properties of one dataset as numbers and words that are meant for programs. */
 export async function readProperties(dataset: string, ...properties: string[]): Promise<string[]> {
-  const text = await command(['zfs', 'get', '-H', '-p', '-o', 'value', properties.join(','), dataset]);
+  const text = await zfs('get', '-H', '-p', '-o', 'value', properties.join(','), dataset);
   return text.trimEnd().split('\n');
 }
 
 /** The owner's mark, or `undefined` where there is no such dataset. */
 export async function readOwner(dataset: string): Promise<string | undefined> {
-  const { exitCode, stdout, stderr } = await attempt(['zfs', 'get', '-H', '-o', 'value', OWNER, dataset]);
+  const { exitCode, stdout, stderr } = await tryZfs('get', '-H', '-o', 'value', OWNER, dataset);
   if (exitCode === 0) return stdout.trimEnd();
   if (/does not exist/.test(stderr)) return undefined;
-  return command(['zfs', 'get', '-H', '-o', 'value', OWNER, dataset]);
+  return zfs('get', '-H', '-o', 'value', OWNER, dataset);
 }
 
 /** A dataset stays busy for a moment after it was unmounted. */
-export async function whenFree(argv: readonly [string, ...string[]]): Promise<void> {
+export async function whenFree(...args: string[]): Promise<void> {
   for (let round = 0; round < 40; round++) {
-    const { exitCode, stderr } = await attempt(argv);
+    const { exitCode, stderr } = await tryZfs(...args);
     if (exitCode === 0) return;
     if (/does not exist/.test(stderr)) return;
     if (!/busy/.test(stderr)) break;
     await sleep(50);
   }
-  await command(argv);
+  await zfs(...args);
 }

@@ -7,6 +7,7 @@
  * what a crash leaves is a record without a tree, which `openForest` drops.
  */
 import { CayError, type FileChange } from '@cay/sdk/protocol';
+import { isDiskFull } from '../../lib/disk-full.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import type { Records, TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
@@ -59,6 +60,8 @@ export interface ForestOptions {
 interface Tree {
   record: TreeRecord;
   state: 'coming' | 'here' | 'leaving';
+  /** Comparisons that look at it; it stays until they are done. */
+  readers?: Set<Promise<void>>;
 }
 
 const NAME = /^[a-z0-9_-]{1,64}$/;
@@ -96,13 +99,31 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     return tree;
   }
 
-  async function committed(name: string): Promise<CommittedTree> {
-    // One that is just being committed is waited for.
+  /** The directory of a committed tree, which stays until `done` if that is given. One that is just being committed is waited for. */
+  async function committed(name: string, done?: Promise<void>): Promise<CommittedTree> {
     return enqueue(name, async () => {
       const tree = trees.get(name);
       if (tree?.state !== 'here' || tree.record.kind !== 'committed') throw new CayError('not_found', `No committed tree "${name}"`);
-      return { name, path: await ground.committedPath(name, tree.record) };
+      const path = await ground.committedPath(name, tree.record);
+      if (done) {
+        const readers = (tree.readers ??= new Set());
+        readers.add(done);
+        void done.then(() => readers.delete(done));
+      }
+      return { name, path };
     });
+  }
+
+  async function compare(from: string, to: string, signal: AbortSignal | undefined): Promise<FileChange[]> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    try {
+      const held = new Map<string, CommittedTree>();
+      // Always in the same order, so that two that compare and two that remove never wait for one another in a ring.
+      for (const name of [from, to].sort()) held.set(name, await committed(name, promise));
+      return from === to ? [] : await ground.compare(held.get(from)!, held.get(to)!, signal);
+    } finally {
+      resolve();
+    }
   }
 
   function checkQuota(quotaBytes: number | null | undefined): void {
@@ -131,7 +152,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       await ground.drop(name, record).catch(() => {});
       await records.remove(name).catch(() => {});
       trees.delete(name);
-      throw error;
+      if (!isDiskFull(error)) throw error;
+      throw new CayError('resource_exhausted', `Cannot make tree "${name}": no space is left`, { cause: error });
     }
   }
 
@@ -207,8 +229,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
 
     async *changes(from, to, { signal } = {}) {
       signal?.throwIfAborted();
-      const [before, after] = [await committed(from), await committed(to)];
-      if (from !== to) yield* await ground.compare(before, after, signal);
+      yield* await compare(from, to, signal);
     },
 
     async setQuota(key, quotaBytes) {
@@ -235,6 +256,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         }
         tree.state = 'leaving';
         try {
+          await Promise.all([...(tree.readers ?? [])]);
           await step('remove:deed');
           await ground.drop(name, tree.record);
           await step('remove:record');

@@ -105,6 +105,11 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
       return names;
     },
 
+    async mend(name, { kind }) {
+      // What a killed server showed is nobody's now; someone who still looks keeps it.
+      if (kind === 'committed') await unmount(name).catch(() => {});
+    },
+
     async plan(record) {
       if (record.kind === 'active') return record;
       return chain(record.parent).length + 1 >= maxLayers ? { ...record, flat: true } : record;

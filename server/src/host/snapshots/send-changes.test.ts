@@ -172,7 +172,7 @@ describe.skipIf(!root)('sendChanges', () => {
         await both(next, side);
         for (const tree of [other, side, next, base, work]) await trees.remove(tree);
       }),
-      { numRuns: Number(process.env['CAY_TEST_RUNS'] ?? 10) },
+      { numRuns: 10 },
     );
   }, 300_000);
 

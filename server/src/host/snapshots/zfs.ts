@@ -17,9 +17,9 @@ import { createHash } from 'node:crypto';
 import { mkdir, readlink, realpath, rm, rmdir, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
-import { attempt, command } from './command.ts';
+import { command } from './command.ts';
 import { compareTrees } from './compare-trees.ts';
-import { listDatasets, listSnapshots, markGone, OWNER, readOwner, readProperties, whenFree } from './datasets.ts';
+import { listDatasets, listSnapshots, markGone, OWNER, readOwner, readProperties, tryZfs, whenFree, zfs } from './datasets.ts';
 import { type Ground, openForest, type StepHook } from './forest.ts';
 import { isMountPoint, mountOf } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
@@ -58,33 +58,33 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
   async function mount(dataset: string): Promise<string> {
     const path = at(dataset);
     if (await isMountPoint(path)) return path;
-    const { exitCode } = await attempt(['zfs', 'mount', dataset]);
-    if (exitCode !== 0 && !(await isMountPoint(path))) await command(['zfs', 'mount', dataset]);
+    const { exitCode } = await tryZfs('mount', dataset);
+    if (exitCode !== 0 && !(await isMountPoint(path))) await zfs('mount', dataset);
     return path;
   }
 
   async function unmount(dataset: string): Promise<void> {
-    if (await isMountPoint(at(dataset))) await command(['zfs', 'unmount', dataset]);
+    if (await isMountPoint(at(dataset))) await zfs('unmount', dataset);
     await rmdir(at(dataset)).catch(() => {});
   }
 
   async function dropView(name: string): Promise<void> {
     if (!(await isThere(viewOf(name)))) return;
     await unmount(viewOf(name));
-    await whenFree(['zfs', 'destroy', viewOf(name)]);
+    await whenFree('destroy', viewOf(name));
   }
 
   /** Frees what a dataset that is gone holds beyond its snapshots, and the dataset itself with the last of them. */
   async function reclaim(dataset: string): Promise<void> {
     const snapshots = await listSnapshots(dataset);
     if (snapshots.length === 0) {
-      await whenFree(['zfs', 'destroy', dataset]);
+      await whenFree('destroy', dataset);
       gone.delete(dataset);
       return;
     }
     // Only the newest can be rolled back to; refusing is how another tells that it is not.
     for (const snapshot of snapshots.reverse()) {
-      const { exitCode } = await attempt(['zfs', 'rollback', snapshot]);
+      const { exitCode } = await tryZfs('rollback', snapshot);
       if (exitCode === 0) return;
     }
   }
@@ -129,8 +129,8 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       await ground.drop(key, record);
       const dataset = `${base}/t-${key}.${next++}`;
       const properties = ['-o', 'canmount=noauto', '-o', `refquota=${limitOf(record)}`];
-      if (record.parent === undefined) await command(['zfs', 'create', ...properties, dataset]);
-      else await command(['zfs', 'clone', ...properties, snapshotOf(record.parent), dataset]);
+      if (record.parent === undefined) await zfs('create', ...properties, dataset);
+      else await zfs('clone', ...properties, snapshotOf(record.parent), dataset);
       heads.set(key, dataset);
       await step('prepare:mount');
       await mount(dataset);
@@ -139,7 +139,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     async copy(name, key, record) {
       if (commits.has(name)) await ground.drop(name, record);
       const dataset = heads.get(key)!;
-      await command(['zfs', 'snapshot', `${dataset}@c-${name}`]);
+      await zfs('snapshot', `${dataset}@c-${name}`);
       commits.set(name, dataset);
     },
 
@@ -158,7 +158,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       if (dataset === undefined) return;
       await dropView(name);
       await step('remove:destroy');
-      await whenFree(['zfs', 'destroy', snapshotOf(name)]);
+      await whenFree('destroy', snapshotOf(name));
       commits.delete(name);
       await step('remove:reclaim');
       if (gone.has(dataset)) await reclaim(dataset);
@@ -169,8 +169,9 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     async committedPath(name) {
       const view = viewOf(name);
       if (!(await isMountPoint(at(view))) && !(await isThere(view))) {
-        await command(['zfs', 'clone', '-o', 'canmount=noauto', '-o', 'readonly=on', snapshotOf(name), view]);
+        await zfs('clone', '-o', 'canmount=noauto', '-o', 'readonly=on', snapshotOf(name), view);
       }
+      await step('view:mount');
       const path = await mount(view);
       // Where ZFS is served by FUSE, the property keeps files from coming and going but not from being written.
       await command(['mount', '-o', 'remount,bind,ro', path]);
@@ -183,7 +184,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     },
 
     async limit(key, record) {
-      await command(['zfs', 'set', `refquota=${limitOf(record)}`, heads.get(key)!]);
+      await zfs('set', `refquota=${limitOf(record)}`, heads.get(key)!);
     },
 
     async usage(name, { kind }) {
@@ -223,7 +224,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     async close() {
       // Someone who looks at a committed tree keeps its clone; the next open removes it.
       await dropViews().catch(() => {});
-      if (heads.size === 0) await attempt(['zfs', 'unmount', base]);
+      if (heads.size === 0) await tryZfs('unmount', base);
     },
 
     async destroy() {
@@ -231,13 +232,13 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       for (const dataset of heads.values()) await unmount(dataset);
       // Clones before what they were cloned from.
       for (let left = await listDatasets(base); left.length > 0;) {
-        for (const { name } of left) if (!name.includes('@')) await attempt(['zfs', 'destroy', '-r', name]);
+        for (const { name } of left) if (!name.includes('@')) await tryZfs('destroy', '-r', name);
         const now = await listDatasets(base);
         if (now.length === left.length) throw new CayError('internal', `Cannot destroy dataset "${now[0]!.name}"`);
         left = now;
       }
-      await command(['zfs', 'unmount', base]);
-      await whenFree(['zfs', 'destroy', base]);
+      await zfs('unmount', base);
+      await whenFree('destroy', base);
       await rm(join(dir, ZFS_MARKER), { force: true });
       await rmdir(home).catch(() => {});
       // The folder may hold what is not ours.
@@ -248,7 +249,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
 
 /** Whether the folder lies on ZFS, by the kernel's module or by FUSE. */
 export async function isZfs(path: string): Promise<boolean> {
-  return isZfsMount((await mountOf(path))?.type);
+  return isZfsMount((await mountOf(await realpath(path)))?.type);
 }
 
 /** Finds our dataset or makes it, and mounts it at `home`. */
@@ -270,9 +271,9 @@ async function openBase(dir: string, home: string, given: string | undefined): P
   // Written first: what is made and not noted would be lost.
   if (kept === undefined) await symlink(base, marker);
   if (owner === undefined) {
-    await command(['zfs', 'create', '-o', 'canmount=noauto', '-o', `mountpoint=${home}`, '-o', 'atime=off', '-o', `${OWNER}=${dir}`, base]);
+    await zfs('create', '-o', 'canmount=noauto', '-o', `mountpoint=${home}`, '-o', 'atime=off', '-o', `${OWNER}=${dir}`, base);
   }
-  if (!(await isMountPoint(home))) await command(['zfs', 'mount', base]);
+  if (!(await isMountPoint(home))) await zfs('mount', base);
   return base;
 }
 
@@ -281,5 +282,5 @@ function isZfsMount(type: string | undefined): boolean {
 }
 
 async function isThere(dataset: string): Promise<boolean> {
-  return (await attempt(['zfs', 'list', '-H', '-o', 'name', dataset])).exitCode === 0;
+  return (await tryZfs('list', '-H', '-o', 'name', dataset)).exitCode === 0;
 }
