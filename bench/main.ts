@@ -5,7 +5,7 @@
  *     npm run bench                     everything
  *     npm run bench -- exec create      only these sections
  *
- * Sections: exec, create, files, idle, burst, api. CAY_BENCH_SECONDS shortens the minute that api takes.
+ * Sections: exec, create, files, idle, burst, travel, api. CAY_BENCH_SECONDS shortens the minute that api takes.
  */
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { openLocal } from '../server/src/backends/local/open-local.ts';
@@ -16,9 +16,18 @@ import { benchCreate } from './create.ts';
 import { benchExec } from './exec.ts';
 import { benchFiles } from './files.ts';
 import { benchIdle } from './idle.ts';
+import { benchTravel } from './travel.ts';
 import { environment, Report } from './report.ts';
 
-const SECTIONS = { exec: benchExec, create: benchCreate, files: benchFiles, idle: benchIdle, burst: benchBurst, api: benchApi } as const;
+const SECTIONS = {
+  exec: benchExec,
+  create: benchCreate,
+  files: benchFiles,
+  idle: benchIdle,
+  burst: benchBurst,
+  travel: benchTravel,
+  api: benchApi,
+} as const;
 
 const asked = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));
 const unknown = asked.find((name) => !(name in SECTIONS));

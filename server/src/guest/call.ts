@@ -39,19 +39,29 @@ const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
 /**
  * What arrives on a stream, as an iterable that may be iterated once. Closing the iterator early
  * resets the stream, also while a `next` is waiting.
+ *
+ * With `again` it goes on when its connection has ended: `open` is called once more, and what `again` gives is handed out first.
  */
-export function iterate<T>(open: () => GuestStream | Promise<GuestStream>, take: (item: StreamItem) => T[]): AsyncIterable<T> {
+export function iterate<T>(
+  open: () => GuestStream | Promise<GuestStream>,
+  take: (item: StreamItem) => T[],
+  again?: () => T[],
+): AsyncIterable<T> {
   let used = false;
   return {
     [Symbol.asyncIterator]() {
       if (used) throw new CayError('failed_precondition', 'Cannot read twice from the guest what it sends once');
       used = true;
-      return iterator(open, take);
+      return iterator(open, take, again);
     },
   };
 }
 
-function iterator<T>(open: () => GuestStream | Promise<GuestStream>, take: (item: StreamItem) => T[]): AsyncIterator<T> {
+function iterator<T>(
+  open: () => GuestStream | Promise<GuestStream>,
+  take: (item: StreamItem) => T[],
+  again: (() => T[]) | undefined,
+): AsyncIterator<T> {
   let stream: GuestStream | undefined;
   let ready: T[] = [];
   let at = 0;
@@ -68,6 +78,12 @@ function iterator<T>(open: () => GuestStream | Promise<GuestStream>, take: (item
           at = 0;
         } catch (error) {
           if (closed) break;
+          if (again && stream?.interrupted) {
+            stream = undefined;
+            ready = again();
+            at = 0;
+            continue;
+          }
           closed = true;
           throw error;
         }

@@ -86,7 +86,7 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
 
   /** True if it ended as `lost` only because the connection did. */
   get interrupted(): boolean {
-    return this.#connection.error !== undefined && this.#stream.failure === this.#connection.error;
+    return this.#stream.interrupted;
   }
 
   async next(): Promise<IteratorResult<Output>> {

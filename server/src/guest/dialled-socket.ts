@@ -20,7 +20,7 @@ export interface DialledSocketOptions {
 }
 
 export interface DialledSocket {
-  /** Resolves when it can be dialled. Open is done. When it rejects it is tried again, until it is shut. */
+  /** Resolves when it can be dialled, by anybody as if for the first time. Open is done. When it rejects it is tried again, until it is shut. */
   open(): Promise<void>;
   /** Nobody can dial any more; connections that are there stay. Removes the name, unless another server's socket has it. */
   shut(): Promise<void>;
@@ -77,6 +77,7 @@ export function dialledSocket(path: string, options: DialledSocketOptions): Dial
   return {
     open() {
       wanted = true;
+      room = BURST;
       return inTurn(listen).catch((error: unknown) => {
         rest();
         throw error;

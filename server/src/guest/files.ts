@@ -2,6 +2,7 @@ import type { FileEvent, FileInfo } from '@cay/sdk/protocol';
 import { bytesOf, call, firstMessage, iterate, nothing, upload, type Reach } from './call.ts';
 import type { CborMap } from './cbor.ts';
 import type { CallOptions, Files } from './guest.ts';
+import type { GuestStream } from './stream.ts';
 import { bool, int, parseEntries, parseFileEvents, parseFileInfo, parseXattrs } from './parse.ts';
 
 /** The files of a sandbox as `user` may see and change them. */
@@ -41,12 +42,22 @@ export function guestFiles(reach: Reach, user: string): Files {
     xattrs: (path, set, options) => ask('xattrs', { path, set }, options, parseXattrs),
 
     async watch(path, options) {
-      const stream = await open('watch', { path, recursive: options?.recursive ?? false }, options);
-      await firstMessage(stream);
-      stream.lasts();
+      const begin = async () => {
+        const stream = await open('watch', { path, recursive: options?.recursive ?? false }, options);
+        await firstMessage(stream);
+        stream.lasts();
+        return stream;
+      };
+      let first: GuestStream | undefined = await begin();
       return iterate<FileEvent>(
-        () => stream,
+        () => {
+          const stream = first ?? begin();
+          first = undefined;
+          return stream;
+        },
         (item) => (item.message?.['events'] === undefined ? [] : parseFileEvents(item.message)),
+        // What happened while nobody was connected is not known.
+        () => [{ type: 'overflow', path }],
       );
     },
 

@@ -1,5 +1,6 @@
 import { Buffer } from 'node:buffer';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { chmod, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -9,7 +10,8 @@ import { collect } from './collect.ts';
 import type { GuestExec } from './guest.ts';
 import { listenForGuest, type GuestListener, type ListenOptions } from './listen-for-guest.ts';
 import { logGuest, type LogGuestOptions } from './testing/log-guest.ts';
-import { BOOT } from './testing/scripted-guest.ts';
+import { FRAME } from './frame.ts';
+import { BOOT, ScriptedGuest } from './testing/scripted-guest.ts';
 
 const request: GuestExec = { id: 'log', argv: ['log'], env: {}, workdir: '/', user: 'root' };
 /** Bytes that tell where they stand. */
@@ -119,6 +121,136 @@ describe('a link', () => {
     await once(strangers[0] as Socket, 'close');
     await dial();
     await link.ready();
+  });
+});
+
+describe('a hushed link', () => {
+  const hush = { drainMs: 5_000, dialAfterMs: 2 };
+
+  /** A guest that answers what the test tells it to, and hangs up when asked. */
+  async function scripted(): Promise<ScriptedGuest> {
+    const socket = connect(path);
+    sockets.push(socket);
+    await once(socket, 'connect');
+    const guest = new ScriptedGuest(socket);
+    guest.hello();
+    void guest.next(FRAME.hangup).then(() => socket.destroy());
+    await guest.next(FRAME.hello);
+    return guest;
+  }
+
+  function answer(guest: ScriptedGuest, stream: number): void {
+    guest.send(FRAME.message, stream, { commands: [] });
+    guest.send(FRAME.end, stream);
+  }
+
+  it('lets calls under way finish, has others wait for the next connection, and tells nobody that the guest is lost', async () => {
+    let lost = 0;
+    const link = await listen({ onLost: () => (lost += 1) });
+    const guest = await scripted();
+    await link.ready();
+    const before = link.guest.commands();
+    const { stream } = await guest.opened();
+    const hushing = link.hush(hush);
+    const during = link.guest.commands();
+    const ready = link.ready();
+    answer(guest, stream);
+    expect(await before).toEqual([]);
+    const goOn = await hushing;
+    expect(existsSync(path)).toBe(false);
+    expect(link.current).toBeUndefined();
+    await goOn();
+    const again = await scripted();
+    answer(again, (await again.opened()).stream);
+    expect(await during).toEqual([]);
+    expect((await ready).connection.error).toBeUndefined();
+    expect(lost).toBe(0);
+  });
+
+  it('cuts off a call that takes too long', async () => {
+    const link = await listen();
+    await scripted();
+    await link.ready();
+    const call = expect(link.guest.commands()).rejects.toMatchObject({ code: 'unavailable' });
+    const goOn = await link.hush({ ...hush, drainMs: 30 });
+    await call;
+    await goOn();
+  });
+
+  it('does not wait for commands, which go on with the next connection', async () => {
+    const link = await listen();
+    let sent = 0;
+    const hanging = (socket: Socket) => void (sent === 0 && ((sent += 1), socket.pause()));
+    const first = await dial({ ends: false, onSent: hanging });
+    const handle = await link.guest.exec(request);
+    const reading = collect(handle, { maxBytes: 1e9 });
+    first.resume();
+    const hushing = link.hush(hush);
+    // The guest that only has a log does not know how to hang up.
+    await expect.poll(() => existsSync(path)).toBe(false);
+    first.destroy();
+    await (
+      await hushing
+    )();
+    await dial();
+    const { stdout, stderr } = await reading;
+    expect(stdout.length + stderr.length).toBe(output.length);
+  });
+
+  it('goes on watching with the next connection, and tells what differs', async () => {
+    const link = await listen();
+    const guest = await scripted();
+    await link.ready();
+    const port = (number: number) => ({ port: number, address: '127.0.0.1' });
+    const ports = link.guest.ports.watch()[Symbol.asyncIterator]();
+    const files = link.guest.files('root').watch('/work');
+    const event = ports.next();
+    for (let count = 0; count < 2; count++) {
+      const { stream, request: asked } = await guest.opened();
+      if (asked['op'] === 'watch') guest.send(FRAME.message, stream, { ready: true });
+      else guest.send(FRAME.message, stream, { opened: [port(80), port(81)], closed: [] });
+    }
+    expect([await event, await ports.next()]).toMatchObject([{ value: { type: 'opened', port: 80 } }, { value: { port: 81 } }]);
+    const changes = (await files)[Symbol.asyncIterator]();
+    const change = changes.next();
+    const next = ports.next();
+    await (
+      await link.hush(hush)
+    )();
+    const again = await scripted();
+    expect(await change).toMatchObject({ value: { type: 'overflow', path: '/work' } });
+    const later = changes.next();
+    for (let count = 0; count < 2; count++) {
+      const { stream, request: asked } = await again.opened();
+      if (asked['op'] === 'watch') {
+        again.send(FRAME.message, stream, { ready: true });
+        again.send(FRAME.message, stream, { events: [{ type: 'created', path: '/work/x' }] });
+      } else again.send(FRAME.message, stream, { opened: [port(81), port(82)], closed: [] });
+    }
+    expect([await next, await ports.next()]).toMatchObject([
+      { value: { type: 'closed', port: 80 } },
+      { value: { type: 'opened', port: 82 } },
+    ]);
+    expect(await later).toMatchObject({ value: { type: 'created', path: '/work/x' } });
+    await ports.return?.();
+    await changes.return?.();
+  });
+
+  it('refuses to be hushed twice at once, and a call that waits can be aborted', async () => {
+    const link = await listen();
+    await scripted();
+    await link.ready();
+    const goOn = await link.hush(hush);
+    await expect(link.hush(hush)).rejects.toMatchObject({ code: 'conflict' });
+    const abort = new AbortController();
+    const waiting = link.guest.commands({ signal: abort.signal });
+    abort.abort();
+    await expect(waiting).rejects.toMatchObject({ code: 'cancelled' });
+    const other = expect(link.guest.commands()).rejects.toMatchObject({ code: 'unavailable' });
+    await link.close('the sandbox was removed');
+    await other;
+    await goOn();
+    expect(existsSync(path)).toBe(false);
   });
 });
 

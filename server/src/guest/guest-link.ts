@@ -4,7 +4,8 @@
  * Whoever has the guest's connections (a listener, a `docker exec`) hands each to `adopt`; the
  * newest wins. The Guest that the link offers waits a while for a connection when there is none.
  * Commands that run go on across connections as long as the guest is the one they were started
- * in; every other call that is under way when a connection ends rejects with `unavailable`.
+ * in, and so do watches, of files with an `overflow` for what they have missed; every other call that is under way when a
+ * connection ends rejects with `unavailable`.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
@@ -42,7 +43,7 @@ export interface GuestLink {
    * Lets calls that are under way finish, for a while, and has the guest hang up; calls that begin meanwhile wait. Resolves
    * when the guest has hung up, with what lets them go on, which is to be called before the next `hush`. Commands go on with the next connection, as always.
    */
-  hush(options: HushOptions): Promise<() => void>;
+  hush(options: HushOptions, beforeHangup?: () => Promise<void>): Promise<() => void>;
   /** Closes the connection for good: what waits rejects, what runs is lost. */
   close(reason?: string): void;
 }
@@ -152,7 +153,7 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
       for (const waiter of [...waiters]) waiter.resolve(next);
       onChange?.(next);
     },
-    async hush({ drainMs, dialAfterMs }) {
+    async hush({ drainMs, dialAfterMs }, beforeHangup) {
       const { promise, resolve } = Promise.withResolvers<void>();
       hushed = promise;
       loud = () => {
@@ -165,11 +166,9 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
       const goOn = loud;
       // A call that was given the connection just now begins its stream before we look.
       await nextTurn();
-      const one = current();
-      if (one) {
-        await one.connection.calm(drainMs);
-        await one.hangup(dialAfterMs);
-      }
+      await current()?.connection.calm(drainMs);
+      await beforeHangup?.();
+      await current()?.hangup(dialAfterMs);
       return goOn;
     },
     close(reason = 'it was closed') {

@@ -66,9 +66,10 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
     async hush(hushOptions) {
       if (hushed) throw new CayError('conflict', `The guest of sandbox "${hello().sandbox}" is being hushed already`);
       hushed = true;
-      await socket.shut();
-      for (const stranger of strangers) stranger.destroy();
-      const goOn = await link.hush(hushOptions);
+      const goOn = await link.hush(hushOptions, async () => {
+        await socket.shut();
+        for (const stranger of strangers) stranger.destroy();
+      });
       return async () => {
         // What fails now is tried again, and calls wait for the guest as they do whenever it is not there.
         if (!closed) await socket.open().catch(() => {});

@@ -1,8 +1,11 @@
 import { CayError } from '@cay/sdk/protocol';
 import { bytesOf, call, firstMessage, iterate, type Reach } from './call.ts';
 import type { CborMap } from './cbor.ts';
-import type { PortEvent, Ports } from './guest.ts';
+import type { ListeningPort, PortEvent, Ports } from './guest.ts';
 import { parsePorts } from './parse.ts';
+
+/** More than a guest ever reports. */
+const MAX_KNOWN = 8_192;
 
 export function guestPorts(reach: Reach): Ports {
   return {
@@ -27,21 +30,42 @@ export function guestPorts(reach: Reach): Ports {
 
     list: (options) => call(reach, { op: 'ports', request: { watch: false }, options }, (answer) => parsePorts(answer, 'opened')),
 
-    watch: (options) =>
-      iterate(
+    watch(options) {
+      const known = new Map<string, ListeningPort>();
+      let fresh = true;
+      return iterate(
         async () => {
           const stream = (await reach(options)).open('ports', { watch: true }, { signal: options?.signal, half: true });
           stream.lasts();
+          fresh = true;
           return stream;
         },
-        (item) => (item.message ? portEvents(item.message) : []),
-      ),
+        (item) => {
+          if (!item.message) return [];
+          const events = portEvents(item.message, known, fresh);
+          fresh = false;
+          return events;
+        },
+        () => [],
+      );
+    },
   };
 }
 
-function portEvents(message: CborMap): PortEvent[] {
-  return [
-    ...parsePorts(message, 'closed').map((port): PortEvent => ({ type: 'closed', ...port })),
-    ...parsePorts(message, 'opened').map((port): PortEvent => ({ type: 'opened', ...port })),
-  ];
+/** What has changed since the watcher was told last. The first message of a stream lists all that is open. */
+function portEvents(message: CborMap, known: Map<string, ListeningPort>, fresh: boolean): PortEvent[] {
+  const opened = new Map(parsePorts(message, 'opened').map((port) => [`${port.address} ${port.port}`, port]));
+  const gone = new Set(parsePorts(message, 'closed').map((port) => `${port.address} ${port.port}`));
+  const events: PortEvent[] = [];
+  for (const [key, port] of [...known]) {
+    if (!gone.has(key) && !(fresh && !opened.has(key))) continue;
+    known.delete(key);
+    events.push({ type: 'closed', ...port });
+  }
+  for (const [key, port] of opened) {
+    if (known.has(key) || known.size >= MAX_KNOWN) continue;
+    known.set(key, port);
+    events.push({ type: 'opened', ...port });
+  }
+  return events;
 }

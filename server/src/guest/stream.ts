@@ -14,6 +14,8 @@ import { violation } from './violation.ts';
 
 /** What a stream needs of its connection. */
 export interface StreamHost {
+  /** Why the connection has ended; absent while it lives. */
+  readonly error: CayError | undefined;
   /** True while more DATA should wait for the transport to drain. */
   readonly congested: boolean;
   send(type: number, stream: number, payload?: Uint8Array, channel?: number): void;
@@ -73,6 +75,11 @@ export class GuestStream {
     this.#grantEvery = Math.min(options.grantEvery ?? GRANT_EVERY, GRANT_EVERY);
     this.#signal = options.signal;
     this.#signal?.addEventListener('abort', this.#aborted, { once: true });
+  }
+
+  /** It failed because its connection did. */
+  get interrupted(): boolean {
+    return this.#failure !== undefined && this.#failure === this.#host.error;
   }
 
   get lasting(): boolean {

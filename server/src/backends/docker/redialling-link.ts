@@ -64,6 +64,7 @@ export function redialling(options: RedialOptions): GuestLink {
     },
     ready: link.ready,
     adopt: link.adopt,
+    hush: link.hush,
     close,
   };
 }

@@ -1,5 +1,6 @@
 /** Memory and files of real programs at one moment, on a real machine. */
-import { readdir, stat } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { isCayError } from '@cay/sdk/protocol';
@@ -14,12 +15,13 @@ if (reason) console.warn(`Memory of instances (skipped: ${reason})`);
 
 /** Writes each number that it counts to the end of a file. */
 const COUNTER = `
-import os
+import os, time
 f = os.open('/root/count', os.O_WRONLY | os.O_CREAT)
 i = 0
 while True:
     i += 1
     os.write(f, b'%011d\\n' % i)
+    if i % 64 == 0: time.sleep(0.001)
 `;
 
 /** Whether every number is there once, and in its place. */
@@ -57,9 +59,8 @@ print('ready', flush=True)
 for line in sys.stdin:
     with lock:
         rows, top = db.execute('select count(*), max(n) from t').fetchone()
-        file = len(open('/root/data.db', 'rb').read())
         client.sendall(b'ping')
-        print(memory, rows, top + 1, client.recv(64).decode(), os.getrandom(8).hex(), time.monotonic(), time.time(), flush=True)
+        print(memory, rows, top + 1, client.recv(64).decode(), os.getrandom(8).hex(), open('/dev/urandom', 'rb').read(8).hex(), time.monotonic(), time.time(), flush=True)
 `;
 
 describe.skipIf(reason !== undefined)(`memory of instances${reason ? ` (skipped: ${reason})` : ''}`, { timeout: 120_000 }, () => {
@@ -114,7 +115,7 @@ describe.skipIf(reason !== undefined)(`memory of instances${reason ? ` (skipped:
     const { id } = await parent.link.guest.exec(request('', { shell: undefined, argv: ['python3', '-c', PROGRAM], stdin: true }));
     const there = await dialogue(parent, id);
     expect(await there.line()).toBe('ready');
-    await there.line('\n');
+    const before = (await there.line('\n')).split(' ');
     const image = await capture(parent);
     const children = [await image.child(), await image.child()];
     const said: string[][] = [];
@@ -123,9 +124,11 @@ describe.skipIf(reason !== undefined)(`memory of instances${reason ? ` (skipped:
     for (const [memory, rows, next, echo] of said) {
       expect({ rows, next, echo }).toEqual({ rows: memory, next: memory, echo: 'PING' });
     }
-    const random = said.map((words) => words[4]);
-    expect(new Set(random).size).toBe(3);
-    for (const words of said) expect(Math.abs(Number(words[6]) * 1000 - Date.now())).toBeLessThan(60_000);
+    expect(new Set(said.flatMap((words) => [words[4], words[5]])).size).toBe(6);
+    for (const words of said) {
+      expect(Number(words[6])).toBeGreaterThan(Number(before[6]));
+      expect(Math.abs(Number(words[7]) * 1000 - Date.now())).toBeLessThan(60_000);
+    }
     await Promise.all([...children, parent].map((instance) => destroyInstance(at.ground, instance)));
   });
 
@@ -150,7 +153,12 @@ describe.skipIf(reason !== undefined)(`memory of instances${reason ? ` (skipped:
 
   it('gives each child its own hostname and limits, and its terminal where it was', async () => {
     const parent = await at.start();
-    const pty = request('', { shell: undefined, argv: ['bash', '--norc', '--noediting', '-i'], pty: { cols: 80, rows: 24 }, env: { PS1: '' } });
+    const pty = request('', {
+      shell: undefined,
+      argv: ['bash', '--norc', '--noediting', '-i'],
+      pty: { cols: 80, rows: 24 },
+      env: { PS1: '' },
+    });
     const handle = await parent.link.guest.exec(pty);
     await handle.write(Buffer.from('kept=in-memory; stty -echo; echo is $kept\n'));
     const terminal = await dialogue(parent, pty.id);
@@ -159,7 +167,9 @@ describe.skipIf(reason !== undefined)(`memory of instances${reason ? ` (skipped:
     expect(await isAlive(at.ground, parent.facts)).toBe(false);
     const child = await image.child({ ...LIMITS, memoryBytes: 128 * MiB });
     expect(await run(child, 'hostname')).toBe(child.facts.name);
-    expect(await run(child, 'grep CapEff /proc/self/status; hostname other 2>&1')).toMatch(/00000000000405fb[^]*(not permitted|must be root)/);
+    expect(await run(child, 'grep CapEff /proc/self/status; hostname other 2>&1')).toMatch(
+      /00000000000405fb[^]*(not permitted|must be root)/,
+    );
     expect((await child.link.current!.stats()).memoryTotalBytes).toBe(128 * MiB);
     const again = await dialogue(child, pty.id, terminal.position);
     expect(await again.line('echo was $kept\n')).toContain('was in-memory');
@@ -230,6 +240,17 @@ describe.skipIf(reason !== undefined)(`memory of instances${reason ? ` (skipped:
     kill();
     await expect(capturing).rejects.toMatchObject({ code: 'unavailable' });
     expect(await run(next, 'echo still on')).toBe('still on');
+    await destroyInstance(at.ground, next);
+  });
+
+  it('so does one that comes after one that was killed when nobody had noted yet that all goes on', async () => {
+    const parent = await at.start();
+    const file = join(at.ground.dir, 'runtimes/runsc', `${parent.facts.name}.still`);
+    await parent.link.close();
+    await writeFile(file, 'unsure');
+    const next = at.keep(await adoptInstance(at.ground, parent.facts, LIMITS));
+    expect(await run(next, 'echo on')).toBe('on');
+    expect(existsSync(file)).toBe(false);
     await destroyInstance(at.ground, next);
   });
 

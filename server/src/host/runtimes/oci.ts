@@ -118,7 +118,8 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
 
   async function call(verb: string[]): Promise<void> {
     try {
-      await run(binary, ['--root', root, ...traits.flags, ...verb]);
+      // What gVisor says of itself when it fails has no end.
+      await run(binary, ['--root', root, ...traits.flags, ...verb], { keepBytes: 4_096 });
     } catch (error) {
       const words = error instanceof RunError ? error.stderr.trim() : '';
       throw new Error(words || (error as Error).message, { cause: error });

@@ -30,8 +30,8 @@ export interface RunscCheckpointTools extends CheckpointTools {
 
 /** Stopping waits for the system calls under way, continuing for nothing. */
 const CONTROL_MS = 30_000;
-/** How long something may take to run in a sandbox before that is held to be standing still. */
-const PROBE_MS = 10_000;
+/** How long something may take to run in a sandbox before that is held to be standing still: far longer than on any loaded machine. */
+const PROBE_MS = 20_000;
 
 export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
   const { root, binary } = tools;
@@ -66,15 +66,15 @@ export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
   const capture: Checkpoints['capture'] = async (name, cgroup, { imageDir, goOn, whileStill }) => {
     try {
       await control(name, 'Pause');
-      // Uncompressed: half the time, and an image is sparse and short-lived enough.
+      // Compressing would take ten times as long.
       await tools.call(['checkpoint', '--leave-running', '--compression=none', '--image-path', imageDir, name]);
       await whileStill();
+      if (goOn) await control(name, 'Resume');
     } catch (error) {
       await release(name);
       throw captureError(name, error);
     }
-    if (goOn) await control(name, 'Resume');
-    else await cgroup.kill();
+    if (!goOn) await cgroup.kill();
   };
 
   return {
