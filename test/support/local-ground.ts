@@ -63,7 +63,11 @@ export async function localGround(options: Partial<OpenLocalOptions> & { runtime
         ...mounts.filter((path) => path.startsWith(`${dir}/`) && path !== join(dir, 'storage', 'pool')),
         ...(await entries('instances')),
         ...(await entries('sandboxes')),
+        ...(await entries('snapshots')),
+        ...(await entries('images')),
         ...(await entries(`runtimes/${options.runtime}`)),
+        // Trees: some are kept ready, and only the backend knows which.
+        ...(await current.sweep({ dryRun: true })).map(({ kind, name }) => `${kind} ${name}`),
       ];
     },
     hostPaths: [dir, import.meta.dirname],

@@ -11,10 +11,14 @@
 import { CayError, isCayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
+import { redialling } from '../../guest/redialling-link.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Freezing, Observation, Resizing } from '../backend.ts';
 import { requireLimits, requireSandboxId } from '../check.ts';
+import { checkSpec } from '../check-spec.ts';
+import { guestWithEnv, imageEnvOf } from '../image-env.ts';
+import { hashOf } from '../spec-hash.ts';
 import { startMain } from '../start-main.ts';
 import { GUEST_PATH, LABELS, SOCKET_PATH, containerConfig, resources } from './container-config.ts';
 import { absent, observationOf } from './container-state.ts';
@@ -25,9 +29,6 @@ import { lookAtEngine, type Engine } from './engine.ts';
 import { feedEvents } from './event-feed.ts';
 import { execStream } from './exec-stream.ts';
 import { dockerImages } from './images.ts';
-import { guestWithEnv, imageEnvOf } from './image-env.ts';
-import { redialling } from './redialling-link.ts';
-import { checkSpec, hashOf } from './spec.ts';
 
 export interface DockerOptions {
   /** The guest's program on this machine. */
@@ -222,13 +223,13 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
 
     async validate(spec, call) {
-      checkSpec(spec, await lookedAt());
+      checkSpec(spec, 'Docker', await lookedAt());
       await images.check(spec.template, call);
     },
 
     async ensure(id, spec, call = {}) {
       requireSandboxId(id);
-      checkSpec(spec, await lookedAt());
+      checkSpec(spec, 'Docker', await lookedAt());
       return changing(id, async () => {
         const found = await containers.find(id, call);
         if (found && found.inspect.Config.Labels?.[LABELS.specHash] !== hashOf(spec)) {

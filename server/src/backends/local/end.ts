@@ -7,31 +7,42 @@ import type { Observation } from '../backend.ts';
 import { requireRecord, save, type Engine } from './engine.ts';
 import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 
-export const END_FAULTS = ['local.stop.ended', 'local.remove.recorded', 'local.remove.cleared'] as const;
+export const END_FAULTS = ['local.stop.recorded', 'local.stop.ended', 'local.remove.recorded', 'local.remove.cleared'] as const;
 
 const DEFAULT_GRACE_MS = 10_000;
 
 export async function stop(engine: Engine, id: SandboxId, { graceMs = DEFAULT_GRACE_MS }: { graceMs?: number }): Promise<Observation> {
   const record = requireRecord(engine, id);
   const instance = engine.live.get(id);
-  // Frozen no longer, whatever happens next: nobody may find it so and believe that it can be thawed.
-  if (instance) await shutDownInstance(engine.ground, instance, graceMs);
-  await clear(engine, record);
+  if (instance) {
+    await noteStopping(engine, record);
+    engine.live.delete(id);
+    await shutDownInstance(engine.ground, instance, graceMs);
+    await destroyInstance(engine.ground, instance);
+  } else await clear(engine, record);
   await faultPoint('local.stop.ended');
   if (record.phase === 'stopped' && record.instance === undefined) return observationOf(record);
-  const { reason: _reason, message: _message, ...rest } = record;
+  const { reason: _reason, message: _message, stopping: _stopping, ...rest } = record;
   const observation = await save(engine, { ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined });
   await dropImage(engine, record).catch(engine.onError);
   return observation;
+}
+
+async function noteStopping({ records }: Engine, record: SandboxRecord): Promise<void> {
+  // A full disk is no reason to let it run. After a crash halfway it is then taken for one that ended by itself.
+  await records.save({ ...record, stopping: true }).catch(ignoreFullDisk);
+  await faultPoint('local.stop.recorded');
+}
+
+function ignoreFullDisk(error: unknown): void {
+  if (!isCayError(error, 'resource_exhausted')) throw error;
 }
 
 /** Removes the sandbox and all that it had. */
 export async function takeAway(engine: Engine, record: SandboxRecord): Promise<void> {
   const { ground, records, changes } = engine;
   // A full disk is no reason to keep what fills it. After a crash halfway the sandbox then has failed, and can still be removed.
-  await records.save({ ...record, phase: 'removing' }).catch((error: unknown) => {
-    if (!isCayError(error, 'resource_exhausted')) throw error;
-  });
+  await records.save({ ...record, phase: 'removing' }).catch(ignoreFullDisk);
   await faultPoint('local.remove.recorded');
   await clear(engine, record);
   await dropNext(engine, record);

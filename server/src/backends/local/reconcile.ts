@@ -92,6 +92,10 @@ async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found |
     await ground.trees.remove(record.tree);
     return records.delete(record.id);
   }
+  if (record.phase === 'starting' || record.stopping) {
+    const { stopping: _stopping, ...rest } = record;
+    return records.save({ ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined });
+  }
   const rebooted = facts && isWhole(facts) && facts.bootId !== ground.bootId;
   await records.save({
     ...record,
@@ -126,8 +130,8 @@ async function adopt(engine: Engine, facts: InstanceFacts, record: SandboxRecord
     }
   }
   if (engine.ground.cgroups.controllers.freezer) await freezeInstance(instance, record.frozen).catch(engine.onError);
-  if (record.phase !== 'ready' || record.memory) {
-    await engine.records.save({ ...record, phase: 'ready', memory: undefined });
+  if (record.phase !== 'ready' || record.memory || record.stopping) {
+    await engine.records.save({ ...record, phase: 'ready', memory: undefined, stopping: undefined });
     await dropImage(engine, record);
   }
   return instance;

@@ -4,7 +4,7 @@
  *
  * | phase | instance | memory | what it means after a crash |
  * |---|---|---|---|
- * | `starting` | yes | no | the start is undone |
+ * | `starting` | yes | no | the start is undone: it is stopped, or absent if it never was more |
  * | `starting` | yes | yes | it is being woken: what answers is taken up, else it is hibernated again |
  * | `ready` | yes | no | taken up if its processes live |
  * | `ready` | yes | yes | it is being hibernated: the image is not whole, and dropped |
@@ -12,6 +12,7 @@
  * | `stopped`, `failed` | maybe | no | at rest; an instance that is left is taken away |
  * | `removing` | maybe | maybe | the removal is finished |
  *
+ * `stopping` beside `ready`: if its processes are gone they were ended, and did not end by themselves.
  * `next` beside any of them is a rollback that has not happened: what it had begun to make is taken away.
  */
 import { SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema, type SandboxId } from '@cay/sdk/protocol';
@@ -42,6 +43,8 @@ const SandboxRecordSchema = z.object({
   parent: SnapshotIdSchema.optional(),
   /** Its processes are kept from running. */
   frozen: z.boolean().default(false),
+  /** It is being stopped. */
+  stopping: z.boolean().optional(),
   /** Its processes on disk: an image of its own, or that of a snapshot. */
   memory: z.object({ image: z.string(), compatibility: z.string(), snapshot: SnapshotIdSchema.optional() }).optional(),
   next: z.object({ instance: z.string().optional(), tree: z.string(), parent: SnapshotIdSchema }).optional(),

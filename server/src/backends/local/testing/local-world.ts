@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { newId, SandboxSpecSchema, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { newId, SandboxSpecSchema, type Limits, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { collect } from '../../../guest/collect.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from '../local.ts';
 import { layGround, openLocal } from '../open-local.ts';
@@ -35,12 +35,12 @@ export type Laid = Awaited<ReturnType<typeof layGround>>;
 
 let counter = 0;
 
-export async function localWorld({ runtime }: { runtime: string }): Promise<LocalWorld> {
+export async function localWorld({ runtime, limits }: { runtime: string; limits?: Partial<Limits> }): Promise<LocalWorld> {
   const dir = await mkdtemp('/tmp/cay-w-');
   await chmod(dir, 0o711);
   const opened = new Set<LocalBackend>();
   const errors: unknown[] = [];
-  const spec = SandboxSpecSchema.parse({ runtime });
+  const spec = SandboxSpecSchema.parse({ runtime, ...(limits && { limits }) });
   let trees: Laid['ground']['trees'] | undefined;
 
   async function groupFile(id: SandboxId, controller: string, file: string): Promise<string | undefined> {

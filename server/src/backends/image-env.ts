@@ -1,4 +1,4 @@
-import type { Guest } from '../../guest/guest.ts';
+import type { Guest } from '../guest/guest.ts';
 
 /** Who a command runs as decides these, not the image. */
 const OF_THE_USER = new Set(['HOME', 'USER', 'LOGNAME', 'HOSTNAME', 'TERM']);

@@ -1,0 +1,21 @@
+import { CayError, type Capabilities, type SandboxSpec } from '@cay/sdk/protocol';
+import { requireSpec } from './check.ts';
+
+const ENFORCED_BY = { cpus: 'cpuLimit', memoryBytes: 'memoryLimit', diskBytes: 'diskLimit', pids: 'pidsLimit' } as const;
+
+/** Refuses what a backend of these capabilities cannot honour; the template is looked at elsewhere. `where` is the backend's name in messages. */
+export function checkSpec(spec: SandboxSpec, where: string, known: Pick<Capabilities, 'runtimes' | 'abilities' | 'notes'>): void {
+  requireSpec(spec);
+  if (spec.runtime !== undefined && !known.runtimes.includes(spec.runtime)) {
+    throw new CayError('not_found', `Runtime "${spec.runtime}" is unknown to ${where}`, {
+      hint: `Known runtimes: ${known.runtimes.join(', ')}`,
+    });
+  }
+  for (const limit of Object.keys(ENFORCED_BY) as (keyof typeof ENFORCED_BY)[]) {
+    const ability = ENFORCED_BY[limit];
+    if (spec.limits[limit] === null || known.abilities[ability]) continue;
+    throw new CayError('unsupported', `${where} cannot enforce "limits.${limit}": ${known.notes[ability]}`, {
+      hint: `Set "limits.${limit}" to null`,
+    });
+  }
+}
