@@ -15,16 +15,22 @@ import type { RequestSpans } from './api/tracing/request-spans.ts';
 import { REDACTED } from './api/redact.ts';
 import { refuseUpgrade } from './api/refuse-upgrade.ts';
 import type { Backend } from './backends/backend.ts';
+import { openBuilds } from './control/builds/builds.ts';
+import { openCommandLogs } from './control/command-logs/command-logs.ts';
 import { openControl } from './control/control.ts';
 import { idempotency } from './control/idempotency.ts';
 import { previewTokens } from './control/preview-tokens.ts';
+import { backup, sweepBackups } from './control/records/backup.ts';
 import { openDatabase } from './control/records/database.ts';
-import { openEventLog } from './control/records/events.ts';
+import { openEventLog, type EventRetention } from './control/records/events.ts';
 import { keyRecords } from './control/records/keys.ts';
 import { projectRecords } from './control/records/projects.ts';
 import { sandboxRecords } from './control/records/sandboxes.ts';
 import { installationSecret } from './control/records/secrets.ts';
+import { openWebhooks, type WebhooksOptions } from './control/webhooks/webhooks.ts';
 import { lockFile } from './lib/file-lock.ts';
+import { openDirectoryStore } from './stores/directory.ts';
+import type { Store } from './stores/store.ts';
 
 export interface ServeOptions {
   /** Opened by the caller; closed with the server. */
@@ -47,6 +53,12 @@ export interface ServeOptions {
   rateLimit?: RateLimitOptions;
   /** How long a request's head and its JSON body may take to arrive. Default 15 s and 5 min. */
   slowestSender?: { headersMs?: number; bodyMs?: number };
+  /** How many events are kept, and for how long. */
+  keepEvents?: EventRetention;
+  /** Lets webhooks reach this machine and private networks, and says how they are tried again. */
+  webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
+  /** Where archived sandboxes go; closed with the server. Default: a directory in the data directory. */
+  archives?: Store;
   /** Lets anybody read the metrics. */
   openMetrics?: boolean;
   /** Where spans of requests are sent. None are made without it. */
@@ -83,9 +95,14 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const server = tls
       ? createHttpsServer({ ...checking, cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
       : createHttpServer(checking);
+    await sweepBackups(dataDir);
     const database = openDatabase(join(dataDir, 'records.db'));
     undo.push(() => database.close());
-    const events = openEventLog(join(dataDir, 'events.db'), { onError: (error) => log.error({ err: error }, 'events') });
+    const events = openEventLog(join(dataDir, 'events.db'), {
+      key: installationSecret(database, 'audit'),
+      keep: options.keepEvents,
+      onError: (error) => log.error({ err: error }, 'events'),
+    });
     undo.push(() => events.close());
     const keys = keyRecords(database);
     const projects = projectRecords(database);
@@ -103,29 +120,60 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     undo.push(() => server.close());
     const url = addressOf(server, host, tls !== undefined);
     const base = new URL(publicUrl ?? url);
-    const previewUrl = (id: SandboxId, at: number) =>
-      `${base.protocol}//${previewHost(id, at, previewDomains[0] ?? 'localhost')}${base.port === '' ? '' : `:${base.port}`}/`;
+    const previewDomain = `${previewDomains[0] ?? 'localhost'}${base.port === '' ? '' : `:${base.port}`}`;
+    const previewUrl = (id: SandboxId, at: number) => `${base.protocol}//${previewHost(id, at, previewDomain)}/`;
 
+    const sandboxes = sandboxRecords(database);
     const control = await openControl({
       backend,
       database,
-      sandboxes: sandboxRecords(database),
+      sandboxes,
       projects,
       events,
       previews: previewTokens(installationSecret(database, 'previews')),
       previewUrl,
+      archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
       onError: (error) => log.error({ err: error }, 'control'),
+    });
+    const builds = await openBuilds({
+      control,
+      database,
+      directory: join(dataDir, 'build-files'),
+      onError: (error) => log.error({ err: error }, 'builds'),
+    });
+    const logs = openCommandLogs({
+      directory: join(dataDir, 'logs'),
+      database,
+      sandboxes,
+      backend,
+      events,
+      onError: (error) => log.error({ err: error }, 'command logs'),
+    });
+    const webhooks = openWebhooks({
+      ...options.webhooks,
+      database,
+      events,
+      secret: installationSecret(database, 'webhooks'),
+      onError: (error) => log.error({ err: error }, 'webhooks'),
     });
     const spans = options.tracing && (await openTracing(options.tracing, log));
     const opened = (api = openApi({
       control,
+      builds,
+      logs,
+      webhooks,
+      backup: (signal) => backup({ database, events, version: VERSION }, { scratch: dataDir, signal }),
       keys,
       projects,
+      sandboxes,
       idempotency: idempotency(database),
       keySecret: installationSecret(database, 'keys'),
+      e2bSecret: installationSecret(database, 'e2b'),
       log,
       version: VERSION,
       previewDomains,
+      previewDomain,
+      publicUrl,
       corsOrigins: options.corsOrigins ?? [],
       rateLimit: options.rateLimit ?? { perSecond: 1000, burst: 2000 },
       bodyTimeoutMs: options.slowestSender?.bodyMs ?? BODY_MS,
@@ -143,6 +191,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
         return (closing ??= (async () => {
           opened.close();
           await closeServer(server);
+          await Promise.all([builds.close(), logs.close(), webhooks.close()]);
           await control.close();
           await spans?.close();
           lock.release();

@@ -16,7 +16,8 @@ import { RetentionSchema, SnapshotSchema } from './snapshot.ts';
  *                    │            │
  *                    └─▶ destroying ──▶ (gone)
  *
- * A paused sandbox wakes by itself when somebody needs it; a stopped one has to be started.
+ * A paused sandbox wakes by itself when somebody needs it; a stopped one has to be started. Children of one that is stopped
+ * are stopped as soon as they are made, and going back to a snapshot with memory makes a stopped or failed one paused.
  */
 export const SANDBOX_STATES = ['creating', 'active', 'paused', 'stopped', 'failed', 'destroying'] as const;
 export type SandboxState = (typeof SANDBOX_STATES)[number];

@@ -140,7 +140,10 @@ export type SnapshotTree = z.infer<typeof SnapshotTreeSchema>;
 /** A template is what sandboxes start from: one that the backend brings, or a project's own, which is a snapshot. */
 export const TemplateNameSchema = z
   .string()
-  .regex(/^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z 0-9 _ . - and begin and end with a letter or digit');
+  .regex(
+    /^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,62})?$/,
+    'must be 1 to 63 of a-z 0-9 _ . - and begin and end with a letter or digit; a tag may follow after ":"',
+  );
 export const TemplateSchema = z.object({
   name: z.string(),
   /** Null for one that the backend brings. */

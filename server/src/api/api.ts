@@ -9,12 +9,18 @@ import { getRequestListener } from '@hono/node-server';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { CayError } from '@cay/sdk/protocol';
+import type { Builds } from '../control/builds/build.ts';
+import type { CommandLogs } from '../control/command-logs/command-logs.ts';
 import type { Control } from '../control/control.ts';
 import type { Idempotency } from '../control/idempotency.ts';
 import type { KeyRecords } from '../control/records/keys.ts';
 import type { ProjectRecords } from '../control/records/projects.ts';
+import type { Webhooks } from '../control/webhooks/webhooks.ts';
+import type { SandboxRecords } from '../control/records/sandboxes.ts';
+import { callAudit } from './audit-calls.ts';
 import { authenticator } from './authenticate.ts';
 import { answerCors } from './cors.ts';
+import { openE2b } from './e2b/e2b.ts';
 import { errorAnswer, type ErrorAnswer } from './error-answer.ts';
 import { openMetrics } from './metrics.ts';
 import { openFiles } from './open-files.ts';
@@ -24,6 +30,9 @@ import { previewProxy } from './preview/preview-proxy.ts';
 import { rateLimit, type RateLimitOptions } from './rate-limit.ts';
 import { safePath } from './redact.ts';
 import { mount, type Env, type Route } from './route.ts';
+import { comparisonRoutes } from './routes/comparison.ts';
+import { auditRoutes } from './routes/audit.ts';
+import { backupRoutes } from './routes/backup.ts';
 import { commandRoutes } from './routes/commands.ts';
 import { eventRoutes } from './routes/events.ts';
 import { execRoutes } from './routes/exec.ts';
@@ -33,9 +42,13 @@ import { keyRoutes } from './routes/keys.ts';
 import { portRoutes } from './routes/ports.ts';
 import { projectRoutes } from './routes/projects.ts';
 import { sandboxRoutes } from './routes/sandboxes.ts';
+import { snapshotRoutes } from './routes/snapshots.ts';
 import { socketRoutes } from './routes/sockets.ts';
 import { statsRoutes } from './routes/stats.ts';
 import { systemRoutes } from './routes/system.ts';
+import { webhookRoutes } from './routes/webhooks.ts';
+import { templateRoutes } from './routes/templates.ts';
+import { travelRoutes } from './routes/travel.ts';
 import { sendJson } from './send-json.ts';
 import { openSockets } from './sockets/sockets.ts';
 import { formatTraceparent } from '../lib/trace-context.ts';
@@ -45,15 +58,28 @@ import { upgradeWatch } from './upgrades.ts';
 
 export interface ApiOptions {
   control: Control;
+  builds: Builds;
+  logs: CommandLogs;
+  webhooks: Webhooks;
+  /** All records as one archive. */
+  backup(signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
   keys: KeyRecords;
   projects: ProjectRecords;
+  /** For requests that carry no key but what a sandbox itself is reached with. */
+  sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
   idempotency: Idempotency;
   /** What the secrets of keys that can be asked for again are derived from. */
   keySecret: Uint8Array;
+  /** What the tokens are derived from with which E2B's clients reach a sandbox. */
+  e2bSecret: Uint8Array;
   log: Logger;
   version: string;
   /** Domains whose subdomains are previews. */
   previewDomains: readonly string[];
+  /** The one shown, with the server's port if that is not the usual one. */
+  previewDomain: string;
+  /** How clients reach the server, if not by the address that they came by. */
+  publicUrl?: string;
   /** Origins whose pages may call the API; `*` for all. None by default. */
   corsOrigins: readonly string[];
   rateLimit: RateLimitOptions;
@@ -73,12 +99,25 @@ export interface Api {
 }
 
 export function openApi(options: ApiOptions): Api {
-  const { control, keys, projects, log, version, spans } = options;
+  const { control, logs, keys, projects, log, version, spans } = options;
   const metrics = openMetrics({ version, sandboxes: () => control.counts() });
-  const authenticate = authenticator(keys, rateLimit(options.rateLimit));
+  const audit = callAudit(control.events);
+  const authenticate = audit.authenticator(authenticator(keys, rateLimit(options.rateLimit)));
   const addresses = previewAddresses(options.previewDomains);
   const previews = previewProxy(control);
-  const sockets = openSockets({ control, authenticator: authenticate, log });
+  const e2b = openE2b({
+    control,
+    builds: options.builds,
+    sandboxes: options.sandboxes,
+    publicUrl: options.publicUrl,
+    authenticator: authenticate,
+    secret: options.e2bSecret,
+    domains: options.previewDomains,
+    domain: options.previewDomain,
+    bodyTimeoutMs: options.bodyTimeoutMs,
+    onFailure: audit.failed,
+  });
+  const sockets = openSockets({ control, logs, authenticator: authenticate, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));
   const files = openFiles(control);
   const open = new Set<ServerResponse>();
@@ -87,19 +126,27 @@ export function openApi(options: ApiOptions): Api {
   const routes: Route[] = [
     ...systemRoutes({ control, metrics, version, openMetrics: options.openMetrics, ready: options.ready }),
     ...sandboxRoutes(control),
-    ...execRoutes(control),
-    ...commandRoutes(control),
+    ...snapshotRoutes(control),
+    ...travelRoutes(control),
+    ...comparisonRoutes(control),
+    ...templateRoutes(control),
+    ...execRoutes(control, logs),
+    ...commandRoutes(control, logs),
     ...fileRoutes(control, files),
     ...fileChangeRoutes(control, files),
     ...portRoutes(control),
     ...socketRoutes(control),
     ...statsRoutes(control),
     ...eventRoutes(control),
+    ...auditRoutes(control.events),
+    ...webhookRoutes(options.webhooks, options.idempotency),
+    ...backupRoutes(control.events, options.backup),
     ...keyRoutes({ keys, projects, events: control.events, idempotency: options.idempotency, keySecret: options.keySecret }),
     ...projectRoutes(projects, control.events, options.idempotency),
   ];
   const app = new Hono<Env>();
-  for (const route of routes) mount(app, route, { authenticator: authenticate, bodyTimeoutMs: options.bodyTimeoutMs });
+  for (const route of routes)
+    mount(app, route, { authenticator: authenticate, bodyTimeoutMs: options.bodyTimeoutMs, onFailure: audit.failed });
   let document: string | undefined;
   app.get('/openapi.json', (context) => {
     traceOf(context.env.outgoing).route = 'openapi';
@@ -127,7 +174,7 @@ export function openApi(options: ApiOptions): Api {
     metrics.request(trace.route, response.statusCode, durationMs / 1000);
     spans?.end(request, trace, response.statusCode);
     const level =
-      trace.error !== undefined || response.statusCode >= 500
+      trace.error !== undefined || (response.statusCode >= 500 && !trace.expected)
         ? 'error'
         : request.method === 'GET' || request.method === 'HEAD'
           ? 'debug'
@@ -166,7 +213,9 @@ export function openApi(options: ApiOptions): Api {
         finish(request, response, trace);
       });
       const address = addresses.of(request);
-      if (address) {
+      const claim = e2b.claim(request, address);
+      if (claim?.kind === 'port') return e2b.handle(claim, request, response);
+      if (address && !claim) {
         trace.route = 'preview';
         trace.sandbox = address.target?.id;
         trace.endless = true;
@@ -181,13 +230,17 @@ export function openApi(options: ApiOptions): Api {
       response.setHeader('X-Frame-Options', 'DENY');
       response.setHeader('Referrer-Policy', 'no-referrer');
       response.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'");
+      if (claim && claim.kind !== 'control') return e2b.handle(claim, request, response);
       if (answerCors(request, response, options.corsOrigins)) return;
+      if (claim) return e2b.handle(claim, request, response);
       void listener(request, response);
     },
     upgrade(request, socket, head) {
       upgraded.add(socket);
       const upgrade = watchUpgrade(request, socket);
       const address = addresses.of(request);
+      const claim = e2b.claim(request, address);
+      if (claim) return e2b.upgrade(claim, request, socket, head, upgrade);
       if (!address) return sockets.upgrade(request, socket, head, upgrade);
       upgrade.trace.route = 'preview';
       upgrade.trace.sandbox = address.target?.id;

@@ -34,7 +34,7 @@ export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator
       const waitMs = limit.take(key.id);
       if (waitMs > 0) {
         throw new CayError('resource_exhausted', 'Too many requests with this API key', {
-          details: { retryAfterMs: Math.ceil(waitMs) },
+          details: { retryAfterMs: Math.ceil(waitMs), key: key.id, project: key.project },
           hint: 'wait as long as Retry-After says',
         });
       }

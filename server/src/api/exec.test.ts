@@ -92,11 +92,15 @@ describe('exec', () => {
     expect((await test.call('GET', `${path}/files?path=/tmp/lines`)).text).toBe('line\n');
   });
 
-  it('notes the program and never its arguments', async () => {
-    await test.call('POST', `${path}/exec`, { body: { argv: ['echo', 'the-secret'] } });
+  it('notes the line, who ran it where and how it ended, and never environment or input', async () => {
+    const body = { argv: ['cat', '--', 'value-of-env'], env: { TOKEN: 'value-of-env' }, input: 'the-input' };
+    await test.call('POST', `${path}/exec`, { body });
     const { text, json } = await test.call('GET', '/v1/events');
-    expect(text).not.toContain('the-secret');
-    expect(json.events.at(-1)).toMatchObject({ type: 'command.started', data: { program: 'echo' } });
+    for (const secret of ['value-of-env', 'the-input']) expect(text).not.toContain(secret);
+    expect(json.events.slice(-2)).toMatchObject([
+      { type: 'command.started', outcome: 'ok', data: { program: 'cat', argv: ['cat', '--', '***'], user: 'user', workdir: '/home/user' } },
+      { type: 'command.ended', data: { kind: 'exited' } },
+    ]);
   });
 
   it('holds a bounded amount for a client that does not read', async () => {

@@ -54,7 +54,7 @@ async function ranged(
 }
 
 /** One range of bytes. Anything else is ignored, as HTTP allows, and the whole content is the answer. */
-function parseRange(header: string | undefined): { from?: number; length?: number } | undefined {
+export function parseRange(header: string | undefined): { from?: number; length?: number } | undefined {
   const match = header === undefined ? null : /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header);
   if (!match) return undefined;
   const [, first = '', last = ''] = match;
@@ -64,7 +64,7 @@ function parseRange(header: string | undefined): { from?: number; length?: numbe
 }
 
 /** As many bytes as were announced: a file may grow or shrink while it is read. */
-async function* exactly(data: AsyncIterable<Uint8Array>, length: number): AsyncGenerator<Uint8Array> {
+export async function* exactly(data: AsyncIterable<Uint8Array>, length: number): AsyncGenerator<Uint8Array> {
   let left = length;
   for await (const chunk of data) {
     if (chunk.length >= left) {

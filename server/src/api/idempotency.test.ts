@@ -23,7 +23,7 @@ describe('creating a key twice with one idempotency key', () => {
     expect((await test.call('GET', '/v1/version', { key: first.json.secret })).status).toBe(200);
     const { keys } = (await test.call('GET', '/v1/keys', { key: test.admin })).json as { keys: { name: string }[] };
     expect(keys.filter(({ name }) => name === 'robot')).toHaveLength(1);
-    for (const file of readdirSync(test.dataDir)) {
+    for (const { name: file } of readdirSync(test.dataDir, { withFileTypes: true }).filter((entry) => entry.isFile())) {
       const content = readFileSync(join(test.dataDir, file));
       for (const text of [first.json.secret, first.json.secret.slice(4)]) expect(content.includes(text), file).toBe(false);
     }

@@ -4,12 +4,13 @@ import type { SandboxRow } from '../control/records/sandboxes.ts';
 import type { Files } from '../guest/guest.ts';
 
 /** The files of a sandbox as one of its users; its own default user if none is given. */
-export type OpenFiles = (principal: Principal, ref: string, user: string | undefined) => Promise<{ files: Files; row: SandboxRow }>;
+export type OpenFiles = (principal: Principal, ref: string, user: string | undefined) => Promise<{ files: Files; row: SandboxRow; as: string }>;
 
 export function openFiles(control: Control): OpenFiles {
   return async (principal, ref, user) => {
     const { guest, row } = await control.enter(principal, ref);
-    return { files: guest.files(user ?? row.spec.user), row };
+    const as = user ?? row.spec.user;
+    return { files: guest.files(as), row, as };
   };
 }
 

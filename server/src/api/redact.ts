@@ -3,7 +3,15 @@ export function safePath(url: string | undefined): string {
   return (url ?? '')
     .slice(0, 2000)
     .replaceAll(/([?&](?:cay_token|token|key|api_key)=)[^&]*/gi, '$1***')
-    .replaceAll(/e2b_[0-9a-f]{40}/g, 'e2b_***');
+    .replaceAll(KEYS, '$1***');
+}
+
+/** Keys and secrets that this server gave out, wherever they stand. */
+const KEYS = /(e2b_|whsec_)[A-Za-z0-9_-]{40,}/g;
+
+/** Text from a caller as it may stand in an event. */
+export function withoutSecrets(text: string): string {
+  return text.replaceAll(KEYS, '$1***').replaceAll(/((?:cay_token|x-cay-preview-token)[=:]\s*)[^\s&"']+/gi, '$1***');
 }
 
 /** For pino: where keys and tokens could stand in what is logged. */

@@ -12,7 +12,7 @@ import { requireAdmin, type Authenticator } from './authenticate.ts';
 import { invalid } from './error-answer.ts';
 import { readJson } from './read-json.ts';
 import { sendJson } from './send-json.ts';
-import { traceOf } from './trace.ts';
+import { traceOf, type Trace } from './trace.ts';
 
 export interface Env {
   Bindings: HttpBindings;
@@ -79,20 +79,32 @@ export interface MountOptions {
   authenticator: Authenticator;
   /** How long a JSON body may take to arrive. */
   bodyTimeoutMs: number;
+  /** Told of calls that would have changed something, and failed. */
+  onFailure?(trace: Trace, error: unknown): void;
 }
 
 const DEFAULT_BODY_BYTES = 1024 * 1024;
 const NO_QUERY = z.object({}).strict();
 const GONE = new CayError('cancelled', 'The caller went away');
 
-export function mount(app: Hono<Env>, route: Route, { authenticator, bodyTimeoutMs: timeoutMs }: MountOptions): void {
+export function mount(app: Hono<Env>, route: Route, { authenticator, bodyTimeoutMs: timeoutMs, onFailure }: MountOptions): void {
   const limits = { maxBytes: route.maxBodyBytes ?? DEFAULT_BODY_BYTES, timeoutMs };
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   const query = route.query ?? NO_QUERY;
   const ofSandbox = route.path.startsWith('/v1/sandboxes/{id}');
+  const changes = route.method !== 'get';
   app.on(route.method.toUpperCase(), path, async (context) => {
+    const trace = traceOf(context.env.outgoing);
+    try {
+      return await answer(context, trace);
+    } catch (error) {
+      if (changes) onFailure?.(trace, error);
+      throw error;
+    }
+  });
+
+  async function answer(context: Context<Env>, trace: Trace): Promise<Response> {
     const { incoming: request, outgoing: response } = context.env;
-    const trace = traceOf(response);
     trace.route = route.name;
     trace.path = route.path;
     if (ofSandbox) trace.sandbox = context.req.param('id');
@@ -114,7 +126,7 @@ export function mount(app: Hono<Env>, route: Route, { authenticator, bodyTimeout
         return (signal ??= abortOnClose(response));
       },
     });
-  });
+  }
 }
 
 function parse(schema: z.ZodType, value: unknown, where: string): unknown {

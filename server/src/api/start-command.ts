@@ -1,24 +1,36 @@
-import { CayError, isCayError, newId, type ExecBody, type ExecRequest } from '@cay/sdk/protocol';
+import { CayError, isCayError, newId, type ExecBody, type Sandbox } from '@cay/sdk/protocol';
 import { forgotten } from '../control/command-keys.ts';
+import type { CommandLogs } from '../control/command-logs/command-logs.ts';
 import type { Control } from '../control/control.ts';
 import type { Principal } from '../control/principal.ts';
 import type { SandboxRow } from '../control/records/sandboxes.ts';
 import type { CommandHandle, Guest, GuestExec } from '../guest/guest.ts';
+import { failureNoted } from './audit-calls.ts';
+import { noteEnd, noteStart } from './note-command.ts';
+import { watchEnd } from './watch-end.ts';
 
 export interface StartOptions {
   idempotencyKey?: string;
   signal?: AbortSignal;
+  /** Where commands with an idempotency key are recorded. */
+  logs?: CommandLogs;
+  /** Records the command also without such a key. */
+  durable?: boolean;
 }
 
 export interface Started {
   handle: CommandHandle;
-  guest: Guest;
-  row: SandboxRow;
+  /** Absent if the command is only known from its record. */
+  guest?: Guest;
+  sandbox: string;
   /** Settles when the input that came along was taken, or will never be. */
   fed: Promise<void>;
 }
 
 const INPUT_CHUNK = 64 * 1024;
+/** How much of its line a record of a command has. */
+const SHOWN_ARGUMENTS = 64;
+const SHOWN_TEXT = 4096;
 const REFUSED = new Set<string>(['not_found', 'permission_denied', 'invalid_argument', 'resource_exhausted', 'unsupported']);
 
 /** Starts a command with the sandbox's defaults, notes it, and feeds it the input that came along. */
@@ -30,42 +42,69 @@ export async function startCommand(
   options: StartOptions = {},
 ): Promise<Started> {
   const { input, encoding: _encoding, maxOutputBytes: _max, expose, ...request } = body;
+  const { idempotencyKey, signal, logs } = options;
+  const before = idempotencyKey === undefined ? undefined : earlier(control.get(principal, ref), control, body, options);
+  if (before) return before;
   const { guest, row } = await control.enter(principal, ref);
-  const { idempotencyKey, signal } = options;
   const { id, started } = identify(control, row, body, idempotencyKey);
   if (started) {
-    const handle = await guest.attach(id, { signal }).catch((error: unknown) => {
-      throw isCayError(error, 'not_found') ? forgotten(idempotencyKey!, id) : error;
-    });
-    return { handle, guest, row, fed: Promise.resolve() };
+    const recorded = logs?.get(row.id, id) && logs.read(row.id, id, { signal });
+    const handle =
+      recorded ??
+      (await guest.attach(id, { signal }).catch((error: unknown) => {
+        throw isCayError(error, 'not_found') ? forgotten(idempotencyKey!, id) : error;
+      }));
+    return { handle, guest, sandbox: row.id, fed: Promise.resolve() };
   }
   // A port that is exposed already stays as visible as it is.
   if (expose !== undefined && !row.ports.some(({ port }) => port === expose))
     await control.expose(principal, row.id, { port: expose, visibility: 'private' });
-  const handle = await start(control, row, guest, idempotencyKey, signal, {
+  const recording = idempotencyKey !== undefined || options.durable ? logs : undefined;
+  recording?.announce({
+    sandbox: row.id,
+    id,
+    argv: (request.argv ?? ['sh', '-c', request.shell!]).slice(0, SHOWN_ARGUMENTS).map((text) => text.slice(0, SHOWN_TEXT)),
+    pty: request.pty !== undefined,
+    overflow: request.overflow ?? 'wait',
+    key: principal.key,
+  });
+  const direct = await start(control, row, guest, idempotencyKey, signal, {
     ...request,
     id,
     env: { ...row.spec.env, ...request.env },
     workdir: request.workdir ?? row.spec.workdir,
     user: request.user ?? row.spec.user,
     ...(input !== undefined && { stdin: true }),
+  }).catch(async (error: unknown) => {
+    if (isRefusal(error)) await recording?.withdraw(row.id, id);
+    noteStart(control, principal, row, id, request, error instanceof CayError ? error.code : 'internal');
+    throw failureNoted(error);
   });
-  if (!handle.existing) noteCommand(control, principal, row, handle.id, request);
+  if (!direct.existing) noteStart(control, principal, row, id, request);
   // Whether the command reads its input is its own affair.
-  const fed = input === undefined || handle.existing ? Promise.resolve() : feed(handle, input).catch(() => {});
-  return { handle, guest, row, fed };
+  const fed = input === undefined || direct.existing ? Promise.resolve() : feed(direct, input).catch(() => {});
+  if (recording) {
+    // Of one that is waited for the sandbox knows it by this hold; one that is left running is let go when it has its input.
+    if (options.durable) fed.then(() => direct[Symbol.asyncDispose]()).catch(() => {});
+    await recording.record(row.id, id, { pid: direct.pid, anew: !direct.existing, ...(!options.durable && { handle: direct }) });
+    // The guest may forget what was recorded, so all that is read is read from the record.
+    return { handle: { ...recording.read(row.id, id, { signal }), existing: direct.existing }, guest, sandbox: row.id, fed };
+  }
+  if (!direct.existing) {
+    void direct.ended.then((end) => {
+      if (end.kind === 'lost') watchEnd(control, principal, row, id);
+      else noteEnd(control, principal.key, row, id, end);
+    });
+  }
+  return { handle: direct, guest, sandbox: row.id, fed };
 }
 
-/** Arguments may hold secrets, so the log has the program's name alone. */
-function noteCommand(control: Control, principal: Principal, row: SandboxRow, id: string, request: Pick<ExecRequest, 'argv'>): void {
-  const program = request.argv?.[0]?.slice(0, 256) ?? 'shell';
-  control.events.append({
-    type: 'command.started',
-    project: row.project,
-    sandbox: row.id,
-    key: principal.key,
-    data: { command: id, program },
-  });
+/** What an earlier call with the same key has recorded, where the sandbox itself cannot be asked. */
+function earlier(sandbox: Sandbox, control: Control, body: ExecBody, { idempotencyKey, logs, signal }: StartOptions): Started | undefined {
+  if (sandbox.state === 'active' || idempotencyKey === undefined || !logs) return undefined;
+  const id = control.commandKeys.find(sandbox.id, idempotencyKey, body);
+  if (id === undefined || !logs.get(sandbox.id, id)) return undefined;
+  return { handle: logs.read(sandbox.id, id, { signal }), sandbox: sandbox.id, fed: Promise.resolve() };
 }
 
 async function feed(handle: CommandHandle, input: string): Promise<void> {
@@ -95,10 +134,14 @@ async function start(
     control.commandKeys.started(row.id, idempotencyKey);
     return handle;
   } catch (error) {
-    // Only a refusal tells that nothing was started.
-    if (error instanceof CayError && REFUSED.has(error.code)) control.commandKeys.release(row.id, idempotencyKey);
+    if (isRefusal(error)) control.commandKeys.release(row.id, idempotencyKey);
     throw error;
   }
+}
+
+/** Only a refusal tells that nothing was started. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof CayError && REFUSED.has(error.code);
 }
 
 export function idempotencyKeyOf(headers: NodeJS.Dict<string | string[]>): string | undefined {

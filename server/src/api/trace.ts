@@ -18,6 +18,8 @@ export interface Trace {
   span?: RequestSpan;
   /** It goes on by itself and does not end because the server wants to. */
   endless?: boolean;
+  /** Its status says something about a sandbox, and nothing about the server. */
+  expected?: boolean;
   /** Set when the answer is a failure of ours. */
   error?: unknown;
 }

@@ -18,7 +18,9 @@ export const backupVerb: Verb = (program) => {
     const facts = await verifyBackup(file);
     if (options.json) return printJson({ file, ...facts });
     const { audit, bytes, createdAtMs, version } = facts;
-    print(`${colour.green('ok')}  ${formatBytes(bytes)} of ${new Date(createdAtMs).toISOString()}, by version ${version}, ${audit.events} events`);
+    print(
+      `${colour.green('ok')}  ${formatBytes(bytes)} of ${new Date(createdAtMs).toISOString()}, by version ${version}, ${audit.events} events`,
+    );
     print(`head  ${audit.head}`);
   });
 };
@@ -30,8 +32,9 @@ async function write(path: string, options: CommonOptions): Promise<void> {
   try {
     const file = await open(unfinished, 'w', 0o600);
     try {
-      for await (const chunk of response.body as AsyncIterable<Uint8Array>)
-        for (let at = 0; at < chunk.length;) at += (await file.write(chunk, at)).bytesWritten;
+      const reader = response.body!.getReader();
+      for (let next = await reader.read(); !next.done; next = await reader.read())
+        for (let at = 0; at < next.value.length;) at += (await file.write(next.value, at)).bytesWritten;
       await file.datasync();
     } finally {
       await file.close();

@@ -34,6 +34,7 @@ const VERBS = {
   audit: async () => (await import('./audit.ts')).auditVerb,
   webhook: async () => (await import('./webhook.ts')).webhookVerb,
   backup: async () => (await import('./backup.ts')).backupVerb,
+  cert: async () => (await import('./cert.ts')).certVerb,
   doctor: async () => (await import('./doctor.ts')).doctorVerb,
   bench: async () => (await import('./bench.ts')).benchVerb,
   up: async () => (await import('./up.ts')).upVerb,

@@ -68,7 +68,7 @@ export const upVerb: Verb = (program, composition) => {
     .option('--open-metrics', 'let anybody read the metrics')
     .addOption(new Option('--keep-events <number>', 'events kept').default(1_000_000).env('CAY_KEEP_EVENTS').argParser(parseCount))
     .addOption(new Option('--keep-event-days <days>', 'forget events that are older').env('CAY_KEEP_EVENT_DAYS').argParser(parseCount))
-    .addOption(new Option('--webhook-private', 'let webhooks reach this machine and private networks').env('CAY_WEBHOOK_PRIVATE'))
+    .option('--webhook-private', 'let webhooks reach this machine and private networks (CAY_WEBHOOK_PRIVATE=1)')
     .option('--restore <file>', 'start from a backup; there must be no records yet')
     .addOption(
       new Option('--log-level <level>', 'how much is logged')
@@ -161,7 +161,7 @@ async function upForeground(composition: Composition, options: Options): Promise
         events: options.keepEvents,
         ...(options.keepEventDays !== undefined && { ageMs: options.keepEventDays * 24 * 3600 * 1000 }),
       },
-      webhooks: { allowPrivate: options.webhookPrivate },
+      webhooks: { allowPrivate: options.webhookPrivate ?? process.env['CAY_WEBHOOK_PRIVATE'] === '1' },
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
     const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir));

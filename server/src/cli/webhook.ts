@@ -7,6 +7,7 @@ import type { CommonOptions } from './settings.ts';
 import { formatAge } from './units.ts';
 import type { Verb } from './verb.ts';
 
+const many = (text: string, before: string[] | undefined) => [...(before ?? []), text];
 const pathOf = (id: string) => `/v1/webhooks/${encodeURIComponent(id)}`;
 
 export const webhookVerb: Verb = (program) => {
@@ -16,10 +17,7 @@ export const webhookVerb: Verb = (program) => {
     .command('add')
     .description('have events sent to an address, and print the secret that signs them, this once')
     .argument('<url>', 'where to')
-    .option('--type <type>', 'only these, such as sandbox.created or sandbox.*; may be repeated', (text: string, before: string[] = []) => [
-      ...before,
-      text,
-    ]);
+    .option('--type <type>', 'only these, such as sandbox.created or sandbox.*; may be repeated', many);
   withCommonOptions(add).action(async (url: string, options: CommonOptions & { type?: string[] }) => {
     const json = { url, ...(options.type && { types: options.type }) };
     const created = await openClient(options).transport.json<CreatedWebhook>('POST', '/v1/webhooks', { json });
@@ -41,7 +39,10 @@ export const webhookVerb: Verb = (program) => {
     print(table(['ID', 'URL', 'TYPES', 'DELIVERED', 'STATE'], rows));
   });
 
-  const remove = command.command('rm').description('remove webhooks').argument('<webhook-id...>', 'their ids, as "cay webhook ls" shows them');
+  const remove = command
+    .command('rm')
+    .description('remove webhooks')
+    .argument('<webhook-id...>', 'their ids, as "cay webhook ls" shows them');
   withCommonOptions(remove).action(async (ids: string[], options: CommonOptions) => {
     const { transport } = openClient(options);
     for (const id of ids) {
@@ -51,7 +52,10 @@ export const webhookVerb: Verb = (program) => {
     }
   });
 
-  const test = command.command('test').description('send an event to a webhook, and enable it again if it is taken').argument('<webhook-id>', 'its id');
+  const test = command
+    .command('test')
+    .description('send an event to a webhook, and enable it again if it is taken')
+    .argument('<webhook-id>', 'its id');
   withCommonOptions(test).action(async (id: string, options: CommonOptions) => {
     const delivery = await openClient(options).transport.json<Delivery>('POST', `${pathOf(id)}/test`);
     if (options.json) printJson(delivery);

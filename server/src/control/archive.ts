@@ -7,9 +7,9 @@
  *
  * Preconditions: called in line with the other changes of the sandbox, with its gate closed on the way out.
  */
-import { CayError, isCayError } from '@cay/sdk/protocol';
+import { CayError, isCayError, newId } from '@cay/sdk/protocol';
+import type { Store } from '../stores/store.ts';
 import { faultPoint } from '../lib/fault-point.ts';
-import type { ArchiveStore } from './archive-store.ts';
 import { snapshotting, type Context } from './context.ts';
 import type { Keeping } from './keeping.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
@@ -25,7 +25,7 @@ export interface Archiving {
 export function openArchiving(context: Context, keeping: Keeping): Archiving {
   const { archives, backend, database, lifecycle, onError, sandboxes, snapshots } = context;
 
-  function store(): ArchiveStore {
+  function store(): Store {
     if (archives) return archives;
     throw new CayError('unsupported', 'This server has no archive store', { hint: 'configure one, or hibernate or stop the sandbox' });
   }
@@ -48,6 +48,27 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
     }
   }
 
+  async function copyOut(into: Store, row: SandboxRow, moving: SnapshotRow[]): Promise<void> {
+    try {
+      for (const { id } of moving) {
+        const object = `${row.id}.${id}`;
+        snapshots.update(id, { object });
+        await faultPoint('control.archive.putting');
+        await into.put(object, snapshotting(context).exportSnapshot(id));
+      }
+      await faultPoint('control.archive.stored');
+    } catch (error) {
+      await takeBack(moving).catch(onError);
+      throw error;
+    }
+  }
+
+  /** It is in the store; what is left here goes now, or when the server opens the next time. */
+  async function left(row: SandboxRow, moved: SnapshotRow[]): Promise<void> {
+    await faultPoint('control.archive.recorded');
+    await clear(row, moved);
+  }
+
   /** Takes away what is here of a sandbox that is in the store. */
   async function clear(row: SandboxRow, moved: SnapshotRow[]): Promise<void> {
     await backend.remove(row.id);
@@ -67,36 +88,32 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
   return {
     async archive(row) {
       const into = store();
-      const taken = await keeping.take(
-        row,
-        { cause: 'archive', memory: row.pausedAs === 'hibernated', quiet: true, stands: true },
-        undefined,
-      );
-      const moving = movable(context.again(row));
+      const id = newId('snap');
+      const pins = [keeping.pin(id)];
       try {
-        for (const { id } of moving) {
-          const object = `${row.id}/${id}`;
-          snapshots.update(id, { object });
-          await faultPoint('control.archive.putting');
-          await into.put(object, snapshotting(context).exportSnapshot(id));
-        }
-        await faultPoint('control.archive.stored');
+        const memory = row.pausedAs === 'hibernated';
+        await keeping.take(row, { id, cause: 'archive', memory, quiet: true, stands: false }, undefined);
+        // Those of earlier archivings, if it has gone on since.
+        await keeping.dropUnneeded(
+          snapshots.list({ sandbox: row.id, project: row.project }).filter(({ cause, name }) => cause === 'archive' && name === null),
+        );
+        const moving = movable(row);
+        pins.push(...moving.map((snapshot) => keeping.pin(snapshot.id)));
+        await copyOut(into, row, moving);
+        const archived = database.transaction(() => {
+          for (const snapshot of moving) snapshots.update(snapshot.id, { here: false });
+          return sandboxes.update(row.id, { ...ARCHIVED, base: id });
+        });
+        await left(row, moving).catch(onError);
+        return archived;
       } catch (error) {
-        sandboxes.update(row.id, { base: row.base });
-        await takeBack(moving).catch(onError);
-        await keeping.drop(taken, undefined, 'archive failed').catch(onError);
+        for (const pin of pins.splice(0)) pin[Symbol.dispose]();
+        const taken = snapshots.get(id);
+        if (taken) await keeping.dropUnneeded([taken]);
         throw error;
+      } finally {
+        for (const pin of pins) pin[Symbol.dispose]();
       }
-      const archived = database.transaction(() => {
-        for (const { id } of moving) snapshots.update(id, { here: false });
-        return sandboxes.update(row.id, { state: 'paused', pausedAs: 'archived', runtime: null, expiresAtMs: null, reason: null, message: null });
-      });
-      // It is in the store; what is left here goes now, or when the server opens the next time.
-      await (async () => {
-        await faultPoint('control.archive.recorded');
-        await clear(row, moving);
-      })().catch(onError);
-      return archived;
     },
 
     async restore(row, { filesOnly = false } = {}) {
@@ -119,6 +136,8 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
     },
   };
 }
+
+const ARCHIVED = { state: 'paused', pausedAs: 'archived', runtime: null, expiresAtMs: null, reason: null, message: null } as const;
 
 /** Memory that cannot go on here does not make the files unreachable. */
 export function withHint(error: unknown): unknown {

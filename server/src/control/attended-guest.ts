@@ -118,10 +118,11 @@ function withDispose<T extends AsyncDisposable>(value: T, over: () => void): T {
     get(target, name) {
       const member = Reflect.get(target, name) as unknown;
       if (name !== Symbol.asyncDispose) return typeof member === 'function' ? (member.bind(target) as unknown) : member;
-      return () => target[Symbol.asyncDispose]().then(over, (error: unknown) => {
-        over();
-        throw error;
-      });
+      return () =>
+        target[Symbol.asyncDispose]().then(over, (error: unknown) => {
+          over();
+          throw error;
+        });
     },
   });
 }

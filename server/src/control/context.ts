@@ -1,8 +1,8 @@
 /** What the verbs of the control plane share. */
 import { CayError, type Capabilities, type Sandbox } from '@cay/sdk/protocol';
+import type { Store } from '../stores/store.ts';
 import { canSnapshot, type Backend, type Snapshotting } from '../backends/backend.ts';
 import type { Activity } from './activity.ts';
-import type { ArchiveStore } from './archive-store.ts';
 import type { Deeds } from './deeds.ts';
 import type { Idempotency } from './idempotency.ts';
 import type { Lifecycle } from './lifecycle.ts';
@@ -32,7 +32,7 @@ export interface Context {
   readonly quota: QuotaLedger;
   readonly lifecycle: Lifecycle;
   /** Where archived sandboxes are; absent where there is no such place. */
-  readonly archives: ArchiveStore | undefined;
+  readonly archives: Store | undefined;
   now(): number;
   onError(error: unknown): void;
   show(row: SandboxRow): Sandbox;

@@ -125,7 +125,7 @@ export interface TemplateVerbs {
   saveTemplate(principal: Principal, name: string, request: SaveTemplate): Promise<Template>;
   /** Those that the backend brings, and the project's own. */
   templates(principal: Principal): Promise<Template[]>;
-  /** Absent is done. Its snapshot stays. */
+  /** Absent is done. Its snapshot stays, unless it is a turn of a sandbox that is gone. */
   removeTemplate(principal: Principal, name: string): Promise<void>;
 }
 

@@ -153,6 +153,23 @@ describe('a control plane that was killed', () => {
     await control.close();
   });
 
+  it.each([
+    ['start', 'active'],
+    ['stay', 'failed'],
+  ] as const)('lets what the machine has ended %s as it asks for', async (onBoot, state) => {
+    const first = await place.open(backend);
+    const { sandbox } = await first.control.create(first.principal, asked({ onBoot }));
+    const { sandbox: frozen } = await first.control.create(first.principal, asked({ onBoot }));
+    await first.control.pause(first.principal, frozen.id, { as: 'frozen' });
+    first.kill();
+    backend.crash(sandbox.id, 'host_restarted');
+    backend.crash(frozen.id, 'host_restarted');
+    const { control, principal } = await place.open(backend);
+    await expect.poll(() => control.get(principal, sandbox.id).state).toBe(state);
+    await expect.poll(() => control.get(principal, frozen.id).state).toBe(state);
+    await control.close();
+  });
+
   it('takes away what no record knows', async () => {
     const other = installation();
     const stranger = await other.open(backend);

@@ -9,10 +9,10 @@
  * A principal sees its own project only; what belongs to others does not exist for it.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import type { Store } from '../stores/store.ts';
 import type { Backend } from '../backends/backend.ts';
 import { openActivity } from './activity.ts';
 import { openArchiving } from './archive.ts';
-import type { ArchiveStore } from './archive-store.ts';
 import { commandKeys } from './command-keys.ts';
 import { compareVerb } from './compare.ts';
 import type { Context } from './context.ts';
@@ -54,8 +54,8 @@ export interface ControlOptions {
   previews: PreviewTokens;
   /** Where a sandbox's port is reached, as the API shows it. */
   previewUrl(id: SandboxId, port: number): string;
-  /** Where archived sandboxes go. Without it none is archived. */
-  archives?: ArchiveStore;
+  /** Where archived sandboxes go. Without it none is archived. Closed with the control plane. */
+  archives?: Store;
   /** How often sandboxes with an idle policy are looked at. Default 2,000. */
   idleLookMs?: number;
   now?(): number;
@@ -111,7 +111,11 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     note,
     show: (row) => {
       const used = activity.usedAtMs(row.id);
-      return showSandbox({ ...row, usedAtMs: used === undefined ? row.usedAtMs : Math.max(used, row.usedAtMs ?? 0) }, previews, options.previewUrl);
+      return showSandbox(
+        { ...row, usedAtMs: used === undefined ? row.usedAtMs : Math.max(used, row.usedAtMs ?? 0) },
+        previews,
+        options.previewUrl,
+      );
     },
     find(principal, ref) {
       const row = ref.startsWith('sbx_') ? sandboxes.get(ref) : sandboxes.byName(principal.project, ref);
@@ -172,6 +176,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       await retaining.settled();
       activity.close();
       await backend.close();
+      await options.archives?.close();
       events.close();
       database.close();
     },

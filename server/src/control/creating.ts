@@ -1,4 +1,14 @@
-import { CayError, LimitsSchema, SandboxSpecSchema, newId, type Ability, type CreateSandbox, type Limits, type Sandbox, type SandboxSpec } from '@cay/sdk/protocol';
+import {
+  CayError,
+  LimitsSchema,
+  SandboxSpecSchema,
+  newId,
+  type Ability,
+  type CreateSandbox,
+  type Limits,
+  type Sandbox,
+  type SandboxSpec,
+} from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
 import type { SandboxVerbs } from './contract.ts';
 import { withHint } from './archive.ts';
@@ -19,7 +29,11 @@ const ABILITY_OF_LIMIT = {
 const DEFAULTS = SandboxSpecSchema.parse({});
 
 /** Makes a sandbox of a template or of a snapshot, once for each idempotency key or name that asks for it. */
-export function createVerb(context: Context, keeping: Keeping, { start, idling }: { start: SandboxVerbs['start']; idling: Idling }): Pick<SandboxVerbs, 'create'> {
+export function createVerb(
+  context: Context,
+  keeping: Keeping,
+  { start, idling }: { start: SandboxVerbs['start']; idling: Idling },
+): Pick<SandboxVerbs, 'create'> {
   const { backend, capabilities, database, idempotency, lifecycle, now, projects, quota, sandboxes, show, templates } = context;
 
   /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
@@ -39,7 +53,10 @@ export function createVerb(context: Context, keeping: Keeping, { start, idling }
     return snapshot;
   }
 
-  function specOf({ template, runtime, cmd, env, workdir, user, limits, readOnlyRoot }: CreateSandbox, from: SnapshotRow | undefined): SandboxSpec {
+  function specOf(
+    { template, runtime, cmd, env, workdir, user, limits, readOnlyRoot }: CreateSandbox,
+    from: SnapshotRow | undefined,
+  ): SandboxSpec {
     const own = { template, env, workdir, user, readOnlyRoot, ...(runtime !== undefined && { runtime }), ...(cmd && { cmd }) };
     if (!from) return { ...own, limits: limitsFor(limits) };
     // What was left as it is by default is as it was in the snapshot.
@@ -56,7 +73,12 @@ export function createVerb(context: Context, keeping: Keeping, { start, idling }
     };
   }
 
-  function insert(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, idempotencyKey: string | undefined): SandboxRow {
+  function insert(
+    principal: Principal,
+    request: CreateSandbox,
+    from: SnapshotRow | undefined,
+    idempotencyKey: string | undefined,
+  ): SandboxRow {
     const { name, labels, timeoutMs, onTimeout, ports, idle, retention, onBoot } = request;
     const spec = specOf(request, from);
     const row: SandboxRow = {
@@ -133,9 +155,11 @@ export function createVerb(context: Context, keeping: Keeping, { start, idling }
       if (before) return { sandbox: await before, created: false };
       const from = originOf(principal, request);
       if (!from) return make(principal, request, undefined, idempotencyKey);
-      return keeping.using(from, () => make(principal, request, from, idempotencyKey)).catch((error: unknown) => {
-        throw withHint(error);
-      });
+      return keeping
+        .using(from, () => make(principal, request, from, idempotencyKey))
+        .catch((error: unknown) => {
+          throw withHint(error);
+        });
     },
   };
 }

@@ -28,7 +28,8 @@ export interface Forking extends Pick<TravelVerbs, 'fork'> {
 type ForkRequest = Required<Pick<Fork, 'count' | 'labels'>> & Fork;
 
 export function openForking(context: Context, keeping: Keeping, pausing: Pausing): Forking {
-  const { activity, backend, database, deeds, find, forks, idempotency, lifecycle, note, now, onError, quota, sandboxes, show, snapshots } = context;
+  const { activity, backend, database, deeds, find, forks, idempotency, lifecycle, note, now, onError, quota, sandboxes, show, snapshots } =
+    context;
   const finishing = new Map<string, Promise<void>>();
   const calls = new KeyedQueue<string>();
 
@@ -56,51 +57,57 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
     };
   }
 
-  /** Records the call and all that it will make, or nothing. */
-  function record(principal: Principal, parent: SandboxRow, snapshot: SnapshotRow, request: ForkRequest, key: string | undefined): ForkRow {
+  /** Records that something is about to be captured, for nobody but this call. */
+  function begin(parent: SandboxRow, snapshot: SnapshotRow['id'], keyed: boolean): ForkRow {
+    const fork: ForkRow = { id: randomUUID(), project: parent.project, snapshot, children: [], keyed, made: false, createdAtMs: now() };
+    forks.insert(fork);
+    return fork;
+  }
+
+  /** Records all that the call will make, or nothing. */
+  function record(fork: ForkRow, parent: SandboxRow, snapshot: SnapshotRow, request: ForkRequest, key: string | undefined): ForkRow {
     const start = parent.state === 'active' || parent.state === 'paused';
     const memory = start && snapshot.memory && request.memory !== false;
-    const children = Array.from({ length: request.count }, (_, index) => childOf(parent, request, index, { snapshot: snapshot.id, memory, start }));
-    const fork: ForkRow = {
-      id: randomUUID(),
-      project: parent.project,
-      snapshot: snapshot.id,
-      children: children.map(({ id }) => id),
-      keyed: key !== undefined,
-      made: false,
-      createdAtMs: now(),
-    };
-    return database.transaction(() => {
+    const children = Array.from({ length: request.count }, (_, index) =>
+      childOf(parent, request, index, { snapshot: snapshot.id, memory, start }),
+    );
+    const recorded = { ...fork, snapshot: snapshot.id, children: children.map(({ id }) => id) };
+    database.transaction(() => {
       for (const child of children) {
         const { cpus, memoryBytes, diskBytes } = child.spec.limits;
-        quota.require(child.project, { sandboxes: 1, limits: start ? { cpus, memoryBytes, diskBytes } : { cpus: 0, memoryBytes: 0, diskBytes } });
+        quota.require(child.project, {
+          sandboxes: 1,
+          limits: start ? { cpus, memoryBytes, diskBytes } : { cpus: 0, memoryBytes: 0, diskBytes },
+        });
         sandboxes.insert(child);
       }
-      forks.insert(fork);
-      if (key !== undefined) idempotency.remember(principal.project, key, { fork: parent.id, ...request }, fork.id, fork.createdAtMs);
-      return fork;
+      forks.update(fork.id, recorded);
+      if (key !== undefined) idempotency.remember(fork.project, key, { fork: parent.id, ...request }, fork.id, fork.createdAtMs);
     });
+    return recorded;
   }
 
   /** Settles when all children are there; otherwise none is, and the call is forgotten. */
   function make(fork: ForkRow, principal: Principal | undefined): Promise<void> {
     const made = (async () => {
       const results = await Promise.allSettled(
-        fork.children.map((id) => {
+        fork.children.map(async (id) => {
           const row = sandboxes.get(id);
           if (!row) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
           return lifecycle.making(id) ?? (row.state === 'creating' ? lifecycle.make(row, principal) : row);
         }),
       );
       const failed = results.find(({ status }) => status === 'rejected');
-      if (failed?.status === 'rejected') {
-        await undo(fork);
-        throw failed.reason;
-      }
+      if (failed?.status === 'rejected') throw failed.reason;
       await faultPoint('control.fork.made');
       if (fork.keyed) forks.made(fork.id);
       else forks.delete(fork.id);
-    })().finally(() => finishing.delete(fork.id));
+    })()
+      .catch(async (error: unknown) => {
+        await undo(fork);
+        throw error;
+      })
+      .finally(() => finishing.delete(fork.id));
     finishing.set(fork.id, made);
     return made;
   }
@@ -118,8 +125,15 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
       forks.delete(fork.id);
       idempotency.forget(fork.id);
     });
-    const captured = snapshots.get(fork.snapshot);
-    if (captured?.cause === 'fork') await keeping.dropUnneeded([captured]);
+    stepBack(fork);
+    await keeping.dropLeft(sandboxes.get(snapshots.get(fork.snapshot)?.sandbox ?? ''));
+  }
+
+  /** Nothing came of the capture, so the parent stands where it stood, and the capture is anybody's no more. */
+  function stepBack({ snapshot }: ForkRow): void {
+    const captured = snapshots.get(snapshot);
+    if (captured?.cause !== 'fork' || sandboxes.standingOn(snapshot).some(({ id }) => id !== captured.sandbox)) return;
+    if (sandboxes.get(captured.sandbox)?.base === snapshot) sandboxes.update(captured.sandbox, { base: captured.parent });
   }
 
   async function answer(fork: ForkRow, key: string | undefined): Promise<Forked> {
@@ -132,7 +146,12 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
   }
 
   /** What the children come from: a snapshot that is there, or one of this moment. */
-  async function origin(parent: SandboxRow, request: ForkRequest, principal: Principal, id: SnapshotRow['id']): Promise<{ parent: SandboxRow; snapshot: SnapshotRow }> {
+  async function origin(
+    parent: SandboxRow,
+    request: ForkRequest,
+    principal: Principal,
+    id: SnapshotRow['id'],
+  ): Promise<{ parent: SandboxRow; snapshot: SnapshotRow }> {
     if (request.from !== undefined) {
       const snapshot = keeping.resolve(parent.project, request.from, parent.id);
       if (request.memory && !snapshot.memory) throw noMemory(snapshot);
@@ -148,30 +167,21 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
 
   async function forked(principal: Principal, found: SandboxRow, request: ForkRequest, key: string | undefined): Promise<Forked> {
     const id = newId('snap');
+    const begun = begin(found, id, key !== undefined);
     try {
       using _ = keeping.pin(id);
       const { parent, snapshot } = await origin(found, request, principal, id);
       using _from = keeping.pin(snapshot.id);
       await faultPoint('control.fork.captured');
-      const fork = record(principal, parent, snapshot, request, key);
+      const fork = record(begun, parent, snapshot, request, key);
       await faultPoint('control.fork.recorded');
       await make(fork, principal);
       note('sandbox.forked', parent, principal, { snapshot: snapshot.id, children: fork.children });
       return answer(fork, key);
     } catch (error) {
-      await discard(id).catch(onError);
+      await undo(forks.get(begun.id) ?? begun).catch(onError);
       throw withHint(error);
     }
-  }
-
-  /** Nothing came of the capture, so the parent stands where it stood. */
-  async function discard(id: SnapshotRow['id']): Promise<void> {
-    const captured = snapshots.get(id);
-    if (captured?.state !== 'kept') return;
-    await deeds.run(captured.sandbox, async () => {
-      if (sandboxes.get(captured.sandbox)?.base === id) sandboxes.update(captured.sandbox, { base: captured.parent });
-      await keeping.dropUnneeded([captured]);
-    });
   }
 
   return {
@@ -193,11 +203,12 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
 
     async undoUnkeyed() {
       for (const fork of forks.unmade()) {
-        if (fork.keyed) continue;
+        if (fork.keyed && fork.children.length > 0) continue;
         for (const id of fork.children) {
           await backend.remove(id).catch(onError);
           sandboxes.delete(id);
         }
+        stepBack(fork);
         forks.delete(fork.id);
       }
     },

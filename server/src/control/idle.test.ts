@@ -73,10 +73,10 @@ describe('a sandbox that nobody uses', () => {
     await expect.poll(() => state(id)).toBe('hibernated');
     later(HOUR);
     await expect.poll(() => state(id)).toBe('archived');
-    expect(place.archived.size).toBe(1);
+    expect(place.archived()).toHaveLength(1);
     later(HOUR);
     await expect.poll(() => control.list(me(), { limit: 10 }).sandboxes).toEqual([]);
-    expect(place.archived.size).toBe(0);
+    await expect.poll(() => place.archived()).toEqual([]);
   });
 
   it('is used by a command, a client, a lease, and a command that nobody waits for', async () => {

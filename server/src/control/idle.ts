@@ -6,6 +6,7 @@
  * would be paused otherwise. The clock is the record's, so it goes on while no server runs.
  */
 import { PAUSES, isCayError, type IdlePolicy, type Pause, type SandboxId } from '@cay/sdk/protocol';
+import { MAIN_COMMAND_ID } from '../backends/start-main.ts';
 import { USES } from './activity.ts';
 import type { Context } from './context.ts';
 import type { Pausing } from './pause.ts';
@@ -36,9 +37,6 @@ const IDLE_SHARE_OF: Record<string, number> = { runsc: 0.1 };
 const SHORTEST_READING_MS = 5;
 const AGAIN_MS = 60_000;
 const AGAIN_AT_MOST_MS = 3_600_000;
-/** The id of the command that a sandbox was created with: it is what the sandbox is, not work that was asked for. */
-const MAIN_COMMAND_ID = 'main';
-
 /** The deepest rung that is due below where the sandbox is. */
 export function dueRung(policy: IdlePolicy, idleMs: number, at: Pause | null): Rung | undefined {
   const below = (rung: Rung) => rung === 'destroyed' || PAUSES.indexOf(rung) > (at === null ? -1 : PAUSES.indexOf(at));
@@ -76,6 +74,7 @@ export function openIdling(context: Context, pausing: Pausing, { lookEveryMs = L
     return (cpuUsageMs - before.cpuMs) / (atMs - before.atMs) >= (IDLE_SHARE_OF[row.runtime ?? ''] ?? IDLE_SHARE);
   }
 
+  /** The sandbox's own command is what it is, not work that somebody asked for. */
   async function runsCommands(id: SandboxId): Promise<boolean> {
     const guest = await backend.connect(id);
     return (await guest.commands()).some((command) => command.end === undefined && command.id !== MAIN_COMMAND_ID);
@@ -113,7 +112,8 @@ export function openIdling(context: Context, pausing: Pausing, { lookEveryMs = L
         deeds.run(row.id, async () => {
           const current = sandboxes.get(row.id);
           // Somebody may have come, or something may have happened to it, since it was looked at.
-          if (!current || current.state !== row.state || current.pausedAs !== row.pausedAs || current.incarnation !== row.incarnation) return;
+          if (!current || current.state !== row.state || current.pausedAs !== row.pausedAs || current.incarnation !== row.incarnation)
+            return;
           if (activity.count(row.id, ...USES) > 0 || allowed(current, watch) !== rung) return;
           if (rung === 'destroyed') await lifecycle.destroy(current, undefined, 'idle');
           else await pausing.descend(current, wayDown(rung), { cause: 'idle' });

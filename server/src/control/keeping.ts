@@ -37,7 +37,7 @@ export interface Keeping {
   using<T>(row: SnapshotRow, task: (row: SnapshotRow) => Promise<T>): Promise<T>;
   /** Removes those of them that nothing needs. Tells nobody if one cannot go. */
   dropUnneeded(rows: SnapshotRow[]): Promise<void>;
-  /** Removes what nobody asked to be kept and whose sandbox is gone; of a fork, when all its children are. All, or what this sandbox leaves. */
+  /** Removes what nobody asked to be kept and nobody can use: its sandbox is gone, or of a fork all children. All, or around this sandbox. */
   dropLeft(row?: SandboxRow): Promise<void>;
   /** Keeps it from being removed until it is disposed of. */
   pin(id: SnapshotId): Disposable;
@@ -70,7 +70,7 @@ export function openKeeping(context: Context): Keeping {
         const backend = snapshotting(context);
         // What an attempt that was cut short has left would count as done.
         await backend.removeSnapshot(row.id);
-        await backend.importSnapshot(row.id, await archiveOf(row));
+        await backend.importSnapshot(row.id, archiveOf(row));
         await faultPoint('control.fetch.done');
         const here = snapshots.update(row.id, { here: true });
         await forgetObject(here).catch(onError);
@@ -81,7 +81,7 @@ export function openKeeping(context: Context): Keeping {
     return fetched;
   }
 
-  async function archiveOf(row: SnapshotRow): Promise<AsyncIterable<Uint8Array>> {
+  function archiveOf(row: SnapshotRow): AsyncIterable<Uint8Array> {
     if (!archives || row.object === null) {
       throw new CayError('unavailable', `Snapshot "${row.id}" is in the archive store, which this server does not have`);
     }
@@ -97,6 +97,7 @@ export function openKeeping(context: Context): Keeping {
   const keeping: Keeping = {
     async take(row, taking, principal) {
       const { id = newId('snap') } = taking;
+      snapshotting(context);
       database.transaction(() => {
         const turn = taking.numbered ? context.again(row).turn + 1 : null;
         snapshots.insert({
@@ -132,10 +133,17 @@ export function openKeeping(context: Context): Keeping {
             runtime: facts.memory ? (facts.runtime ?? row.runtime) : null,
           });
         });
-        activity.touch(row.id);
+        // Archiving is nobody's use of it.
+        if (taking.cause !== 'archive') activity.touch(row.id);
         if (!taking.passing) {
           const { turn, name, cause, memory } = kept;
-          note('snapshot.taken', row, principal, { snapshot: id, cause, memory, ...(turn !== null && { turn }), ...(name !== null && { name }) });
+          note('snapshot.taken', row, principal, {
+            snapshot: id,
+            cause,
+            memory,
+            ...(turn !== null && { turn }),
+            ...(name !== null && { name }),
+          });
         }
         return kept;
       } catch (error) {
@@ -192,7 +200,8 @@ export function openKeeping(context: Context): Keeping {
       const own = snapshots.list(row ? { project: row.project, sandbox: row.id } : {}).filter(unasked);
       // Those above it are looked at before what joins them to it goes.
       const forked = row ? [...own, ...above(row.base)] : own;
-      await keeping.dropUnneeded(own.filter(({ sandbox, cause }) => cause !== 'fork' && gone(sandbox)));
+      // What a sandbox was when it was archived is of no use once it has gone on.
+      await keeping.dropUnneeded(own.filter(({ sandbox, cause }) => cause === 'archive' || (cause !== 'fork' && gone(sandbox))));
       await keeping.dropUnneeded(
         forked.filter(
           ({ id, sandbox, cause }) =>
@@ -251,7 +260,7 @@ export function openKeeping(context: Context): Keeping {
         hint: 'resume that sandbox first',
       });
     }
-    if (pins.has(row.id) || standing.some(({ id, state }) => state === 'creating' || lifecycle.making(id))) {
+    if (pins.has(row.id) || standing.some(({ id, state }) => state === 'creating' || lifecycle.making(id) !== undefined)) {
       throw new CayError('conflict', `Cannot remove snapshot "${row.id}": something is being made of it`);
     }
   }

@@ -43,6 +43,8 @@ export interface Lifecycle {
   expiryOf(row: Pick<SandboxRow, 'timeoutMs'>): number | null;
   /** Records where the backend says that it stands. */
   standing(row: SandboxRow, observed: Observation): SandboxRow;
+  /** Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by itself. */
+  settle(row: SandboxRow, observed: Observation): void;
   /** Brings records and backend together after a start: finishes, notes, or takes away. */
   recover(unfinished: (row: SandboxRow, observed: Observation) => Promise<void>): Promise<void>;
   /** Notes what the backend saw happen by itself. */
@@ -68,7 +70,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       // What is being destroyed has a time only if that has failed.
       if (current.state === 'destroying') await lifecycle.destroy(current, undefined, 'recovery');
       else if (current.onTimeout === 'destroy') await lifecycle.destroy(current, undefined, 'timeout');
-      else if (current.onTimeout === 'stop' || !(await options.pause(current))) await lifecycle.stop(current, undefined, { cause: 'timeout' });
+      else if (current.onTimeout === 'stop' || !(await options.pause(current)))
+        await lifecycle.stop(current, undefined, { cause: 'timeout' });
     });
   }
 
@@ -83,7 +86,6 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     }
   }
 
-  /** Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by itself. */
   function settle(row: SandboxRow, observed: Observation): void {
     if (row.pausedAs === 'archived') return;
     const as = pauseOf(observed);
@@ -129,7 +131,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       incarnation: observed.incarnation,
       startedAtMs: now(),
       usedAtMs: now(),
-      expiresAtMs: lifecycle.expiryOf(row),
+      // The time of one that was running before goes on.
+      expiresAtMs: row.state === 'active' ? row.expiresAtMs : lifecycle.expiryOf(row),
       pausedAs: null,
       origin: null,
     });
@@ -216,13 +219,15 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
 
     standing(row, observed) {
       const as = pauseOf(observed);
-      if (as !== null) return sandboxes.update(row.id, { state: 'paused', pausedAs: as, incarnation: observed.incarnation, expiresAtMs: null });
+      if (as !== null)
+        return sandboxes.update(row.id, { state: 'paused', pausedAs: as, incarnation: observed.incarnation, expiresAtMs: null });
       if (observed.phase === 'ready') return running(row, observed);
       if (observed.phase === 'stopped') return sandboxes.update(row.id, { ...ENDED, state: 'stopped', incarnation: observed.incarnation });
       fail(row, observed);
       return sandboxes.get(row.id)!;
     },
 
+    settle,
     expiryOf: (row) => (row.timeoutMs === null ? null : now() + row.timeoutMs),
 
     async recover(unfinished) {

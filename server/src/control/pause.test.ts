@@ -4,6 +4,7 @@ import type { Guest } from '../guest/guest.ts';
 import type { Control } from './control.ts';
 import { hibernatingBackend } from './testing/hibernating-backend.ts';
 import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import { readText, writeText } from './testing/text-file.ts';
 
 let place: Installation;
 let memory: MemoryBackend;
@@ -98,21 +99,24 @@ describe('a paused sandbox', () => {
     expect((await control.resume(me(), id)).state).toBe('active');
   });
 
-  it.each(['frozen', 'hibernated', 'archived'] as const)('that is %s can be stopped, started, rolled back, forked and removed', async (as) => {
-    const id = await create();
-    await control.turn(me(), id, {});
-    await control.pause(me(), id, { as });
-    expect(await control.stop(me(), id)).toMatchObject({ state: 'stopped', pausedAs: null });
-    await control.start(me(), id);
-    await control.pause(me(), id, { as });
-    expect((await control.rollback(me(), id, { to: 1 })).sandbox.state).toBe('active');
-    await control.pause(me(), id, { as });
-    expect((await control.fork(me(), id, { count: 2 })).sandboxes.map(({ state }) => state)).toEqual(['active', 'active']);
-    await control.pause(me(), id, { as });
-    await control.remove(me(), id);
-    expect((await backend.observe(id)).phase).toBe('absent');
-    expect([...place.archived.keys()].filter((name) => name.startsWith(id))).toEqual([]);
-  });
+  it.each(['frozen', 'hibernated', 'archived'] as const)(
+    'that is %s can be stopped, started, rolled back, forked and removed',
+    async (as) => {
+      const id = await create();
+      await control.turn(me(), id, {});
+      await control.pause(me(), id, { as });
+      expect(await control.stop(me(), id)).toMatchObject({ state: 'stopped', pausedAs: null });
+      await control.start(me(), id);
+      await control.pause(me(), id, { as });
+      expect((await control.rollback(me(), id, { to: 1 })).sandbox.state).toBe('active');
+      await control.pause(me(), id, { as });
+      expect((await control.fork(me(), id, { count: 2 })).sandboxes.map(({ state }) => state)).toEqual(['active', 'active']);
+      await control.pause(me(), id, { as });
+      await control.remove(me(), id);
+      expect((await backend.observe(id)).phase).toBe('absent');
+      expect(place.archived().filter((name) => name.startsWith(id))).toEqual([]);
+    },
+  );
 
   it('has failed if its backend says so', async () => {
     const id = await create();
@@ -164,29 +168,40 @@ describe('a pause', () => {
 describe('an archived sandbox', () => {
   it('has nothing left here, and its snapshots come back when they are needed', async () => {
     const id = await create();
-    await (await control.enter(me(), id)).guest.files('user').write('/home/user/file', Buffer.from('one'));
+    await writeText(opened, id, 'one');
     await control.turn(me(), id, {});
-    await (await control.enter(me(), id)).guest.files('user').write('/home/user/file', Buffer.from('two'));
+    await writeText(opened, id, 'two');
     const { id: shared } = await control.snapshot(me(), id, { name: 'shared' });
     const { sandbox: fork } = await control.create(me(), asked({ snapshot: shared }));
     await control.pause(me(), id, { as: 'archived' });
     // What another sandbox stands on stays.
     expect((await backend.snapshots()).map((facts) => facts.id)).toEqual([shared]);
-    expect(place.archived.size).toBe(2);
+    expect(place.archived()).toHaveLength(2);
     expect(control.getSnapshot(me(), 1, { sandbox: id }).archived).toBe(true);
     const exported = await control.exportSnapshot(me(), 1, { sandbox: id });
     expect(Buffer.concat(await Array.fromAsync(exported.data)).length).toBeGreaterThan(0);
     await expect(control.removeSnapshot(me(), control.get(me(), id).base!)).rejects.toMatchObject({ code: 'failed_precondition' });
 
     await control.resume(me(), id);
-    const read = async () => Buffer.concat(await Array.fromAsync((await (await control.enter(me(), id)).guest.files('user').read('/home/user/file')).data)).toString();
+    const read = () => readText(opened, id);
     expect(await read()).toBe('two');
-    expect(place.archived.size).toBe(1);
+    expect(place.archived()).toHaveLength(1);
     await control.rollback(me(), id, { to: 1 });
     expect(await read()).toBe('one');
-    expect(place.archived.size).toBe(0);
+    expect(place.archived()).toHaveLength(0);
     expect(control.getSnapshot(me(), 1, { sandbox: id }).archived).toBe(false);
     await control.remove(me(), fork.id);
+  });
+
+  it('leaves no more behind, however often it comes and goes', async () => {
+    const id = await create();
+    for (let round = 0; round < 4; round++) {
+      await control.pause(me(), id, { as: 'archived' });
+      await control.resume(me(), id);
+    }
+    expect(control.snapshots(me(), { limit: 100 }).snapshots.length).toBeLessThanOrEqual(2);
+    await control.remove(me(), id);
+    expect([await backend.snapshots(), place.archived()]).toEqual([[], []]);
   });
 
   it('is removed with what it has in the store', async () => {
@@ -194,7 +209,7 @@ describe('an archived sandbox', () => {
     await control.turn(me(), id, {});
     await control.pause(me(), id, { as: 'archived' });
     await control.remove(me(), id);
-    expect(place.archived.size).toBe(0);
+    expect(place.archived()).toHaveLength(0);
     expect(await backend.snapshots()).toEqual([]);
   });
 });

@@ -18,7 +18,7 @@ import { notRunning } from './visits.ts';
 
 export interface Pausing extends PauseVerbs {
   /** Wakes it, once for all who ask. */
-  wake(id: SandboxId): Promise<SandboxRow>;
+  wake(id: SandboxId, principal?: Principal): Promise<SandboxRow>;
   /** In line: the sandbox here, out of the archive; out of the freezer or any other pause if asked for. What is stopped stays so. */
   present(row: SandboxRow, options?: { thawed?: boolean; running?: boolean }): Promise<SandboxRow>;
   /** In line: the sandbox with its files alone, stopped. What was in memory is gone. */
@@ -41,18 +41,28 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
   const { activity, backend, deeds, find, lifecycle, note, now, onError, quota, sandboxes, show } = context;
   const waking = new Map<SandboxId, Promise<SandboxRow>>();
 
+  /** Records the pause. One that cannot be recorded is undone, or callers would wait for a sandbox that does not know to wake. */
+  async function paused(row: SandboxRow, as: 'frozen' | 'hibernated', undo: () => Promise<unknown>): Promise<SandboxRow> {
+    try {
+      await faultPoint('control.pause.done');
+      return sandboxes.update(row.id, { state: 'paused', pausedAs: as, expiresAtMs: null });
+    } catch (error) {
+      if (row.state === 'active') await undo().catch(onError);
+      throw error;
+    }
+  }
+
   async function freeze(row: SandboxRow): Promise<SandboxRow> {
     if (!canFreeze(backend)) throw cannot(row, 'frozen');
-    await backend.freeze(row.id);
-    await faultPoint('control.pause.done');
-    return sandboxes.update(row.id, { state: 'paused', pausedAs: 'frozen', expiresAtMs: null });
+    const freezing = backend;
+    await freezing.freeze(row.id);
+    return paused(row, 'frozen', () => freezing.thaw(row.id));
   }
 
   async function hibernate(row: SandboxRow): Promise<SandboxRow> {
     if (!canHibernate(backend)) throw cannot(row, 'hibernated');
     await backend.hibernate(row.id);
-    await faultPoint('control.pause.done');
-    return sandboxes.update(row.id, { state: 'paused', pausedAs: 'hibernated', expiresAtMs: null });
+    return paused(row, 'hibernated', () => backend.ensure(row.id, row.spec));
   }
 
   /** What still runs while its files are copied would be lost, so it stands still: with its memory where that can be kept. */
@@ -81,7 +91,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     return row;
   }
 
-  async function wakeNow(row: SandboxRow): Promise<SandboxRow> {
+  async function wakeNow(row: SandboxRow, principal?: Principal): Promise<SandboxRow> {
     const { pausedAs } = row;
     if (row.state !== 'paused' || pausedAs === null) return row;
     // Its disk and its number are counted already, and a frozen one's memory.
@@ -91,22 +101,29 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     const active = await quota.reserving(row, limits, async () => {
       await faultPoint('control.wake.begun');
       if (pausedAs === 'archived') return archiving.restore(row);
-      if (pausedAs === 'frozen' && canFreeze(backend)) await backend.thaw(row.id);
+      const observed = await backend.observe(row.id);
+      if (observed.frozen && canFreeze(backend)) {
+        await backend.thaw(row.id);
+        await faultPoint('control.wake.done');
+        return lifecycle.standing(row, { ...observed, frozen: false });
+      }
+      // Whatever it has become, it is not made anew without what it had.
+      if (observed.phase !== 'hibernated' && observed.phase !== 'ready') throw notRunning(lifecycle.standing(row, observed));
       await faultPoint('control.wake.done');
       return lifecycle.activate(row).catch((error: unknown) => {
         throw withHint(error);
       });
     });
     activity.touch(row.id);
-    note('sandbox.resumed', active, undefined, { from: pausedAs });
+    note('sandbox.resumed', active, principal, { from: pausedAs });
     return active;
   }
 
   const pausing: Pausing = {
-    wake(id) {
+    wake(id, principal) {
       let woken = waking.get(id);
       if (!woken) {
-        woken = deeds.run(id, () => wakeNow(context.again({ id }))).finally(() => waking.delete(id));
+        woken = deeds.run(id, () => wakeNow(context.again({ id }), principal)).finally(() => waking.delete(id));
         waking.set(id, woken);
       }
       return woken;
@@ -139,6 +156,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
 
     byTimeout: (row) =>
       activity.closed(row.id, async () => {
+        await activity.without(row.id, ['call'], CALLS_MS);
         const rungs: Pause[] = row.onTimeout === 'archive' ? ['archived', 'hibernated', 'frozen'] : ['hibernated', 'frozen'];
         try {
           await pausing.descend(row, rungs, { cause: 'timeout' });
@@ -169,7 +187,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
       const { id, state } = find(principal, ref);
       if (state === 'stopped' || state === 'failed') throw notRunning(find(principal, ref));
       await activity.opened(id);
-      const row = await pausing.wake(id);
+      const row = await pausing.wake(id, principal);
       if (row.state !== 'active') throw notRunning(row);
       return show(row);
     },

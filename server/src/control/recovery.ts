@@ -3,21 +3,33 @@ import { canSnapshot } from '../backends/backend.ts';
 import { isCayError } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
 import type { Keeping } from './keeping.ts';
+import type { SnapshotRow } from './records/snapshots.ts';
 
 export async function recoverSnapshots(context: Context, keeping: Keeping): Promise<void> {
-  const { archives, backend, note, onError, sandboxes, snapshots } = context;
+  const { archives, backend, note, onError, snapshots, templates } = context;
   if (!canSnapshot(backend)) return;
-  const found = new Set((await backend.snapshots()).map(({ id }) => id));
+  const travel = backend;
+  const found = new Set((await travel.snapshots()).map(({ id }) => id));
+
+  /** Takes away what nobody was told of, or was told that it goes. */
+  async function finish(row: SnapshotRow): Promise<void> {
+    try {
+      await travel.removeSnapshot(row.id);
+    } catch (error) {
+      // It would have been refused then as it is now.
+      if (row.state !== 'removing' || !isCayError(error, 'failed_precondition')) throw error;
+      snapshots.update(row.id, { state: 'kept' });
+      return;
+    }
+    if (row.object !== null) await archives?.remove(row.object);
+    snapshots.delete(row.id);
+  }
 
   for (const row of snapshots.all()) {
     const there = found.delete(row.id);
     try {
       if (row.state !== 'kept') {
-        // Nobody was told of it, or was told that it is gone.
-        await backend.removeSnapshot(row.id);
-        if (row.object !== null) await archives?.remove(row.object);
-        for (const { id } of sandboxes.standingOn(row.id)) sandboxes.update(id, { base: row.parent });
-        snapshots.delete(row.id);
+        await finish(row);
       } else if (!row.here && there) {
         // What was copied out and should have gone, or was not yet brought back whole.
         await backend.removeSnapshot(row.id).catch((error: unknown) => {
@@ -25,6 +37,7 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
           snapshots.update(row.id, { here: true });
         });
       } else if (row.here && !there) {
+        for (const { project, name } of templates.of(row.id)) templates.delete(project, name);
         snapshots.delete(row.id);
         note('snapshot.lost', { id: row.sandbox, project: row.project }, undefined, { snapshot: row.id });
       }

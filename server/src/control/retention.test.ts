@@ -4,11 +4,27 @@ import { describe, expect, it } from 'vitest';
 import { prunable, type Turn } from './retention.ts';
 
 const turns = fc
-  .uniqueArray(fc.record({ turn: fc.integer({ min: 1, max: 60 }), named: fc.boolean(), needed: fc.boolean(), ageMs: fc.integer({ min: 0, max: 1000 }) }), {
-    selector: ({ turn }) => turn,
-    maxLength: 40,
-  })
-  .map((all) => all.map(({ turn, named, needed, ageMs }) => ({ id: `snap_${turn}` as SnapshotId, turn, name: named ? `n${turn}` : null, createdAtMs: 5000 - ageMs, needed })));
+  .uniqueArray(
+    fc.record({
+      turn: fc.integer({ min: 1, max: 60 }),
+      named: fc.boolean(),
+      needed: fc.boolean(),
+      ageMs: fc.integer({ min: 0, max: 1000 }),
+    }),
+    {
+      selector: ({ turn }) => turn,
+      maxLength: 40,
+    },
+  )
+  .map((all) =>
+    all.map(({ turn, named, needed, ageMs }) => ({
+      id: `snap_${turn}` as SnapshotId,
+      turn,
+      name: named ? `n${turn}` : null,
+      createdAtMs: 5000 - ageMs,
+      needed,
+    })),
+  );
 const bound = fc.option(fc.integer({ min: 1, max: 20 }), { nil: null });
 const age = fc.option(fc.integer({ min: 0, max: 1000 }), { nil: null });
 

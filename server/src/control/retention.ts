@@ -13,7 +13,12 @@ export interface Turn {
  * The turns that a retention lets go: those beyond the last so many, and those that are too old. Never one with a name, never
  * the newest, never one that something needs.
  */
-export function prunable(turns: readonly Turn[], { keepLast, maxAgeMs }: Retention, nowMs: number, needed: (id: SnapshotId) => boolean): SnapshotId[] {
+export function prunable(
+  turns: readonly Turn[],
+  { keepLast, maxAgeMs }: Retention,
+  nowMs: number,
+  needed: (id: SnapshotId) => boolean,
+): SnapshotId[] {
   return turns
     .toSorted((one, other) => other.turn - one.turn)
     .filter(({ name, id, createdAtMs }, index) => {
@@ -38,6 +43,7 @@ const LOOK_EVERY_MS = 60_000;
 export function openRetaining(context: Context, keeping: Keeping): Retaining {
   const { now, onError, sandboxes, snapshots } = context;
   const pruning = new Map<string, Promise<void>>();
+  const again = new Set<string>();
   const timer = setInterval(() => {
     try {
       for (const { id } of sandboxes.withRetention()) retaining.changed(id);
@@ -49,26 +55,29 @@ export function openRetaining(context: Context, keeping: Keeping): Retaining {
 
   async function prune(sandbox: string): Promise<void> {
     const row = sandboxes.get(sandbox);
-    if (!row) return;
+    if (!row?.retention) return;
     const all = snapshots.list({ project: row.project, sandbox });
     const turns = all.flatMap(({ id, turn, name, createdAtMs }) => (turn === null ? [] : [{ id, turn, name, createdAtMs }]));
-    const going = new Set<SnapshotId>(row.retention ? prunable(turns, row.retention, now(), keeping.needed) : []);
-    // What a sandbox was when it was archived is of no use once it has gone on.
-    for (const { id, cause, name } of all) if (cause === 'archive' && name === null) going.add(id);
+    const going = new Set<SnapshotId>(prunable(turns, row.retention, now(), keeping.needed));
     await keeping.dropUnneeded(all.filter(({ id }) => going.has(id)));
     await keeping.dropLeft(row);
   }
 
   const retaining: Retaining = {
     changed(sandbox) {
-      if (pruning.has(sandbox)) return;
+      // What is being done may have looked before this change.
+      if (pruning.has(sandbox)) return void again.add(sandbox);
       const pruned = Promise.resolve()
         .then(() => prune(sandbox))
         .catch(onError)
-        .finally(() => pruning.delete(sandbox));
+        .finally(() => {
+          pruning.delete(sandbox);
+          if (again.delete(sandbox)) retaining.changed(sandbox);
+        });
       pruning.set(sandbox, pruned);
     },
     async settled() {
+      again.clear();
       await Promise.all(pruning.values());
     },
     close: () => clearInterval(timer),

@@ -2,7 +2,7 @@
  * Puts a sandbox back to one of its snapshots. What it was is kept first, so that nothing is lost whatever happens next; then the
  * intent is recorded, and a server that was killed after that finishes it.
  */
-import { RollbackSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { RollbackSchema, newId, type SandboxId } from '@cay/sdk/protocol';
 import type { Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { withHint } from './archive.ts';
@@ -57,21 +57,19 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
             const row = await pausing.present(context.again({ id }), { running: true });
             const target = keeping.resolve(project, to, id);
             return keeping.using(target, async () => {
-              const taken = await keeping.take(
-                row,
-                { cause: 'rollback', memory: 'if possible', quiet: activity.count(id, 'command') === 0, stands: false },
-                principal,
-              );
-              const deed: RollbackDeed = { kind: 'rollback', to: target.id, memory, kept: taken.id };
+              const deed: RollbackDeed = { kind: 'rollback', to: target.id, memory, kept: newId('snap') };
+              sandboxes.update(id, { deed });
               try {
-                sandboxes.update(id, { deed });
+                const quiet = activity.count(id, 'command') === 0;
+                await keeping.take(row, { id: deed.kept, cause: 'rollback', memory: 'if possible', quiet, stands: false }, principal);
                 await faultPoint('control.rollback.recorded');
                 const after = await go(row, deed, principal);
-                return { sandbox: show(after), kept: showSnapshot(snapshots.get(taken.id) ?? taken) };
+                return { sandbox: show(after), kept: showSnapshot(snapshots.get(deed.kept)!) };
               } catch (error) {
                 // The backend has left it as it was: what was kept for the case is of no use to anybody.
-                if (context.again({ id }).deed) sandboxes.update(id, { deed: null });
-                await keeping.drop(taken, undefined, 'rollback failed').catch(onError);
+                sandboxes.update(id, { deed: null });
+                const kept = snapshots.get(deed.kept);
+                if (kept?.state === 'kept') await keeping.drop(kept, undefined, 'rollback failed').catch(onError);
                 throw withHint(error);
               }
             });
@@ -83,6 +81,12 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
     async finish(row, observed) {
       const { deed } = row;
       if (!deed) return;
+      // Nothing happens to a sandbox before what it was is kept.
+      if (snapshots.get(deed.kept)?.state !== 'kept') {
+        sandboxes.update(row.id, { deed: null });
+        lifecycle.settle(context.again(row), observed);
+        return;
+      }
       // Another incarnation than the one it was recorded of: it is done already.
       if (observed.phase === 'ready' && observed.incarnation !== row.incarnation) {
         const after = landed(row.id, deed, observed);
@@ -93,7 +97,8 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
         await go(row, deed, undefined);
       } catch (error) {
         sandboxes.update(row.id, { deed: null });
-        if (!isCayError(error, 'not_found')) onError(error);
+        lifecycle.settle(context.again(row), await context.backend.observe(row.id));
+        onError(error);
       }
     },
   };

@@ -1,5 +1,6 @@
 import { CayError, type UpdateSandbox } from '@cay/sdk/protocol';
 import { canResize } from '../backends/backend.ts';
+import { seldom } from '../lib/seldom.ts';
 import type { Context } from './context.ts';
 import type { SandboxVerbs } from './contract.ts';
 import type { Idling } from './idle.ts';
@@ -8,9 +9,11 @@ import type { Pausing } from './pause.ts';
 import type { PreviewTokens } from './preview-tokens.ts';
 import { recorded, type SandboxRow } from './records/sandboxes.ts';
 import type { Retaining } from './retention.ts';
-import type { Visits } from './visits.ts';
+import { notForVisitors, type Visits } from './visits.ts';
 
 const MAX_PORTS = 64;
+/** A page is many requests, and is opened once. */
+const PREVIEW_NOTED_EVERY_MS = 60_000;
 
 export interface SandboxVerbParts {
   pausing: Pausing;
@@ -20,8 +23,12 @@ export interface SandboxVerbParts {
   previews: PreviewTokens;
 }
 
-export function sandboxVerbs(context: Context, { pausing, visits, idling, retaining, previews }: SandboxVerbParts): Omit<SandboxVerbs, 'create'> {
+export function sandboxVerbs(
+  context: Context,
+  { pausing, visits, idling, retaining, previews }: SandboxVerbParts,
+): Omit<SandboxVerbs, 'create'> {
   const { activity, again, backend, deeds, find, lifecycle, note, quota, sandboxes, show } = context;
+  const opened = seldom({ everyMs: PREVIEW_NOTED_EVERY_MS });
 
   async function resize(row: SandboxRow, limits: NonNullable<UpdateSandbox['limits']>): Promise<void> {
     if (row.state !== 'active')
@@ -145,9 +152,8 @@ export function sandboxVerbs(context: Context, { pausing, visits, idling, retain
       const hidden = () => new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
       if (!row || !exposed) throw hidden();
       if (exposed.visibility === 'private' && !(token !== undefined && previews.matches(id, port, token))) throw hidden();
-      if (row.state !== 'active' && row.state !== 'paused') {
-        throw new CayError('unavailable', 'The sandbox behind this preview is not running');
-      }
+      if (row.state !== 'active' && row.state !== 'paused') throw notForVisitors();
+      if (opened.happens(`${id}:${port}`).first) note('preview.opened', row, undefined, { port, visibility: exposed.visibility });
       activity.touch(id);
       return visits.guest(id, 'preview');
     },

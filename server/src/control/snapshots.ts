@@ -12,7 +12,8 @@ import { snapshotTree } from './tree.ts';
 
 export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausing, retaining: Retaining): SnapshotVerbs {
   const { activity, archives, database, deeds, find, note, now, sandboxes, snapshots } = context;
-  const sandboxOf = (principal: Parameters<typeof find>[0], ref: string | undefined) => (ref === undefined ? undefined : find(principal, ref).id);
+  const sandboxOf = (principal: Parameters<typeof find>[0], ref: string | undefined) =>
+    ref === undefined ? undefined : find(principal, ref).id;
 
   return {
     async snapshot(principal, ref, request) {
@@ -54,8 +55,7 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
       return { snapshots: page.map(showSnapshot), nextCursor: last ? formatCursor(last) : null };
     },
 
-    getSnapshot: (principal, ref, { sandbox } = {}) =>
-      showSnapshot(keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox))),
+    getSnapshot: (principal, ref, { sandbox } = {}) => showSnapshot(keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox))),
 
     async removeSnapshot(principal, ref, { sandbox } = {}) {
       await keeping.drop(keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox)), principal, 'request');
@@ -64,7 +64,9 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
     async exportSnapshot(principal, ref, { sandbox, signal } = {}) {
       const row = keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox));
       const data =
-        !row.here && row.object !== null && archives ? await archives.get(row.object) : snapshotting(context).exportSnapshot(row.id, { signal });
+        !row.here && row.object !== null && archives
+          ? archives.get(row.object, { signal })
+          : snapshotting(context).exportSnapshot(row.id, { signal });
       note('snapshot.exported', { id: row.sandbox, project: row.project }, principal, { snapshot: row.id });
       return { snapshot: showSnapshot(row), data };
     },

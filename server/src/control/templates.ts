@@ -5,7 +5,7 @@ import type { Keeping } from './keeping.ts';
 import type { TemplateRow } from './records/templates.ts';
 
 export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs {
-  const { capabilities, database, events, find, now, snapshots, templates } = context;
+  const { capabilities, database, events, find, now, sandboxes, snapshots, templates } = context;
   const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
     name,
     snapshot,
@@ -16,7 +16,8 @@ export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs
     async saveTemplate(principal, name, request) {
       const { snapshot, sandbox, replace } = SaveTemplateSchema.parse(request);
       const named = TemplateNameSchema.safeParse(name);
-      if (!named.success) throw new CayError('invalid_argument', `"${name.slice(0, 80)}" cannot name a template: ${named.error.issues[0]?.message}`);
+      if (!named.success)
+        throw new CayError('invalid_argument', `"${name.slice(0, 80)}" cannot name a template: ${named.error.issues[0]?.message}`);
       if (capabilities.templates.includes(name)) {
         throw new CayError('already_exists', `A template named "${name}" comes with the ${capabilities.backend} backend`, {
           hint: 'choose another name',
@@ -40,7 +41,12 @@ export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs
 
     async removeTemplate(principal, name) {
       const { project, key } = principal;
-      if (templates.delete(project, name)) events.append({ type: 'template.removed', project, key, data: { template: name } });
+      const row = templates.get(project, name);
+      if (!row || !templates.delete(project, name)) return;
+      events.append({ type: 'template.removed', project, key, data: { template: name } });
+      // If only the template had kept it.
+      const snapshot = snapshots.get(row.snapshot);
+      if (snapshot && !sandboxes.get(snapshot.sandbox)) await keeping.dropLeft();
     },
   };
 }

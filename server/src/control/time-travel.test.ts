@@ -1,8 +1,9 @@
-import { ListSnapshotsSchema, QuotaSchema, type SandboxId } from '@cay/sdk/protocol';
+import { ListSnapshotsSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Guest } from '../guest/guest.ts';
 import type { Control } from './control.ts';
 import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import { readText, writeText } from './testing/text-file.ts';
 
 let place: Installation;
 let backend: MemoryBackend;
@@ -23,16 +24,8 @@ afterEach(async () => {
 const me = () => opened.principal;
 const listed = (query = {}) => control.snapshots(me(), ListSnapshotsSchema.parse(query)).snapshots;
 
-async function write(ref: string, text: string): Promise<void> {
-  const { guest } = await control.enter(me(), ref);
-  await guest.files('user').write('/home/user/file', Buffer.from(text));
-}
-
-async function read(ref: string): Promise<string> {
-  const { guest } = await control.enter(me(), ref);
-  const { data } = await guest.files('user').read('/home/user/file');
-  return Buffer.concat(await Array.fromAsync(data)).toString();
-}
+const write = (ref: string, text: string) => writeText(opened, ref, text);
+const read = (ref: string) => readText(opened, ref);
 
 async function box(text = 'one', input: Parameters<typeof asked>[0] = {}): Promise<SandboxId> {
   const { sandbox } = await control.create(me(), asked(input));
@@ -49,7 +42,16 @@ describe('snapshots', () => {
   it('have a name of their own, labels, and the one before as their parent', async () => {
     const id = await box();
     const first = await control.snapshot(me(), id, { name: 'works', labels: { a: '1' } });
-    expect(first).toMatchObject({ sandbox: id, name: 'works', labels: { a: '1' }, parent: null, turn: null, cause: 'request', memory: false, quiet: true });
+    expect(first).toMatchObject({
+      sandbox: id,
+      name: 'works',
+      labels: { a: '1' },
+      parent: null,
+      turn: null,
+      cause: 'request',
+      memory: false,
+      quiet: true,
+    });
     opened.clock.nowMs += 1;
     const second = await control.snapshot(me(), id, {});
     expect(second).toMatchObject({ parent: first.id, name: null });
@@ -62,6 +64,24 @@ describe('snapshots', () => {
     const page = control.snapshots(me(), { limit: 1 });
     expect(control.snapshots(me(), { limit: 1, cursor: page.nextCursor! })).toEqual({ snapshots: [first], nextCursor: null });
     expect((await backend.snapshots()).map((facts) => facts.id).toSorted()).toEqual([first.id, second.id].toSorted());
+  });
+
+  it('are refused where the backend cannot take any, and nothing is recorded', async () => {
+    const other = installation();
+    const { snapshot: _, freeze: _freeze, ...plain } = memoryBackend();
+    const test = await other.open(plain);
+    const { sandbox } = await test.control.create(test.principal, asked());
+    const unsupported = { code: 'unsupported' };
+    await expect(test.control.turn(test.principal, sandbox.id, {})).rejects.toMatchObject(unsupported);
+    await expect(test.control.fork(test.principal, sandbox.id, {})).rejects.toMatchObject(unsupported);
+    await expect(test.control.compare(test.principal, sandbox.id, { from: 'now' })).rejects.toMatchObject(unsupported);
+    await expect(test.control.pause(test.principal, sandbox.id, {})).rejects.toMatchObject(unsupported);
+    await expect(test.control.pause(test.principal, sandbox.id, { as: 'archived' })).rejects.toMatchObject(unsupported);
+    expect(test.database.all('SELECT id FROM snapshots UNION SELECT id FROM forks')).toEqual([]);
+    expect(test.control.get(test.principal, sandbox.id).state).toBe('active');
+    expect(test.errors).toEqual([]);
+    await test.control.close();
+    other.remove();
   });
 
   it('do not exist for another project', async () => {
@@ -91,11 +111,17 @@ describe('snapshots', () => {
     const id = await box();
     const { id: snapshot } = await control.snapshot(me(), id, {});
     const { sandbox } = await control.create(me(), asked({ snapshot }));
-    await expect(control.removeSnapshot(me(), snapshot)).rejects.toMatchObject({ code: 'failed_precondition', details: { sandboxes: [sandbox.id] } });
+    await expect(control.removeSnapshot(me(), snapshot)).rejects.toMatchObject({
+      code: 'failed_precondition',
+      details: { sandboxes: [sandbox.id] },
+    });
     expect(control.getSnapshot(me(), snapshot).id).toBe(snapshot);
     await control.remove(me(), sandbox.id);
     await control.saveTemplate(me(), 'ready', { snapshot });
-    await expect(control.removeSnapshot(me(), snapshot)).rejects.toMatchObject({ code: 'failed_precondition', details: { template: 'ready' } });
+    await expect(control.removeSnapshot(me(), snapshot)).rejects.toMatchObject({
+      code: 'failed_precondition',
+      details: { template: 'ready' },
+    });
     await control.removeTemplate(me(), 'ready');
     await control.removeSnapshot(me(), snapshot);
     expect(listed()).toEqual([]);
@@ -108,7 +134,11 @@ describe('snapshots', () => {
     const named = await control.turn(me(), id, { name: 'good' });
     await control.rollback(me(), id, { to: asked1.id });
     await control.remove(me(), id);
-    expect(listed().map((one) => one.id).toSorted()).toEqual([asked1.id, named.id].toSorted());
+    expect(
+      listed()
+        .map((one) => one.id)
+        .toSorted(),
+    ).toEqual([asked1.id, named.id].toSorted());
     expect(listed({ sandbox: id })).toHaveLength(2);
     const { sandbox } = await control.create(me(), asked({ snapshot: asked1.id }));
     expect(await read(sandbox.id)).toBe('one');
@@ -120,12 +150,26 @@ describe('snapshots', () => {
     const { data } = await control.exportSnapshot(me(), 'out', { sandbox: id });
     const archive = Buffer.concat(await Array.fromAsync(data));
     await control.remove(me(), id);
-    const taken = await control.importSnapshot(me(), (async function* () { yield archive; })(), { name: 'in' });
+    const taken = await control.importSnapshot(
+      me(),
+      (async function* () {
+        yield archive;
+      })(),
+      { name: 'in' },
+    );
     expect(taken).toMatchObject({ name: 'in', cause: 'import', sandbox: id, parent: null });
     const { sandbox } = await control.create(me(), asked({ snapshot: taken.id }));
     expect(await read(sandbox.id)).toBe('carried');
     const damaged = archive.subarray(0, archive.length - 700);
-    await expect(control.importSnapshot(me(), (async function* () { yield damaged; })(), {})).rejects.toMatchObject({ code: 'invalid_argument' });
+    await expect(
+      control.importSnapshot(
+        me(),
+        (async function* () {
+          yield damaged;
+        })(),
+        {},
+      ),
+    ).rejects.toMatchObject({ code: 'invalid_argument' });
     expect(await backend.snapshots()).toHaveLength(2);
   });
 });
@@ -164,12 +208,24 @@ describe('turns', () => {
     await control.turn(me(), id, {});
     const { sandbox: child } = await control.create(me(), asked({ snapshot: control.getSnapshot(me(), 3, { sandbox: id }).id }));
     for (let i = 0; i < 4; i++) await control.turn(me(), id, {});
-    await expect.poll(() => listed({ sandbox: id }).map(({ turn }) => turn).toSorted()).toEqual([2, 3, 6, 7]);
+    await expect
+      .poll(() =>
+        listed({ sandbox: id })
+          .flatMap(({ turn }) => turn ?? [])
+          .toSorted((one, other) => one - other),
+      )
+      .toEqual([2, 3, 6, 7]);
     await control.remove(me(), child.id);
     await control.update(me(), id, { retention: { keepLast: null, maxAgeMs: 1000 } });
     opened.clock.nowMs += 10_000;
     await control.turn(me(), id, {});
-    await expect.poll(() => listed({ sandbox: id }).map(({ turn }) => turn).toSorted()).toEqual([2, 8]);
+    await expect
+      .poll(() =>
+        listed({ sandbox: id })
+          .flatMap(({ turn }) => turn ?? [])
+          .toSorted((one, other) => one - other),
+      )
+      .toEqual([2, 8]);
   });
 });
 
@@ -209,77 +265,6 @@ describe('rollback', () => {
   });
 });
 
-describe('fork', () => {
-  it('makes children with names, labels and tokens of their own that go their own way', async () => {
-    const id = await box('one', { name: 'parent', labels: { team: 'a' }, ports: [3000] });
-    const { snapshot, sandboxes } = await control.fork(me(), 'parent', { count: 3, namePrefix: 'try', labels: { kind: 'child' } });
-    expect(snapshot).toMatchObject({ sandbox: id, cause: 'fork' });
-    expect(sandboxes.map(({ name, state, base }) => ({ name, state, base }))).toEqual(
-      [1, 2, 3].map((index) => ({ name: `try-${index}`, state: 'active', base: snapshot.id })),
-    );
-    expect(sandboxes[0]!.labels).toEqual({ team: 'a', kind: 'child' });
-    expect(new Set([control.get(me(), id), ...sandboxes].map(({ ports }) => ports[0]!.token)).size).toBe(4);
-    await write('try-1', 'mine');
-    expect(await Promise.all(['parent', 'try-1', 'try-2'].map(read))).toEqual(['one', 'mine', 'one']);
-    const tree = control.tree(me(), 'try-2');
-    expect(tree.start).toEqual([]);
-    expect(tree.nodes).toHaveLength(1);
-    expect(tree.nodes[0]!.sandboxes.map(({ name }) => name).toSorted()).toEqual(['parent', 'try-1', 'try-2', 'try-3']);
-    // The capture goes with the last of them, when the parent has gone on.
-    await control.turn(me(), id, {});
-    await control.turn(me(), 'try-1', {});
-    for (const name of ['try-2', 'try-3']) await control.remove(me(), name);
-    expect(listed().map(({ cause }) => cause)).toContain('fork');
-    await control.remove(me(), 'try-1');
-    expect(listed().map(({ cause }) => cause)).toEqual(['turn']);
-  });
-
-  it('of a stopped sandbox gives stopped ones, and can begin at any snapshot', async () => {
-    const id = await box('one');
-    await control.turn(me(), id, {});
-    await write(id, 'two');
-    await control.stop(me(), id);
-    const { sandboxes } = await control.fork(me(), id, {});
-    expect(sandboxes[0]).toMatchObject({ state: 'stopped', incarnation: 1 });
-    await control.start(me(), sandboxes[0]!.id);
-    expect(await read(sandboxes[0]!.id)).toBe('two');
-    await control.start(me(), id);
-    const { sandboxes: earlier, snapshot } = await control.fork(me(), id, { from: 1 });
-    expect(snapshot.turn).toBe(1);
-    expect(await read(earlier[0]!.id)).toBe('one');
-  });
-
-  it('is done once for an idempotency key', async () => {
-    const id = await box();
-    const call = () => control.fork(me(), id, { count: 2 }, { idempotencyKey: 'k' });
-    const [one, other] = await Promise.all([call(), call()]);
-    const ids = ({ sandboxes }: typeof one) => sandboxes.map((child) => child.id);
-    expect(ids(other)).toEqual(ids(one));
-    expect(ids(await call())).toEqual(ids(one));
-    await expect(control.fork(me(), id, { count: 3 }, { idempotencyKey: 'k' })).rejects.toMatchObject({ code: 'conflict' });
-    await control.remove(me(), ids(one)[0]!);
-    await expect(call()).rejects.toMatchObject({ code: 'not_found' });
-    expect(await backend.list()).toHaveLength(2);
-  });
-
-  it('makes all or none', async () => {
-    const id = await box('one', { limits: { cpus: 1 } });
-    opened.projects.setQuota(me().project, QuotaSchema.parse({ cpus: 3 }));
-    const { base } = control.get(me(), id);
-    await expect(control.fork(me(), id, { count: 3 })).rejects.toMatchObject({ code: 'resource_exhausted' });
-    await control.create(me(), asked({ name: 'taken-2', limits: { cpus: 1 } }));
-    await expect(control.fork(me(), id, { count: 2, namePrefix: 'taken' })).rejects.toMatchObject({ code: 'resource_exhausted' });
-    opened.projects.setQuota(me().project, QuotaSchema.parse({}));
-    await expect(control.fork(me(), id, { count: 2, namePrefix: 'taken' })).rejects.toMatchObject({ code: 'already_exists' });
-    await expect(control.fork(me(), id, { namePrefix: 'Not A Name' })).rejects.toMatchObject({ code: 'invalid_argument' });
-    await expect(control.fork(me(), id, { memory: true })).rejects.toMatchObject({ code: 'unsupported' });
-    expect(control.get(me(), id).base).toBe(base);
-    expect(listed()).toEqual([]);
-    expect(await backend.snapshots()).toEqual([]);
-    expect(await backend.list()).toHaveLength(2);
-  });
-});
-
 describe('a template made of a snapshot', () => {
   it('is what sandboxes of its project start from', async () => {
     const id = await box('prepared', { env: { A: '1' } });
@@ -298,6 +283,22 @@ describe('a template made of a snapshot', () => {
   });
 });
 
+describe('a snapshot that its backend has lost', () => {
+  it('is not listed any more, nor are templates made of it', async () => {
+    const id = await box();
+    const { id: snapshot } = await control.snapshot(me(), id, {});
+    const next = await control.snapshot(me(), id, {});
+    await control.saveTemplate(me(), 'mine', { snapshot });
+    opened.kill();
+    await backend.removeSnapshot(snapshot);
+    opened = await place.open(backend);
+    control = opened.control;
+    expect(listed()).toEqual([{ ...next, parent: null }]);
+    expect((await control.templates(me())).map(({ name }) => name)).toEqual(['base']);
+    expect(opened.events.list({}).map(({ type }) => type)).toContain('snapshot.lost');
+  });
+});
+
 describe('compare', () => {
   it('tells what differs between two moments, and keeps nothing', async () => {
     const id = await box('one');
@@ -313,21 +314,5 @@ describe('compare', () => {
     await comparison.release();
     await comparison.release();
     expect(await backend.snapshots()).toHaveLength(1);
-  });
-});
-
-describe('deeds that do not go together', () => {
-  it('are refused with a conflict, and the first one wins', async () => {
-    const id = await box('one');
-    await control.turn(me(), id, {});
-    const codes = async (...deeds: Promise<unknown>[]) =>
-      (await Promise.allSettled(deeds)).map((result) => (result.status === 'fulfilled' ? 'done' : (result.reason as { code: string }).code));
-    expect(await codes(control.rollback(me(), id, { to: 1 }), control.rollback(me(), id, { to: 1 }))).toEqual(['done', 'conflict']);
-    expect(await codes(control.fork(me(), id, {}), control.rollback(me(), id, { to: 1 }))).toEqual(['done', 'conflict']);
-    expect(await codes(control.rollback(me(), id, { to: 1 }), control.fork(me(), id, {}))).toEqual(['done', 'conflict']);
-    expect(await codes(control.snapshot(me(), id, {}), control.remove(me(), id))).toEqual(['done', 'conflict']);
-    expect(await codes(control.snapshot(me(), id, {}), control.turn(me(), id, {}), control.fork(me(), id, {}))).toEqual(['done', 'done', 'done']);
-    expect(await codes(control.pause(me(), id, {}), control.rollback(me(), id, { to: 1 }))).toEqual(['done', 'conflict']);
-    expect(await codes(control.remove(me(), id), control.snapshot(me(), id, {}), control.remove(me(), id))).toEqual(['done', 'conflict', 'done']);
   });
 });

@@ -1,6 +1,8 @@
-import { SANDBOX_STATES, type SandboxState } from '@cay/sdk/protocol';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SANDBOX_STATES, type Pause, type SandboxState } from '@cay/sdk/protocol';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { hibernatingBackend } from './testing/hibernating-backend.ts';
 import { asked, installation, memoryBackend, type Installation } from './testing/test-control.ts';
 import { TRANSITIONS, requireTransition } from './transitions.ts';
 
@@ -22,49 +24,98 @@ describe('transitions', () => {
   });
 
   it('are legal in every order of requests and crashes, and records agree with the backend at the end', async () => {
-    const step = fc.tuple(fc.constantFrom('create', 'start', 'stop', 'remove', 'crash'), fc.integer({ min: 0, max: 2 }));
-    const backend = memoryBackend();
-    const { control, principal, errors } = await place.open(backend);
+    const verb = fc.constantFrom(
+      'create',
+      'start',
+      'stop',
+      'remove',
+      'crash',
+      'snapshot',
+      'turn',
+      'rollback',
+      'fork',
+      'freeze',
+      'hibernate',
+      'archive',
+      'resume',
+      'use',
+    );
+    const step = fc.tuple(verb, fc.integer({ min: 0, max: 2 }), fc.integer({ min: 0, max: 12 }));
+    const memory = memoryBackend();
+    const backend = hibernatingBackend(memory);
+    const { control, principal, errors, database } = await place.open(backend);
+
+    const deeds: Record<string, (name: string) => Promise<unknown>> = {
+      create: (name) => control.create(principal, asked({ name, getOrCreate: true })),
+      start: (name) => control.start(principal, name),
+      stop: (name) => control.stop(principal, name),
+      remove: (name) => control.remove(principal, name),
+      crash: async (name) => memory.crash(control.get(principal, name).id),
+      snapshot: (name) => control.snapshot(principal, name, {}),
+      turn: (name) => control.turn(principal, name, {}),
+      rollback: (name) => control.rollback(principal, name, { to: 1 }),
+      fork: (name) => control.fork(principal, name, {}),
+      freeze: (name) => control.pause(principal, name, { as: 'frozen' }),
+      hibernate: (name) => control.pause(principal, name, { as: 'hibernated' }),
+      archive: (name) => control.pause(principal, name, { as: 'archived' }),
+      resume: (name) => control.resume(principal, name),
+      use: async (name) => (await control.enter(principal, name)).guest.commands(),
+    };
+    const done = new Set<string>();
+    /** What the backend may say of a sandbox that the records call so. */
+    const agrees: Record<SandboxState | Pause, string[]> = {
+      creating: [],
+      active: ['ready'],
+      paused: [],
+      frozen: ['ready'],
+      hibernated: ['hibernated'],
+      archived: ['absent'],
+      stopped: ['stopped'],
+      failed: ['failed', 'absent'],
+      destroying: [],
+    };
+
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 20 }), async (steps) => {
-        // All at once: the queue of each sandbox orders them.
+        for (const name of ['box-0', 'box-1']) {
+          await deeds['create']!(name);
+          await deeds['turn']!(name);
+        }
+        // Nearly all at once: each sandbox has an order of its own, and what does not go together is refused.
         await Promise.all(
-          steps.map(async ([verb, index]) => {
-            const name = `box-${index}`;
+          steps.map(async ([deed, index, afterMs]) => {
+            await sleep(afterMs);
             try {
-              if (verb === 'create') await control.create(principal, asked({ name, getOrCreate: true }));
-              else if (verb === 'crash') backend.crash(control.get(principal, name).id);
-              else await control[verb as 'start' | 'stop' | 'remove'](principal, name);
+              await deeds[deed]!(`box-${index}`);
+              done.add(deed);
             } catch (error) {
               expect(error).toMatchObject({ name: 'CayError' });
               expect((error as { code: string }).code).toMatch(/^(not_found|failed_precondition|already_exists|unavailable|conflict)$/);
             }
           }),
         );
-        const agrees: Record<SandboxState, string[]> = {
-          creating: [],
-          active: ['ready'],
-          paused: ['ready'],
-          stopped: ['stopped'],
-          failed: ['failed', 'absent'],
-          destroying: [],
-        };
+        const rows = () => control.list(principal, { limit: 100 }).sandboxes;
         await expect
-          .poll(async () => {
-            const seen = await Promise.all(
-              control
-                .list(principal, { limit: 100 })
-                .sandboxes.map(async ({ id, state }) => agrees[state].includes((await backend.observe(id)).phase)),
-            );
-            return seen.every(Boolean);
-          })
-          .toBe(true);
-        for (const { id } of control.list(principal, { limit: 100 }).sandboxes) await control.remove(principal, id);
+          .poll(async () =>
+            Promise.all(
+              rows().map(async ({ id, state, pausedAs }) => {
+                const { phase } = await backend.observe(id);
+                return agrees[pausedAs ?? state].includes(phase) ? 'agrees' : `${id} is ${pausedAs ?? state} and ${phase}`;
+              }),
+            ),
+          )
+          .toSatisfy((seen: string[]) => seen.every((text) => text === 'agrees'));
+        for (const { id } of rows()) await control.remove(principal, id);
+        for (const { id } of control.snapshots(principal, { limit: 1000 }).snapshots) await control.removeSnapshot(principal, id);
         expect(await backend.list()).toEqual([]);
+        expect(await backend.snapshots()).toEqual([]);
+        expect(place.archived()).toEqual([]);
+        expect(database.all('SELECT id FROM snapshots UNION SELECT id FROM forks')).toEqual([]);
       }),
-      { numRuns: 40 },
+      { numRuns: 60 },
     );
     expect(errors).toEqual([]);
+    expect([...done].toSorted()).toEqual(Object.keys(deeds).toSorted());
     await control.close();
   });
 });

@@ -33,7 +33,12 @@ export function openVisits(context: Context, wake: (id: SandboxId) => Promise<Sa
     async function visit(use: Use): Promise<Visit> {
       for (;;) {
         const fresh = known?.epoch === activity.epoch(id);
-        if (!fresh) await running(id);
+        if (!fresh)
+          await (connection === 'preview'
+            ? running(id).catch((error: unknown) => {
+                throw notForVisitors(error);
+              })
+            : running(id));
         const inside = activity.enter(id, use);
         if (!inside) {
           // A pause or rollback came first; what it decides is looked at anew.
@@ -61,6 +66,11 @@ export function openVisits(context: Context, wake: (id: SandboxId) => Promise<Sa
     },
     guest,
   };
+}
+
+/** Why a sandbox does not run is none of the business of its preview's visitors. */
+export function notForVisitors(cause?: unknown): CayError {
+  return new CayError('unavailable', 'The sandbox behind this preview is not running', { cause });
 }
 
 const visitOf = (guest: Guest, inside: Disposable): Visit => ({ guest, [Symbol.dispose]: () => inside[Symbol.dispose]() });

@@ -6,6 +6,11 @@ export class Broadcast<T> {
   readonly #readers = new Set<(value: T) => void>();
   readonly #enders = new Set<() => void>();
 
+  /** Without any there is nobody to make a value for. */
+  get hasReaders(): boolean {
+    return this.#readers.size > 0;
+  }
+
   send(value: T): void {
     for (const reader of this.#readers) reader(value);
   }

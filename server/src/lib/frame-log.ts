@@ -29,6 +29,8 @@ export interface FrameLogOptions {
   directory: string;
   /** Without a slash. */
   name: string;
+  /** There is none of that name, which then need not be looked for. */
+  fresh?: boolean;
   segmentBytes?: number;
   segments?: number;
 }
@@ -56,8 +58,8 @@ const SEGMENTS = 4;
 
 /** Opens a log to go on writing where it ends. What a crash left unfinished there is cut off. */
 export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> {
-  const { directory, name, segmentBytes = SEGMENT_BYTES, segments: most = SEGMENTS } = options;
-  const segments = await segmentsOf(directory, name);
+  const { directory, name, fresh = false, segmentBytes = SEGMENT_BYTES, segments: most = SEGMENTS } = options;
+  const segments = fresh ? [] : await segmentsOf(directory, name);
   if (segments.length === 0) segments.push({ path: pathOf(directory, name, 0), first: 0 });
   let file = await open(segments.at(-1)!.path, 'a+', 0o600);
   let size = 0;

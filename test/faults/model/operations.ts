@@ -45,6 +45,11 @@ function woken(box: Box, outcome: Outcome<unknown>): void {
   else box.states.add('active');
 }
 
+/** What looks at all of a sandbox brings it back from the archive, and lets a frozen one run; from disk it can be read as it is. */
+function perhapsWoken(box: Box): void {
+  if (box.states.has('paused')) box.states.add('active');
+}
+
 const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   write: {
     weight: 6,
@@ -103,6 +108,8 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
       const as = random.pick(['frozen', 'frozen', 'archived', ...(memory ? ['hibernated', 'hibernated', 'hibernated'] : [])]);
       // Without its memory what it ran is not there when it wakes.
       if (as === 'archived' && !memory) box.launched.clear();
+      // What is archived is a snapshot that nobody asked for.
+      if (as === 'archived') box.unknownSnapshots = true;
       return change(box, 'paused', client.call('POST', at(box, '/pause'), { body: { as } }));
     },
   },
@@ -140,6 +147,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
         body: { count: 2, memory: memory && random.chance(0.5) && box.states.size === 1 && box.states.has('active') },
       });
       box.unknownSnapshots = true;
+      perhapsWoken(box);
       if ('unknown' in outcome) model.unknownChildren = true;
       if ('done' in outcome) {
         for (const { id, state } of outcome.done.sandboxes) {
@@ -179,6 +187,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
 };
 
 async function take(client: Client, box: Box, path: string, body: unknown): Promise<Outcome<unknown>> {
+  perhapsWoken(box);
   const outcome = await client.call<{ id: string; turn: number | null }>('POST', at(box, path), { body });
   if ('done' in outcome) {
     const { id, turn } = outcome.done;

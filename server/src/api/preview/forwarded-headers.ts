@@ -52,7 +52,9 @@ export function toApplication(
     // A body of unknown length stays one.
     if (request.headers['transfer-encoding'] !== undefined) headers['transfer-encoding'] = 'chunked';
   }
-  return headers;
+  // Names have no case, but programs exist that look for this one as browsers of old wrote it.
+  const { host = '', ...others } = headers;
+  return { Host: host, ...others };
 }
 
 /** What a visitor sees of the application's headers. It shares no cookies with its neighbours. */

@@ -15,7 +15,8 @@ export interface PreviewProxy {
   upgrade(address: PreviewAddress, request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
 }
 
-export function previewProxy(control: Control): PreviewProxy {
+/** `control` decides who may. */
+export function previewProxy(control: Pick<Control, 'preview'>): PreviewProxy {
   async function connect(address: PreviewAddress, given: GivenToken): Promise<Duplex> {
     const guest = await admit(address, given);
     return connectionStream(await guest.ports.connect(address.target!.port));

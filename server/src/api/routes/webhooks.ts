@@ -1,4 +1,11 @@
-import { CreateWebhookSchema, CreatedWebhookSchema, DeliverySchema, WebhookListSchema, isCayError, type CreatedWebhook } from '@cay/sdk/protocol';
+import {
+  CreateWebhookSchema,
+  CreatedWebhookSchema,
+  DeliverySchema,
+  WebhookListSchema,
+  isCayError,
+  type CreatedWebhook,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Idempotency } from '../../control/idempotency.ts';
 import type { Webhooks } from '../../control/webhooks/webhooks.ts';

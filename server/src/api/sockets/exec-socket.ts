@@ -9,15 +9,22 @@ import type { WebSocket } from 'ws';
 import type { z } from 'zod';
 import type { CommandHandle, Guest } from '../../guest/guest.ts';
 import { invalid } from '../error-answer.ts';
+import { knownCommands } from '../known-commands.ts';
 import { startCommand } from '../start-command.ts';
 import { closeWith, receive, send, signalOf } from './socket-flow.ts';
 import type { SocketContext } from './sockets.ts';
 
 const FIRST_MESSAGE_MS = 10_000;
 
+/** A command that is only known from its record has no guest. */
+interface Attached {
+  guest?: Guest;
+  handle: CommandHandle;
+}
+
 export async function execSocket(socket: WebSocket, context: SocketContext): Promise<void> {
   const signal = signalOf(socket);
-  const opened = Promise.withResolvers<{ guest: Guest; handle: CommandHandle }>();
+  const opened = Promise.withResolvers<Attached>();
   // Without a reader this must not count as unhandled.
   opened.promise.catch(() => {});
   let first = true;
@@ -53,22 +60,18 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
 
 type Open = z.infer<typeof SocketOpenSchema>;
 
-function open(
-  { control, principal, ref }: SocketContext,
-  message: Open,
-  signal: AbortSignal,
-): Promise<{ guest: Guest; handle: CommandHandle }> {
+function open({ control, logs, principal, ref }: SocketContext, message: Open, signal: AbortSignal): Promise<Attached> {
   if ('exec' in message) return startCommand(control, principal, ref, message.exec, { signal });
   const { id, offset } = message.attach;
-  return control.enter(principal, ref).then(async ({ guest }) => ({ guest, handle: await guest.attach(id, { offset, signal }) }));
+  return knownCommands(control, logs).attach(principal, ref, id, { offset, signal });
 }
 
-async function take({ guest, handle }: { guest: Guest; handle: CommandHandle }, data: Buffer, binary: boolean): Promise<void> {
+async function take({ guest, handle }: Attached, data: Buffer, binary: boolean): Promise<void> {
   try {
     if (binary) return await handle.write(data);
     const message = parse(SocketMessageSchema, data);
-    if ('resize' in message) await guest.resize(handle.id, message.resize);
-    else if ('signal' in message) await guest.signal(handle.id, message.signal);
+    if ('resize' in message) await guest?.resize(handle.id, message.resize);
+    else if ('signal' in message) await guest?.signal(handle.id, message.signal);
     else await handle.closeStdin();
   } catch (error) {
     // A command that has just ended takes no more; its end tells the client.

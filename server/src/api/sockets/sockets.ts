@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream';
 import { CayError, PortSchema } from '@cay/sdk/protocol';
 import type { Logger } from 'pino';
 import { WebSocketServer, type WebSocket } from 'ws';
+import type { CommandLogs } from '../../control/command-logs/command-logs.ts';
 import type { Control } from '../../control/control.ts';
 import type { Principal } from '../../control/principal.ts';
 import type { Authenticator } from '../authenticate.ts';
@@ -19,6 +20,7 @@ export interface Sockets {
 
 export interface SocketContext {
   control: Control;
+  logs: CommandLogs;
   principal: Principal;
   ref: string;
   log: Logger;
@@ -28,8 +30,8 @@ const MAX_MESSAGE = 4 * 1024 * 1024;
 const PING_EVERY_MS = 30_000;
 const PATH = /^\/v1\/sandboxes\/([^/?]{1,80})\/(?:(exec)|ports\/(\d{1,5})\/tcp)(?:\?|$)/;
 
-export function openSockets(options: { control: Control; authenticator: Authenticator; log: Logger }): Sockets {
-  const { control, authenticator, log } = options;
+export function openSockets(options: { control: Control; logs: CommandLogs; authenticator: Authenticator; log: Logger }): Sockets {
+  const { control, logs, authenticator, log } = options;
   const server = new WebSocketServer({
     noServer: true,
     maxPayload: MAX_MESSAGE,
@@ -57,7 +59,7 @@ export function openSockets(options: { control: Control; authenticator: Authenti
     // Told now, so that a stranger's sandbox is a plain 404.
     control.get(principal, ref);
     log.info({ path: safePath(request.url), key: principal.key }, 'websocket');
-    const context: SocketContext = { control, principal, ref, log };
+    const context: SocketContext = { control, logs, principal, ref, log };
     if (isExec) return (socket) => execSocket(socket, context);
     const port = PortSchema.safeParse(Number(match[3]));
     if (!port.success) throw new CayError('invalid_argument', `"${match[3]}" is not a port`);

@@ -61,6 +61,7 @@ const BODIES: Record<string, unknown> = {
   exposePort: {},
   createKey: { name: 'new' },
   createProject: { name: 'new' },
+  createWebhook: { url: 'https://hooks.example/' },
   updateProject: { quota: {} },
 };
 
@@ -83,6 +84,7 @@ export function operationsOf(document: Document): Operation[] {
           .replace('{cmd}', 'known')
           .replace('{port}', '3000')
           .replace('{key}', 'key_unknown')
+          .replace('{webhook}', 'whk_unknown')
           .replace('{project}', 'unknown') + (QUERIES[operation.operationId] ?? ''),
     })),
   );

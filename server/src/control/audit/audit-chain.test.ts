@@ -190,7 +190,9 @@ describe('the chain of events', () => {
       expect(hash).toBe(hex(link));
     }
     const some = await Array.fromAsync(log.export({ type: 'odd', key: 'k', sinceMs: 100, untilMs: 200 }));
-    expect(some.map(({ atMs }) => atMs)).toEqual(all.filter((e) => e.type === 'odd' && e.key === 'k' && e.atMs >= 100 && e.atMs < 200).map(({ atMs }) => atMs));
+    expect(some.map(({ atMs }) => atMs)).toEqual(
+      all.filter((e) => e.type === 'odd' && e.key === 'k' && e.atMs >= 100 && e.atMs < 200).map(({ atMs }) => atMs),
+    );
     expect(await Array.fromAsync(log.export({ sandbox: 'none' }))).toEqual([]);
     log.close();
   });
@@ -198,7 +200,10 @@ describe('the chain of events', () => {
   it('bounds what one event says', async () => {
     const log = openEventLog(path, { key });
     log.append({ type: 'big', data: { text: 'x'.repeat(1e6), list: Array.from({ length: 1e5 }, (_, i) => i) } });
-    log.append({ type: 'bigger', data: Object.fromEntries(Array.from({ length: 1e4 }, (_, i) => [`${i}${'k'.repeat(600)}`, 'v'.repeat(600)])) });
+    log.append({
+      type: 'bigger',
+      data: Object.fromEntries(Array.from({ length: 1e4 }, (_, i) => [`${i}${'k'.repeat(600)}`, 'v'.repeat(600)])),
+    });
     for (const { data } of log.list({})) {
       expect(JSON.stringify(data).length).toBeLessThan(20_000);
       expect(data['truncated']).toBe(true);

@@ -49,7 +49,9 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
     await new Promise((resolve) => setImmediate(resolve));
   }
   const { last } = sqlite
-    .prepare("SELECT max(ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), ifnull((SELECT max(id) FROM checkpoints), 0)) AS last")
+    .prepare(
+      "SELECT max(ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), ifnull((SELECT max(id) FROM checkpoints), 0)) AS last",
+    )
     .get() as { last: number };
   if (last > link.id) return verdict({ id: link.id + 1, reason: `events up to ${last} were recorded, and are missing` });
   return verdict();

@@ -6,7 +6,7 @@
  * command and each sandbox, the newest output and the newest commands are kept, and all of it goes away with the sandbox.
  */
 import { mkdirSync } from 'node:fs';
-import { mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, type CommandEnd, type CommandInfo } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
@@ -31,13 +31,20 @@ export interface CommandLogsOptions {
 
 export type Announced = Pick<RecordedCommand, 'sandbox' | 'id' | 'argv' | 'pty' | 'overflow' | 'key'>;
 
+export interface Started {
+  pid: number;
+  anew: boolean;
+  /** A hold on it from its first byte on, which is read, and let go of. */
+  handle?: CommandHandle;
+}
+
 export interface CommandLogs {
   /** Before the command is started. One of the same id that is recorded already stays as it is. */
   announce(command: Announced): void;
   /** It could not be started. */
   withdraw(sandbox: string, id: string): Promise<void>;
   /** It runs, and is recorded from now on; with `anew` not as the one of the same id that was recorded before. */
-  record(sandbox: string, id: string, started: { pid: number; anew: boolean }): Promise<void>;
+  record(sandbox: string, id: string, started: Started): Promise<void>;
   get(sandbox: string, id: string): CommandInfo | undefined;
   /** Oldest first. */
   list(sandbox: string): CommandInfo[];
@@ -60,13 +67,14 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
   const placeOf = (sandbox: string) => join(directory, sandbox);
 
-  function begin(command: RecordedCommand, resumed: boolean): void {
+  function begin(command: RecordedCommand, { handle, fresh }: { handle?: CommandHandle | undefined; fresh: boolean }): void {
     const { sandbox, id } = command;
-    const recorder = startRecorder({ command, directory: placeOf(sandbox), backend, sandboxes, signal: closing.signal, onError });
+    const { signal } = closing;
+    const recorder = startRecorder({ command, handle, fresh, directory: placeOf(sandbox), backend, sandboxes, signal, onError });
     recorders.set(keyOf(sandbox, id), recorder);
     recorder.done
       .then(async (end) => {
-        if (end) await finish(command, recorder, end, resumed);
+        if (end) await finish(command, recorder, end, !fresh);
       })
       .catch(onError)
       .finally(() => {
@@ -84,7 +92,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     }
     for (;;) {
       try {
-        records.ended(sandbox, id, end, { outputBytes: recorder.end, keptFrom: recorder.keptFrom }, now());
+        records.ended(sandbox, id, end, { pid: recorder.pid, outputBytes: recorder.end, keptFrom: recorder.keptFrom }, now());
         break;
       } catch (error) {
         // A disk that is full will have room again; without the record the command would seem to run on.
@@ -104,19 +112,13 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
 
   /** Lets go of the oldest that have ended, as far as the bounds ask for it. */
   async function trim(sandbox: string): Promise<void> {
-    const all = records.list(sandbox);
-    const ended = all.filter((command) => command.end !== undefined);
-    let bytes = await sizeOf(placeOf(sandbox));
-    for (let count = all.length; ended.length > 1 && (count > MOST_COMMANDS || bytes > MOST_BYTES); count--) {
-      await logs.forget(sandbox, ended.shift()!.id);
-      bytes = await sizeOf(placeOf(sandbox));
-    }
+    for (const id of records.beyond(sandbox, { commands: MOST_COMMANDS, bytes: MOST_BYTES })) await logs.forget(sandbox, id);
   }
 
   function live(command: RecordedCommand): CommandInfo {
     const { sandbox: _sandbox, overflow: _overflow, key: _key, ...info } = command;
     const recorder = info.end ? undefined : recorders.get(keyOf(command.sandbox, command.id));
-    return recorder ? { ...info, outputBytes: recorder.end, keptFrom: recorder.keptFrom } : info;
+    return recorder ? { ...info, pid: recorder.pid, outputBytes: recorder.end, keptFrom: recorder.keptFrom } : info;
   }
 
   const logs: CommandLogs = {
@@ -128,21 +130,22 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     },
     async withdraw(sandbox, id) {
       const known = records.get(sandbox, id);
-      if (known?.pid === 0 && !known.end) await logs.forget(sandbox, id);
+      if (known && !known.end && !recorders.has(keyOf(sandbox, id))) await logs.forget(sandbox, id);
     },
-    async record(sandbox, id, { pid, anew }) {
+    async record(sandbox, id, { pid, anew, handle }) {
       let command = records.get(sandbox, id);
-      if (!command || recorders.has(keyOf(sandbox, id))) return;
+      if (!command || recorders.has(keyOf(sandbox, id)) || (command.end && !anew)) {
+        await handle?.[Symbol.asyncDispose]();
+        return;
+      }
       if (command.end) {
-        if (!anew) return;
         await removeLog(placeOf(sandbox), id);
         const { end: _end, ...again } = { ...command, startedAtMs: now(), outputBytes: 0, keptFrom: 0 };
         command = again;
         records.insert(command);
       }
-      records.started(sandbox, id, pid);
       await mkdir(placeOf(sandbox), { recursive: true, mode: 0o700 });
-      begin({ ...command, pid }, false);
+      begin({ ...command, pid }, { handle, fresh: true });
     },
     get(sandbox, id) {
       const command = records.get(sandbox, id);
@@ -162,43 +165,28 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     },
     async close() {
       closing.abort();
+      unlisten();
       await Promise.allSettled([...recorders.values()].map(({ done }) => done));
-      await following;
     },
   };
 
   /** Logs go away with their sandbox, and a sandbox that changes is looked at again. */
-  async function follow(): Promise<void> {
-    while (!closing.signal.aborted) {
-      for await (const { type, sandbox } of events.follow({ signal: closing.signal })) {
-        if (sandbox === null || !type.startsWith('sandbox.')) continue;
-        for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) recorder.nudge();
-        if (type === 'sandbox.removed') await rm(placeOf(sandbox), { recursive: true, force: true }).catch(onError);
-      }
-    }
-  }
+  const unlisten = events.listen(({ type, sandbox }) => {
+    if (sandbox === null || !type.startsWith('sandbox.')) return;
+    for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) recorder.nudge();
+    if (type === 'sandbox.removed') rm(placeOf(sandbox), { recursive: true, force: true }).catch(onError);
+  });
 
   async function sweep(): Promise<void> {
-    for (const name of await readdir(directory)) if (!sandboxes.get(name)) await rm(join(directory, name), { recursive: true, force: true });
+    for (const name of await readdir(directory))
+      if (!sandboxes.get(name)) await rm(join(directory, name), { recursive: true, force: true });
   }
 
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   for (const command of records.running()) {
     mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });
-    begin(command, true);
+    begin(command, { fresh: false });
   }
-  const following = follow().catch(onError);
   sweep().catch(onError);
   return logs;
-}
-
-async function sizeOf(directory: string): Promise<number> {
-  let bytes = 0;
-  for (const name of await readdir(directory).catch(() => [])) {
-    bytes += await stat(join(directory, name)).then(
-      ({ size }) => size,
-      () => 0,
-    );
-  }
-  return bytes;
 }

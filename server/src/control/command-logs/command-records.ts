@@ -27,11 +27,12 @@ interface StoredCommand {
 export interface CommandRecords {
   /** Takes the place of one with the same id. False if the sandbox does not exist any more. */
   insert(command: RecordedCommand): boolean;
-  started(sandbox: string, id: string, pid: number): void;
-  ended(sandbox: string, id: string, end: CommandEnd, log: { outputBytes: number; keptFrom: number }, atMs: number): void;
+  ended(sandbox: string, id: string, end: CommandEnd, log: { pid: number; outputBytes: number; keptFrom: number }, atMs: number): void;
   get(sandbox: string, id: string): RecordedCommand | undefined;
   /** Oldest first. */
   list(sandbox: string): RecordedCommand[];
+  /** The ended ones that have to go, oldest first, for what remains to be within bounds. */
+  beyond(sandbox: string, most: { commands: number; bytes: number }): string[];
   running(): RecordedCommand[];
   delete(sandbox: string, id: string): void;
 }
@@ -51,11 +52,11 @@ export function commandRecords(database: Database): CommandRecords {
         command.startedAtMs,
         command.sandbox,
       ) > 0,
-    started: (sandbox, id, pid) => void database.run('UPDATE commands SET pid = ? WHERE sandbox = ? AND id = ?', pid, sandbox, id),
-    ended: (sandbox, id, end, { outputBytes, keptFrom }, atMs) =>
+    ended: (sandbox, id, end, { pid, outputBytes, keptFrom }, atMs) =>
       void database.run(
-        'UPDATE commands SET end = ?, output_bytes = ?, kept_from = ?, ended_at = ? WHERE sandbox = ? AND id = ?',
+        'UPDATE commands SET end = ?, pid = ?, output_bytes = ?, kept_from = ?, ended_at = ? WHERE sandbox = ? AND id = ?',
         JSON.stringify(end),
+        pid,
         outputBytes,
         keptFrom,
         atMs,
@@ -64,9 +65,27 @@ export function commandRecords(database: Database): CommandRecords {
       ),
     get: (sandbox, id) => parse(database.get<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? AND id = ?', sandbox, id)),
     list: (sandbox) =>
-      database
-        .all<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? ORDER BY started_at, rowid', sandbox)
-        .map((row) => parse(row)!),
+      database.all<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? ORDER BY started_at, rowid', sandbox).map((row) => parse(row)!),
+    beyond(sandbox, most) {
+      const total = database.get<{ commands: number; bytes: number }>(
+        'SELECT count(*) AS commands, ifnull(sum(output_bytes - kept_from), 0) AS bytes FROM commands WHERE sandbox = ?',
+        sandbox,
+      )!;
+      const gone: string[] = [];
+      if (total.commands <= most.commands && total.bytes <= most.bytes) return gone;
+      const ended = database.all<{ id: string; bytes: number }>(
+        'SELECT id, output_bytes - kept_from AS bytes FROM commands WHERE sandbox = ? AND end IS NOT NULL ORDER BY started_at, rowid',
+        sandbox,
+      );
+      // The newest stays, however large it is.
+      for (const { id, bytes } of ended.slice(0, -1)) {
+        if (total.commands <= most.commands && total.bytes <= most.bytes) break;
+        gone.push(id);
+        total.commands--;
+        total.bytes -= bytes;
+      }
+      return gone;
+    },
     running: () => database.all<StoredCommand>('SELECT * FROM commands WHERE end IS NULL').map((row) => parse(row)!),
     delete: (sandbox, id) => void database.run('DELETE FROM commands WHERE sandbox = ? AND id = ?', sandbox, id),
   };

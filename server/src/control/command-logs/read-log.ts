@@ -41,7 +41,7 @@ export function readLog(options: ReadLogOptions): CommandHandle {
       for (;;) {
         // Asked for first, so that nothing is missed in between.
         const more = recorder?.changed();
-        const finished = recorder === undefined || (await settled(recorder.done));
+        const finished = recorder === undefined || (await settled(recorder.ended));
         const end = recorder?.end ?? (await extentOf(directory, command.id)).end;
         for await (const { kind, offset: at, data, missing } of readFrames(directory, command.id, reader.position, end)) {
           const channel = CHANNELS.get(kind);
@@ -57,7 +57,7 @@ export function readLog(options: ReadLogOptions): CommandHandle {
           return;
         }
       }
-      const end = (await recorder?.done) ?? find()?.end;
+      const end = (await recorder?.ended) ?? find()?.end;
       ended.resolve(end ?? { kind: 'lost', reason: 'The command is not recorded any more' });
     } finally {
       close();

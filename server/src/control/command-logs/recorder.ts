@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, isCayError, type CommandEnd, type SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
-import type { OutputChunk, OutputGap } from '../../guest/guest.ts';
+import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { openFrameLog, type FrameLog } from '../../lib/frame-log.ts';
 import type { SandboxRecords } from '../records/sandboxes.ts';
@@ -13,6 +13,10 @@ import type { RecordedCommand } from './command-records.ts';
 
 export interface RecorderOptions {
   command: RecordedCommand;
+  /** What it is read by at first, if somebody holds it from its first byte on. */
+  handle?: CommandHandle | undefined;
+  /** Nothing was recorded of it before. */
+  fresh: boolean;
   directory: string;
   backend: Backend;
   sandboxes: SandboxRecords;
@@ -28,6 +32,7 @@ export interface Reader {
 }
 
 export interface Recorder {
+  readonly pid: number;
   readonly end: number;
   readonly keptFrom: number;
   /** Those for whom a command that waits is made to wait. */
@@ -38,7 +43,9 @@ export interface Recorder {
   taken(): void;
   /** Looks at the sandbox again now. */
   nudge(): void;
-  /** The end of the command; `undefined` if the recording ended before. */
+  /** The end of the command, when all of its output can be read; `undefined` if the recording ended before. */
+  readonly ended: Promise<CommandEnd | undefined>;
+  /** The same, when the output is on the disk. */
   readonly done: Promise<CommandEnd | undefined>;
 }
 
@@ -52,25 +59,38 @@ const FULL_AGAIN_MS = 1000;
 const SHORTEST_WAIT_MS = 25;
 const LONGEST_WAIT_MS = 5000;
 
-export function startRecorder({ command, directory, backend, sandboxes, signal, onError }: RecorderOptions): Recorder {
+export function startRecorder({
+  command,
+  handle: first,
+  fresh,
+  directory,
+  backend,
+  sandboxes,
+  signal,
+  onError,
+}: RecorderOptions): Recorder {
   const { sandbox, id } = command;
   let log: FrameLog | undefined;
   const waiters = new Set<() => void>();
   const wakers = new Set<() => void>();
   const readers = new Set<Reader>();
-  let over = false;
+  const ended = Promise.withResolvers<CommandEnd | undefined>();
+  let held = first;
+  let pid = command.pid;
+  let finished = false;
   const wake = (all: Set<() => void>) => {
     for (const resolve of all) resolve();
     all.clear();
   };
 
   async function run(): Promise<CommandEnd | undefined> {
-    const opened = await untilRoom(() => openFrameLog({ directory, name: id }));
+    const opened = await untilRoom(() => openFrameLog({ directory, name: id, fresh }));
     if (!opened) return undefined;
     log = opened;
     wake(waiters);
     try {
       const end = await follow(opened);
+      ended.resolve(end);
       if (end) await opened.sync();
       return end;
     } finally {
@@ -98,8 +118,9 @@ export function startRecorder({ command, directory, backend, sandboxes, signal, 
   /** Takes output as long as there is a connection. Resolves the end if it came. */
   async function attached(into: FrameLog): Promise<CommandEnd | undefined> {
     try {
-      const guest = await backend.connect(sandbox as SandboxId);
-      await using handle = await guest.attach(id, { offset: into.end, signal });
+      await using handle = held ?? (await hold(into.end));
+      held = handle;
+      pid = handle.pid;
       for await (const chunk of handle.output) await take(into, chunk);
       const end = await handle.ended;
       return end.kind === 'lost' ? undefined : end;
@@ -110,7 +131,14 @@ export function startRecorder({ command, directory, backend, sandboxes, signal, 
       // Whatever else it is, it is looked at again.
       if (!(error instanceof CayError)) onError(error);
       return undefined;
+    } finally {
+      held = undefined;
     }
+  }
+
+  async function hold(offset: number): Promise<CommandHandle> {
+    const guest = await Promise.race([backend.connect(sandbox as SandboxId), over]);
+    return guest.attach(id, { offset, signal });
   }
 
   async function take(into: FrameLog, chunk: OutputChunk | OutputGap): Promise<void> {
@@ -169,18 +197,34 @@ export function startRecorder({ command, directory, backend, sandboxes, signal, 
     clearTimeout(timer);
   }
 
-  signal.addEventListener('abort', () => wake(wakers), { once: true });
+  /** Rejects when the recording is given up: a sandbox that does not answer is not waited for then. */
+  const over = new Promise<never>((_, reject) =>
+    signal.addEventListener('abort', () => reject(new CayError('cancelled', 'The recording was given up')), { once: true }),
+  );
+  over.catch(() => {});
+  signal.addEventListener(
+    'abort',
+    () => {
+      wake(wakers);
+      void held?.[Symbol.asyncDispose]();
+    },
+    { once: true },
+  );
   const done = run()
     .catch((error: unknown) => {
       onError(error);
       return undefined;
     })
-    .finally(() => {
-      over = true;
-      wake(waiters);
-    });
+    .finally(() => ended.resolve(undefined));
+  void ended.promise.then(() => {
+    finished = true;
+    wake(waiters);
+  });
 
   return {
+    get pid() {
+      return pid;
+    },
     get end() {
       return log?.end ?? 0;
     },
@@ -188,9 +232,10 @@ export function startRecorder({ command, directory, backend, sandboxes, signal, 
       return log?.keptFrom ?? 0;
     },
     readers,
-    changed: () => (over ? Promise.resolve() : new Promise((resolve) => waiters.add(resolve))),
+    changed: () => (finished ? Promise.resolve() : new Promise((resolve) => waiters.add(resolve))),
     taken: () => wake(wakers),
     nudge: () => wake(wakers),
+    ended: ended.promise,
     done,
   };
 }

@@ -47,7 +47,10 @@ export interface BackedUp {
 }
 
 /** Resolves when the copies are made; they are kept in `scratch` until the stream was read or let go. */
-export async function backup({ database, events, version }: BackedUp, options: { scratch: string; signal?: AbortSignal }): Promise<AsyncIterable<Uint8Array>> {
+export async function backup(
+  { database, events, version }: BackedUp,
+  options: { scratch: string; signal?: AbortSignal },
+): Promise<AsyncIterable<Uint8Array>> {
   const directory = await mkdtemp(join(options.scratch, SCRATCH));
   const discard = () => rm(directory, { recursive: true, force: true });
   try {
@@ -55,7 +58,12 @@ export async function backup({ database, events, version }: BackedUp, options: {
     await database.backup(join(directory, 'records.db'));
     await events.backup(join(directory, 'events.db'));
     options.signal?.throwIfAborted();
-    const manifest: Manifest = { format: 1, version, createdAtMs: Date.now(), files: { 'records.db': await factsOf(directory, 'records.db'), 'events.db': await factsOf(directory, 'events.db') } };
+    const manifest: Manifest = {
+      format: 1,
+      version,
+      createdAtMs: Date.now(),
+      files: { 'records.db': await factsOf(directory, 'records.db'), 'events.db': await factsOf(directory, 'events.db') },
+    };
     await writeFile(join(directory, 'manifest.json'), JSON.stringify(manifest));
     options.signal?.addEventListener('abort', () => void discard(), { once: true });
     return archive(directory, manifest.createdAtMs, discard);
@@ -67,7 +75,8 @@ export async function backup({ database, events, version }: BackedUp, options: {
 
 /** Takes away what a server that was killed in the middle of a backup has left. */
 export async function sweepBackups(directory: string): Promise<void> {
-  for (const name of await readdir(directory)) if (name.startsWith(SCRATCH)) await rm(join(directory, name), { recursive: true, force: true });
+  for (const name of await readdir(directory))
+    if (name.startsWith(SCRATCH)) await rm(join(directory, name), { recursive: true, force: true });
 }
 
 /** Unpacks a backup aside and looks at everything in it. Rejects `invalid_argument` if it is not whole. */
@@ -143,7 +152,10 @@ async function unpack(path: string, directory: string): Promise<BackupFacts> {
     }
   } catch (error) {
     if ((error as NodeJS.ErrnoException).syscall === 'open') throw new CayError('not_found', `Cannot read "${path}"`, { cause: error });
-    throw damaged(error instanceof z.ZodError || error instanceof SyntaxError ? 'it does not say what it contains' : (error as Error).message, error);
+    throw damaged(
+      error instanceof z.ZodError || error instanceof SyntaxError ? 'it does not say what it contains' : (error as Error).message,
+      error,
+    );
   } finally {
     await reader.close();
   }

@@ -41,6 +41,8 @@ export interface EventLog {
   list(query: EventQuery): CayEvent[];
   /** What is kept after `after`, then what happens, until the signal. */
   follow(query: Omit<EventQuery, 'limit'> & { signal?: AbortSignal }): AsyncIterable<CayEvent>;
+  /** Calls back at once with every event that is written; what it throws is told to `onError`. Ends when what it gives is called. */
+  listen(listener: (event: Pick<CayEvent, 'type' | 'project' | 'sandbox'>) => void): () => void;
   lastId(): number;
   /** With their hashes, oldest first, up to the last there is now. */
   export(query: AuditQuery): AsyncIterable<AuditEvent>;
@@ -72,7 +74,8 @@ const PRUNE_AT_ONCE = 20_000;
 const TEND_EVERY_MS = 60_000;
 const TRY_AGAIN_MS = 1_000;
 const MOST_WAITING = 10_000;
-const PAGE = 500;
+/** Ids that are looked at in one go. */
+const WINDOW = 500;
 
 type Waiting = Omit<StoredEvent, 'id' | 'hash'>;
 
@@ -84,14 +87,16 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   const insert = sqlite.prepare(
     'INSERT INTO events (id, at, type, project, sandbox, key, outcome, data, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
   );
-  const select = sqlite.prepare(
-    'SELECT * FROM events WHERE id > ?1 AND (?2 IS NULL OR project = ?2) AND (?3 IS NULL OR sandbox = ?3) ORDER BY id LIMIT ?4',
+  // One of each with the sandbox's index and one without: SQLite chooses when it prepares, and not by what it is given.
+  const selectAll = sqlite.prepare('SELECT * FROM events WHERE id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3');
+  const selectOf = sqlite.prepare(
+    'SELECT * FROM events WHERE sandbox = ?4 AND id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3',
   );
-  const audit = sqlite.prepare(
-    `SELECT * FROM events WHERE id > ?1 AND id <= ?2 AND (?3 IS NULL OR sandbox = ?3) AND (?4 IS NULL OR type = ?4)
-     AND (?5 IS NULL OR key = ?5) AND (?6 IS NULL OR at >= ?6) AND (?7 IS NULL OR at < ?7) ORDER BY id LIMIT ?8`,
-  );
+  const filter = '(?3 IS NULL OR type = ?3) AND (?4 IS NULL OR key = ?4) AND (?5 IS NULL OR at >= ?5) AND (?6 IS NULL OR at < ?6)';
+  const exportAll = sqlite.prepare(`SELECT * FROM events WHERE id > ?1 AND id <= ?2 AND ${filter} ORDER BY id`);
+  const exportOf = sqlite.prepare(`SELECT * FROM events WHERE sandbox = ?7 AND id > ?1 AND id <= ?2 AND ${filter} ORDER BY id`);
   const live = new Broadcast<CayEvent>();
+  const listeners = new Set<(event: Waiting) => void>();
   const waiting: Waiting[] = [];
   let lost = 0;
   let again: NodeJS.Timeout | undefined;
@@ -114,7 +119,8 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       sealedId = id;
     }
     head = next;
-    live.send(shown({ id, ...event, hash: next.hash }));
+    if (live.hasReaders) live.send(shown({ id, ...event, hash: next.hash }));
+    for (const listener of listeners) listener(event);
   }
 
   function wait(event: Waiting): void {
@@ -162,8 +168,11 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       }
       if (head.id % CHECKPOINT_EVERY === 0) tend();
     },
-    list: ({ after = 0, project, sandbox, limit = 1000 }) =>
-      (select.all(after, project ?? null, sandbox ?? null, limit) as unknown as StoredEvent[]).map(shown),
+    list({ after = 0, project, sandbox, limit = 1000 }) {
+      const asked = [after, project ?? null, limit] as const;
+      const rows = sandbox === undefined ? selectAll.all(...asked) : selectOf.all(...asked, sandbox);
+      return (rows as unknown as StoredEvent[]).map(shown);
+    },
     async *follow({ after, project, sandbox, signal }) {
       // Subscribed before the log is read, so that nothing falls between the two.
       const news = live.subscribe({ signal });
@@ -179,24 +188,26 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
         yield event;
       }
     },
+    listen(listener) {
+      const guarded = (event: Waiting) => {
+        try {
+          listener(event);
+        } catch (error) {
+          onError(error);
+        }
+      };
+      listeners.add(guarded);
+      return () => listeners.delete(guarded);
+    },
     lastId: () => head.id,
     async *export({ sandbox, type, key: by, sinceMs, untilMs }) {
       const end = head.id;
-      for (let after = 0; ;) {
-        const rows = audit.all(
-          after,
-          end,
-          sandbox ?? null,
-          type ?? null,
-          by ?? null,
-          sinceMs ?? null,
-          untilMs ?? null,
-          PAGE,
-        ) as unknown as StoredEvent[];
-        for (const row of rows) yield { ...shown(row), hash: hex(row.hash) };
-        if (rows.length < PAGE) return;
-        after = rows.at(-1)!.id;
-        await new Promise((resolve) => setImmediate(resolve));
+      for (let after = readAnchor(sqlite)?.id ?? 0; after < end; after += WINDOW) {
+        const asked = [after, Math.min(after + WINDOW, end), type ?? null, by ?? null, sinceMs ?? null, untilMs ?? null] as const;
+        const rows = sandbox === undefined ? exportAll.all(...asked) : exportOf.all(...asked, sandbox);
+        for (const row of rows as unknown as StoredEvent[]) yield { ...shown(row), hash: hex(row.hash) };
+        // However few of them are asked for, others get their turn.
+        if (rows.length > 0 || (after / WINDOW) % 16 === 0) await new Promise((resolve) => setImmediate(resolve));
       }
     },
     async verify() {
@@ -213,10 +224,10 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       const old =
         keep.ageMs === undefined
           ? undefined
-          : (sqlite
+          : ((sqlite
               // The first that is young enough: a clock that was set back does not make those behind it old.
               .prepare('SELECT id FROM events WHERE at >= ? ORDER BY id LIMIT 1')
-              .get(now() - keep.ageMs) as { id: number } | undefined) ?? { id: head.id + 1 };
+              .get(now() - keep.ageMs) as { id: number } | undefined) ?? { id: head.id + 1 });
       const upTo = Math.min(Math.max(head.id - (keep.events ?? KEPT), old ? old.id - 1 : 0), anchor + PRUNE_AT_ONCE);
       if (upTo <= anchor) return;
       const last = sqlite.prepare('SELECT id, hash FROM events WHERE id = ?').get(upTo) as Link | undefined;

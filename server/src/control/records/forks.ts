@@ -6,6 +6,7 @@ export interface ForkRow {
   id: string;
   project: string;
   snapshot: SnapshotId;
+  /** None before there is a snapshot to make them of. */
   children: SandboxId[];
   /** Whether the call can be repeated, so that it is worth finishing after its caller is gone. */
   keyed: boolean;
@@ -29,6 +30,8 @@ export interface ForkRecords {
   get(id: string): ForkRow | undefined;
   /** Those that were under way. */
   unmade(): ForkRow[];
+  /** Notes what it will make, and of what. */
+  update(id: string, changes: Pick<ForkRow, 'snapshot' | 'children'>): void;
   made(id: string): void;
   delete(id: string): void;
 }
@@ -53,6 +56,8 @@ export function forkRecords(database: Database): ForkRecords {
     },
     get: (id) => parse(database.get<StoredFork>('SELECT * FROM forks WHERE id = ?', id)),
     unmade: () => database.all<StoredFork>('SELECT * FROM forks WHERE made = 0').map((row) => parse(row)!),
+    update: (id, { snapshot, children }) =>
+      void database.run('UPDATE forks SET snapshot = ?, children = ? WHERE id = ?', snapshot, JSON.stringify(children), id),
     made: (id) => void database.run('UPDATE forks SET made = 1 WHERE id = ?', id),
     delete: (id) => void database.run('DELETE FROM forks WHERE id = ?', id),
   };

@@ -158,4 +158,24 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT;
   CREATE INDEX webhooks_project ON webhooks (project);
   `,
+  `
+  CREATE TABLE builds (
+    id TEXT PRIMARY KEY,
+    project TEXT NOT NULL REFERENCES projects(id),
+    template TEXT NOT NULL,
+    names TEXT NOT NULL,
+    limits TEXT NOT NULL,
+    digest TEXT,
+    state TEXT NOT NULL,
+    start TEXT,
+    ready TEXT,
+    snapshot TEXT,
+    failure TEXT,
+    log TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    ended_at INTEGER
+  ) STRICT;
+  CREATE INDEX builds_order ON builds (project, created_at);
+  CREATE INDEX builds_snapshot ON builds (snapshot) WHERE snapshot IS NOT NULL;
+  `,
 ];

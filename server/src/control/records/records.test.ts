@@ -8,7 +8,9 @@ import { previewTokens } from '../preview-tokens.ts';
 import { openDatabase, type Database } from './database.ts';
 import { openEventLog } from './events.ts';
 import { keyRecords, requireKeyShape } from './keys.ts';
+import { MIGRATIONS } from './migrations.ts';
 import { projectRecords } from './projects.ts';
+import { sandboxRecords } from './sandboxes.ts';
 import { installationSecret } from './secrets.ts';
 
 let directory: string;
@@ -127,5 +129,35 @@ describe('the event log', () => {
     expect(new Set(seen).size).toBe(1252);
     expect(seen).toEqual(seen.toSorted((a, b) => a - b));
     log.close();
+  });
+});
+
+describe('sandboxes of an earlier version', () => {
+  it('are read with what has come since left as it was', () => {
+    const path = join(directory, 'old.db');
+    const old = new DatabaseSync(path);
+    for (const sql of MIGRATIONS.slice(0, 2)) old.exec(sql);
+    const id = newId('sbx');
+    old.exec(`
+      INSERT INTO projects VALUES ('p', 'p', '{}', 1);
+      INSERT INTO sandboxes VALUES ('${id}', 'p', 'box', 'active', NULL, NULL, 'memory', 'memory', '{"template":"base"}', '{}', '[]', NULL, 'stop', NULL, 3, 1, 2);
+      PRAGMA user_version = 2;
+    `);
+    old.close();
+    const opened = openDatabase(path);
+    const sandboxes = sandboxRecords(opened);
+    expect(sandboxes.get(id)).toMatchObject({
+      name: 'box',
+      onTimeout: 'stop',
+      incarnation: 3,
+      pausedAs: null,
+      idle: null,
+      retention: null,
+      onBoot: 'stay',
+      base: null,
+      turn: 0,
+    });
+    expect(sandboxes.hasIdlePolicy()).toBe(false);
+    opened.close();
   });
 });

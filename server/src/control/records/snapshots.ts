@@ -72,7 +72,10 @@ export interface SnapshotRecords {
   all(): SnapshotRow[];
   /** Those that are kept and whose parent this is. */
   children(id: string): SnapshotRow[];
-  update(id: string, changes: Partial<Pick<SnapshotRow, 'state' | 'memory' | 'runtime' | 'here' | 'object' | 'quiet' | 'spec'>>): SnapshotRow;
+  update(
+    id: string,
+    changes: Partial<Pick<SnapshotRow, 'state' | 'memory' | 'runtime' | 'here' | 'object' | 'quiet' | 'spec'>>,
+  ): SnapshotRow;
   /** Takes it out of the tree: what descends from it, or stands on it, becomes its parent's. */
   delete(id: string): void;
 }

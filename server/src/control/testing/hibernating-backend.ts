@@ -67,9 +67,9 @@ export function hibernatingBackend(inner: Inner): Inner & Hibernating {
       hibernated.add(id);
       return seen(observed);
     },
-    async rollback(id, snapshot, { memory: _, ...options } = {}) {
+    async rollback(id, snapshot, { signal } = {}) {
       hibernated.delete(id);
-      return inner.rollback(id, snapshot, options);
+      return inner.rollback(id, snapshot, { signal });
     },
   };
 }

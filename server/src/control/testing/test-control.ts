@@ -1,13 +1,14 @@
 /** A control plane over the memory backend, that can die between any two steps and be opened again. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CayError, CreateSandboxSchema, type CreateSandboxInput } from '@cay/sdk/protocol';
+import { CreateSandboxSchema, type CreateSandboxInput } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
 // Tests need some backend behind the contract, and this one is its reference.
 // oxlint-disable-next-line no-restricted-imports
 export { memoryBackend, type MemoryBackend } from '../../backends/memory/memory.ts';
-import type { ArchiveStore } from '../archive-store.ts';
+// oxlint-disable-next-line no-restricted-imports
+import { openDirectoryStore } from '../../stores/directory.ts';
 import { openControl, type Control, type ControlOptions } from '../control.ts';
 import { previewTokens } from '../preview-tokens.ts';
 import type { Principal } from '../principal.ts';
@@ -32,17 +33,17 @@ export interface TestControl {
 
 export interface Installation {
   open(backend: Backend, options?: Pick<ControlOptions, 'idleLookMs'>): Promise<TestControl>;
-  /** What is in the archive store, by name. Outlives the control plane. */
-  readonly archived: Map<string, Uint8Array>;
+  /** The names of what is in the archive store. */
+  archived(): string[];
   remove(): void;
 }
 
 export function installation(): Installation {
   const directory = mkdtempSync(join(tmpdir(), 'cay-control-'));
   const clock = { nowMs: 1_700_000_000_000 };
-  const archived = new Map<string, Uint8Array>();
+  const archives = join(directory, 'archives');
   return {
-    archived,
+    archived: () => readdirSync(archives),
     async open(backend, options = {}) {
       const database = openDatabase(join(directory, 'records.db'));
       const events = openEventLog(join(directory, 'events.db'), { now: () => clock.nowMs });
@@ -58,7 +59,7 @@ export function installation(): Installation {
         events,
         previews: previewTokens(installationSecret(database, 'previews')),
         previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
-        archives: archiveStore(archived),
+        archives: await openDirectoryStore({ dir: archives }),
         now: () => clock.nowMs,
         onError: (error) => errors.push(error),
         ...options,
@@ -79,25 +80,6 @@ export function installation(): Installation {
       };
     },
     remove: () => rmSync(directory, { recursive: true, force: true }),
-  };
-}
-
-/** An archive store in this process. */
-function archiveStore(archived: Map<string, Uint8Array>): ArchiveStore {
-  return {
-    async put(name, data) {
-      archived.set(name, Buffer.concat(await Array.fromAsync(data)));
-    },
-    async get(name) {
-      const data = archived.get(name);
-      if (!data) throw new CayError('not_found', `There is no archive "${name}"`);
-      return (async function* () {
-        yield data;
-      })();
-    },
-    async remove(name) {
-      archived.delete(name);
-    },
   };
 }
 

@@ -38,7 +38,12 @@ export async function deliver(url: string, headers: Record<string, string>, body
     return { ok, status, ...(!ok && { error: `It answered ${status}` }), durationMs: durationMs() };
   } catch (error) {
     const late = within.aborted && !signal?.aborted;
-    return { ok: false, status: null, error: late ? `It did not answer within ${timeoutMs} ms` : reasonOf(error), durationMs: durationMs() };
+    return {
+      ok: false,
+      status: null,
+      error: late ? `It did not answer within ${timeoutMs} ms` : reasonOf(error),
+      durationMs: durationMs(),
+    };
   }
 }
 

@@ -52,7 +52,8 @@ export function startDispatch({ webhook, records, events, pace, send, note, now,
   }
 
   const wants = ({ type }: CayEvent) =>
-    webhook.types.length === 0 || webhook.types.some((wanted) => wanted === type || (wanted.endsWith('.*') && type.startsWith(wanted.slice(0, -1))));
+    webhook.types.length === 0 ||
+    webhook.types.some((wanted) => wanted === type || (wanted.endsWith('.*') && type.startsWith(wanted.slice(0, -1))));
 
   async function run(): Promise<void> {
     while (!stopping.signal.aborted && state.disabledAtMs === null) {

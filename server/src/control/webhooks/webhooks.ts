@@ -80,15 +80,10 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
     throw new CayError('not_found', `Webhook "${id.slice(0, 80)}" does not exist`);
   }
 
-  async function follow(): Promise<void> {
-    while (!closing.signal.aborted) {
-      for await (const { project } of events.follow({ signal: closing.signal }))
-        for (const dispatch of dispatches.values()) if (dispatch.project === project) dispatch.wake();
-    }
-  }
-
+  const unlisten = events.listen(({ project }) => {
+    for (const dispatch of dispatches.values()) if (dispatch.project === project) dispatch.wake();
+  });
   for (const webhook of records.list()) begin(webhook);
-  const following = follow().catch(onError);
 
   return {
     create(principal, { url, types = [] }) {
@@ -120,7 +115,7 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
       const webhook = records.get(id);
       if (webhook?.project !== principal.project) return;
       records.delete(id);
-      dispatches.get(id)?.stop();
+      void dispatches.get(id)?.stop();
       dispatches.delete(id);
       note(webhook, principal.key, 'webhook.removed');
     },
@@ -141,17 +136,17 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
       if (!delivery.ok || !current) return delivery;
       if (current.disabledAtMs === null) dispatches.get(id)?.wake({ retry: true });
       else {
-        const enabled = { ...current, disabledAtMs: null, failingSinceMs: null, lastError: null, attempts: 0 };
-        records.update(id, enabled);
+        const anew = { disabledAtMs: null, failingSinceMs: null, lastError: null, attempts: 0 };
+        records.update(id, anew);
         note(webhook, principal.key, 'webhook.enabled');
-        begin(enabled);
+        begin({ ...current, ...anew });
       }
       return delivery;
     },
     async close() {
       closing.abort();
+      unlisten();
       await Promise.allSettled([...dispatches.values()].map((dispatch) => dispatch.stop()));
-      await following;
     },
   };
 }

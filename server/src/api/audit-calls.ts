@@ -1,0 +1,63 @@
+/** What goes into the audit of calls that did not do what they asked for: those that failed, and those that were refused at the door. */
+import type { IncomingMessage } from 'node:http';
+import { CayError } from '@cay/sdk/protocol';
+import type { EventLog } from '../control/records/events.ts';
+import { seldom } from '../lib/seldom.ts';
+import type { Authenticator } from './authenticate.ts';
+import type { Trace } from './trace.ts';
+
+export interface CallAudit {
+  /** Notes what it refuses. Strangers can ask as often as they like, so they are counted and noted once a minute. */
+  authenticator(inner: Authenticator): Authenticator;
+  /** Notes a call that would have changed something. */
+  failed(trace: Trace, error: unknown): void;
+}
+
+const REFUSED_EVERY_MS = 60_000;
+const noted = new WeakSet<Error>();
+
+/** An error that an event tells of already. */
+export function failureNoted(error: unknown): unknown {
+  if (error instanceof Error) noted.add(error);
+  return error;
+}
+
+export function callAudit(events: EventLog): CallAudit {
+  const refusals = seldom({ everyMs: REFUSED_EVERY_MS });
+
+  function refused(request: Pick<IncomingMessage, 'headers'> & { socket?: { remoteAddress?: string | undefined } }, error: CayError): void {
+    const { key = null, project = null } = error.details as { key?: string; project?: string };
+    const from = request.socket?.remoteAddress ?? null;
+    const { first, held } = refusals.happens(`${error.code} ${key ?? from}`);
+    if (!first) return;
+    events.append({ type: 'key.refused', project, key, outcome: error.code, data: { from, ...(held > 0 && { alsoRefused: held }) } });
+  }
+
+  return {
+    authenticator: (inner) => ({
+      authenticate(request) {
+        try {
+          return inner.authenticate(request);
+        } catch (error) {
+          if (error instanceof CayError) refused(request, error);
+          throw failureNoted(error);
+        }
+      },
+    }),
+    failed(trace, error) {
+      if (error instanceof Error && noted.has(error)) return;
+      const outcome = error instanceof CayError ? error.code : 'internal';
+      if (outcome === 'cancelled') return;
+      const { sandbox, principal } = trace;
+      const known = sandbox?.startsWith('sbx_') ? sandbox.slice(0, 80) : null;
+      events.append({
+        type: 'call.failed',
+        project: principal?.project ?? null,
+        key: principal?.key ?? null,
+        sandbox: known,
+        outcome,
+        data: { operation: trace.route, ...(sandbox !== undefined && known === null && { sandbox: sandbox.slice(0, 80) }) },
+      });
+    },
+  };
+}

@@ -1,0 +1,34 @@
+/** Bodies of HTTP answers from somebody who is not trusted to keep them short. */
+import type { IncomingMessage } from 'node:http';
+
+export class BodyTooLong extends Error {
+  override readonly name = 'BodyTooLong';
+}
+
+export async function readWhole(answer: IncomingMessage, maxBytes: number): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const part of answer as AsyncIterable<Buffer>) {
+    size += part.length;
+    if (size > maxBytes) throw new BodyTooLong(`it answers with more than ${maxBytes} bytes`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+/** The lines, each a JSON value, until the body ends. Nothing is left open when the reader stops. */
+export async function* jsonLines(answer: IncomingMessage, maxLineBytes: number): AsyncIterable<unknown> {
+  let rest = '';
+  try {
+    answer.setEncoding('utf8');
+    for await (const part of answer as AsyncIterable<string>) {
+      rest += part;
+      const whole = rest.split('\n');
+      rest = whole.pop() ?? '';
+      if (rest.length > maxLineBytes) throw new BodyTooLong('it sends a line without end');
+      for (const line of whole) if (line.trim() !== '') yield JSON.parse(line);
+    }
+  } finally {
+    answer.destroy();
+  }
+}
