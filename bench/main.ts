@@ -5,7 +5,7 @@
  *     npm run bench                     everything
  *     npm run bench -- exec create      only these sections
  *
- * Sections: exec, create, files, idle, burst, travel, api. CAY_BENCH_SECONDS shortens the minute that api takes.
+ * Sections: exec, create, files, idle, burst, travel, e2b, api. CAY_BENCH_SECONDS shortens the minute that api takes.
  */
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { openLocal } from '../server/src/backends/local/open-local.ts';
@@ -13,6 +13,7 @@ import { benchApi } from './api.ts';
 import { startBaselines } from './baselines.ts';
 import { benchBurst } from './burst.ts';
 import { benchCreate } from './create.ts';
+import { benchE2b } from './e2b.ts';
 import { benchExec } from './exec.ts';
 import { benchFiles } from './files.ts';
 import { benchIdle } from './idle.ts';
@@ -26,6 +27,7 @@ const SECTIONS = {
   idle: benchIdle,
   burst: benchBurst,
   travel: benchTravel,
+  e2b: benchE2b,
   api: benchApi,
 } as const;
 

@@ -1,7 +1,8 @@
-import { CapabilitiesSchema, ReadinessSchema, VersionSchema } from '@cay/sdk/protocol';
+import { CapabilitiesSchema, HealthSchema, OrphansSchema, ReadinessSchema, VersionSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../control/control.ts';
 import type { Metrics } from '../metrics.ts';
+import { Flag } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 
 const tag = 'system';
@@ -50,6 +51,32 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       access: openMetrics ? 'open' : 'admin',
       answers: { 200: { description: "In Prometheus' text format", media: ['text/plain'] } },
       handle: ({ context }) => context.text(metrics.text(), 200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/health',
+      name: 'getHealth',
+      summary: 'Tell how the server is',
+      description: 'One verdict, and the findings that it comes from. What went wrong of late is told to admins alone.',
+      tag,
+      answers: { 200: { description: 'How it is', schema: HealthSchema } },
+      async handle({ json, principal }) {
+        const health = await control.health.check();
+        return json(principal.role === 'admin' ? health : { ...health, recentErrors: [] });
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/admin/sweep',
+      name: 'sweep',
+      summary: 'Take away what was left behind on the machine',
+      description:
+        "Containers, cgroups, disks and files that are the installation's own and belong to no sandbox. The server looks for them by itself every minute.",
+      tag: 'admin',
+      access: 'admin',
+      query: z.object({ dryRun: Flag.optional() }).strict(),
+      answers: { 200: { description: 'What was found', schema: OrphansSchema } },
+      handle: async ({ json, principal, query }) => json({ orphans: await control.sweep(principal, query) }),
     }),
     route({
       method: 'get',

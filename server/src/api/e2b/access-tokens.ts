@@ -1,0 +1,56 @@
+/**
+ * Who may use a sandbox's own address: whoever has its access token, which is given with the sandbox to those who have
+ * a key. It is derived from a secret of this installation, so nothing is stored, and says nothing about the key. The
+ * sandbox's id stands in it, since some clients send the token and no id.
+ */
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import type { SandboxId } from '@cay/sdk/protocol';
+import { parseE2bId, toE2bId } from './sandbox-id.ts';
+
+export interface AccessTokens {
+  /** For commands and files. */
+  envd(id: SandboxId): string;
+  /** For ports that are not public. */
+  traffic(id: SandboxId): string;
+  isEnvd(id: SandboxId, token: string | undefined): boolean;
+  isTraffic(id: SandboxId, token: string | undefined): boolean;
+  /** The sandbox that a token says it is of. To be checked yet. */
+  claimed(token: string): SandboxId | undefined;
+  /** Whether this is what the sandbox's token signs. */
+  isSignature(id: SandboxId, signed: SignedFile, signature: string): boolean;
+}
+
+export interface SignedFile {
+  /** As it stands in the address, before it is made absolute. */
+  path: string;
+  operation: 'read' | 'write';
+  /** Empty for the default. */
+  user: string;
+  /** In seconds since 1970. */
+  expiration?: number;
+}
+
+export function accessTokens(secret: Uint8Array): AccessTokens {
+  const mac = (purpose: string, id: SandboxId) => createHmac('sha256', secret).update(`${purpose}:${id}`).digest('hex');
+  const token = (purpose: string, id: SandboxId) => `${toE2bId(id)}_${mac(purpose, id)}`;
+  return {
+    envd: (id) => token('envd', id),
+    traffic: (id) => token('traffic', id),
+    isEnvd: (id, given) => given !== undefined && same(token('envd', id), given),
+    isTraffic: (id, given) => given !== undefined && same(token('traffic', id), given),
+    claimed: (given) => parseE2bId(given.split('_', 1)[0]!),
+    isSignature: (id, signed, signature) => same(signatureOf(token('envd', id), signed), signature),
+  };
+}
+
+export function signatureOf(token: string, { path, operation, user, expiration }: SignedFile): string {
+  const signed = [path, operation, user, token, ...(expiration === undefined ? [] : [expiration])].join(':');
+  return `v1_${createHash('sha256').update(signed).digest('base64').replace(/=+$/, '')}`;
+}
+
+/** Takes as long whatever the difference is. */
+function same(expected: string, given: string): boolean {
+  const a = Buffer.from(expected);
+  const b = Buffer.from(given);
+  return a.length === b.length && timingSafeEqual(a, b);
+}

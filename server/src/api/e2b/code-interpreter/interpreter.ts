@@ -1,0 +1,83 @@
+/**
+ * The template that E2B's code interpreter starts from: `base` with a kernel server of ours running in it. It is made when
+ * a project uses it first, and anew when this version of the server brings another kernel. One of the project's own stays.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { CayError, type Sandbox } from '@cay/sdk/protocol';
+import type { Builds, Recipe } from '../../../control/builds/build.ts';
+import type { Control } from '../../../control/contract.ts';
+import type { Principal } from '../../../control/principal.ts';
+
+export interface Interpreter {
+  /** Makes the template if that is the one meant and it is not there. */
+  prepare(principal: Principal, template: string): Promise<void>;
+  /** Lets the kernel know the environment of a sandbox: it may have been running before that was decided. */
+  told(principal: Principal, sandbox: Sandbox, env: Record<string, string>): Promise<void>;
+}
+
+export const INTERPRETER_TEMPLATE = 'code-interpreter-v1';
+const KERNEL = '/var/lib/code-interpreter/kernel.py';
+/** Read by the kernel before it runs anything. */
+const ENVIRONMENT = '/var/lib/code-interpreter/env.json';
+const PORT = 49_999;
+
+export function openInterpreter(control: Control, builds: Builds): Interpreter {
+  const making = new Map<string, Promise<unknown>>();
+  let known: { recipe: Recipe; digest: string } | undefined;
+
+  function wanted(): { recipe: Recipe; digest: string } {
+    if (known) return known;
+    const content = readFileSync(join(import.meta.dirname, 'kernel.py'));
+    const recipe: Recipe = {
+      from: 'base',
+      steps: [{ type: 'write', path: KERNEL, content, mode: 0o644 }],
+      start: `exec python3 ${KERNEL} ${PORT} ${ENVIRONMENT}`,
+      ready: `: < /dev/tcp/127.0.0.1/${PORT}`,
+    };
+    const digest = createHash('sha256').update(JSON.stringify(recipe)).update(content).digest('hex');
+    return (known = { recipe, digest });
+  }
+
+  async function make(principal: Principal): Promise<void> {
+    const { recipe, digest } = wanted();
+    const { id } = await builds.request(principal, { template: INTERPRETER_TEMPLATE, names: [INTERPRETER_TEMPLATE], digest });
+    builds.start(principal, id, recipe);
+    await builds.finished(principal, id).catch((error: unknown) => {
+      const why = error instanceof Error ? error.message : String(error);
+      throw new CayError('failed_precondition', `Cannot make the template "${INTERPRETER_TEMPLATE}": ${why}`, {
+        hint: 'it needs Python 3 in "base"',
+        cause: error,
+      });
+    });
+  }
+
+  /** Ours, and of this version. */
+  async function isThere(principal: Principal): Promise<boolean> {
+    const template = (await control.templates(principal)).find(({ name }) => name === INTERPRETER_TEMPLATE);
+    if (!template) return false;
+    const digest = template.snapshot === null ? null : builds.of(principal, template.snapshot)?.digest;
+    return !digest || digest === wanted().digest;
+  }
+
+  return {
+    async prepare(principal, template) {
+      if (template !== INTERPRETER_TEMPLATE || (await isThere(principal))) return;
+      let made = making.get(principal.project);
+      if (!made) {
+        made = make(principal).finally(() => making.delete(principal.project));
+        making.set(principal.project, made);
+      }
+      await made;
+    },
+    async told(principal, sandbox, env) {
+      const start = sandbox.base === null ? undefined : builds.of(principal, sandbox.base)?.start;
+      if (Object.keys(env).length === 0 || start !== wanted().recipe.start) return;
+      const { guest, row } = await control.enter(principal, sandbox.id);
+      const files = guest.files('root');
+      await files.write(ENVIRONMENT, Buffer.from(JSON.stringify(row.spec.env)), { mode: 0o600 });
+      await files.chown(ENVIRONMENT, row.spec.user);
+    },
+  };
+}

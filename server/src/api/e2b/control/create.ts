@@ -1,0 +1,91 @@
+/** What E2B's clients ask for when they create a sandbox, in our own terms; what we cannot do is refused here. */
+import { CayError, CreateSandboxSchema, EnvSchema, isId, type CreateSandbox } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import { AUTO_RESUME, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
+
+/** E2B's own default is 15 seconds for those who use the first route by hand; every client sends its own. */
+const OLD_TIMEOUT_S = 15;
+const TIMEOUT_S = 300;
+
+export const TimeoutSeconds = z
+  .int()
+  .min(0)
+  .max(365 * 24 * 3600);
+
+const NetworkBody = z.looseObject({
+  allowOut: z.array(z.string()).nullish(),
+  denyOut: z.array(z.string()).nullish(),
+  allowPublicTraffic: z.boolean().nullish(),
+  maskRequestHost: z
+    .string()
+    .max(253)
+    .regex(/^[A-Za-z0-9.:${}_-]*$/, 'must be a host')
+    .nullish(),
+  httpsPorts: z.array(z.int()).nullish(),
+  egressProxy: z.unknown().optional(),
+  rules: z.record(z.string(), z.unknown()).nullish(),
+});
+
+export const CreateBody = z.looseObject({
+  templateID: z.string().min(1).max(512),
+  timeout: TimeoutSeconds.optional(),
+  metadata: z.record(z.string(), z.string()).nullish(),
+  envVars: EnvSchema.nullish(),
+  autoPause: z.boolean().nullish(),
+  autoPauseMemory: z.boolean().nullish(),
+  autoResume: z.looseObject({ enabled: z.boolean() }).nullish(),
+  allow_internet_access: z.boolean().nullish(),
+  network: NetworkBody.nullish(),
+  iam: z.looseObject({ tokens: z.record(z.string(), z.unknown()).nullish() }).nullish(),
+  mcp: z.unknown().optional(),
+  volumeMounts: z.array(z.unknown()).nullish(),
+});
+export type CreateBody = z.infer<typeof CreateBody>;
+
+export const NetworkUpdateBody = NetworkBody.extend({ allow_internet_access: z.boolean().nullish() });
+
+export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSandbox {
+  refuse(body);
+  const { allowPublicTraffic, maskRequestHost } = body.network ?? {};
+  const pause = body.autoPause === true;
+  const snapshot = isId('snap', body.templateID) ? { snapshot: body.templateID } : { template: body.templateID };
+  return CreateSandboxSchema.parse({
+    ...snapshot,
+    env: body.envVars ?? {},
+    labels: {
+      ...toLabels(body.metadata ?? {}),
+      ...(allowPublicTraffic !== false && { [PUBLIC_TRAFFIC]: 'true' }),
+      ...(maskRequestHost && { [MASK_HOST]: maskRequestHost }),
+      [AUTO_RESUME]: String(body.autoResume?.enabled === true),
+    },
+    timeoutMs: timeoutMs(body.timeout ?? (generation === 1 ? OLD_TIMEOUT_S : TIMEOUT_S)),
+    onTimeout: !pause ? 'destroy' : body.autoPauseMemory === false ? 'stop' : 'pause',
+  });
+}
+
+/** A timeout of nothing ends the sandbox as soon as anything can. */
+export function timeoutMs(seconds: number): number {
+  return Math.max(1, seconds) * 1000;
+}
+
+/** Wishes that would be taken and not fulfilled. To have no way out is what a sandbox has anyway. */
+export function refuseNetwork(network: z.infer<typeof NetworkBody>): void {
+  const wanted = [
+    (network.allowOut?.length ?? 0) > 0 && 'allowOut',
+    network.egressProxy != null && 'egressProxy',
+    Object.keys(network.rules ?? {}).length > 0 && 'rules',
+    (network.httpsPorts?.length ?? 0) > 0 && 'httpsPorts',
+  ].find((name) => name !== false);
+  if (wanted !== undefined) throw unsupported(`network.${wanted}`, 'a sandbox reaches nothing outside itself');
+}
+
+function refuse(body: CreateBody): void {
+  if (body.network) refuseNetwork(body.network);
+  if (Object.keys(body.iam?.tokens ?? {}).length > 0) throw unsupported('iam');
+  if ((body.volumeMounts?.length ?? 0) > 0) throw unsupported('volumeMounts');
+  if (body.mcp !== undefined && body.mcp !== null) throw unsupported('mcp');
+}
+
+function unsupported(what: string, hint?: string): CayError {
+  return new CayError('unsupported', `"${what}" is not supported here`, { hint });
+}

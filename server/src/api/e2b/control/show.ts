@@ -1,0 +1,89 @@
+/** Sandboxes as E2B's API shows them. */
+import { availableParallelism, totalmem } from 'node:os';
+import type { Sandbox, SandboxState } from '@cay/sdk/protocol';
+import type { AccessTokens } from '../access-tokens.ts';
+import { AUTO_RESUME, MASK_HOST, PUBLIC_TRAFFIC, TEMPLATE, toMetadata } from '../labels.ts';
+import { toE2bId } from '../sandbox-id.ts';
+
+/** What the clients decide by which of envd's abilities there are. Those of this version we have. */
+export const ENVD_VERSION = '0.6.13';
+/** Every client sends or reads one and none uses it. */
+const CLIENT_ID = 'cay';
+/** For what never ends; clients expect a date. */
+const NEVER = '9999-12-31T23:59:59Z';
+const MIB = 1024 * 1024;
+
+/** Stopped and failed ones have their files and run again when somebody connects, which is what E2B calls paused. */
+export function e2bState(state: SandboxState): 'running' | 'paused' | undefined {
+  switch (state) {
+    case 'active':
+      return 'running';
+    case 'paused':
+    case 'stopped':
+    case 'failed':
+      return 'paused';
+    case 'creating':
+    case 'destroying':
+      return undefined;
+  }
+}
+
+/** What creating, connecting and forking give: how to reach it. */
+export function showAccess(sandbox: Sandbox, tokens: AccessTokens, domain: string) {
+  return {
+    sandboxID: toE2bId(sandbox.id),
+    templateID: templateOf(sandbox),
+    alias: templateOf(sandbox),
+    clientID: CLIENT_ID,
+    envdVersion: ENVD_VERSION,
+    envdAccessToken: tokens.envd(sandbox.id),
+    trafficAccessToken: isPublic(sandbox) ? null : tokens.traffic(sandbox.id),
+    domain,
+  };
+}
+
+export function showListed(sandbox: Sandbox) {
+  const { limits } = sandbox;
+  const startedAtMs = sandbox.startedAtMs ?? sandbox.createdAtMs;
+  const endAtMs = sandbox.state === 'active' ? sandbox.expiresAtMs : startedAtMs + (sandbox.timeoutMs ?? 0);
+  return {
+    sandboxID: toE2bId(sandbox.id),
+    templateID: templateOf(sandbox),
+    alias: templateOf(sandbox),
+    clientID: CLIENT_ID,
+    startedAt: new Date(startedAtMs).toISOString(),
+    endAt: endAtMs === null ? NEVER : new Date(endAtMs).toISOString(),
+    state: e2bState(sandbox.state) ?? 'running',
+    cpuCount: cpuCount(sandbox),
+    memoryMB: Math.floor((limits.memoryBytes ?? totalmem()) / MIB),
+    diskSizeMB: Math.floor((limits.diskBytes ?? 0) / MIB),
+    envdVersion: ENVD_VERSION,
+    metadata: toMetadata(sandbox.labels),
+  };
+}
+
+export function showDetail(sandbox: Sandbox, tokens: AccessTokens, domain: string) {
+  const mask = sandbox.labels[MASK_HOST];
+  return {
+    ...showListed(sandbox),
+    envdAccessToken: tokens.envd(sandbox.id),
+    domain,
+    // A sandbox has no network beyond its own loopback.
+    allowInternetAccess: false,
+    network: { allowPublicTraffic: isPublic(sandbox), ...(mask !== undefined && { maskRequestHost: mask }) },
+    lifecycle: { onTimeout: sandbox.onTimeout === 'destroy' ? 'kill' : 'pause', autoResume: sandbox.labels[AUTO_RESUME] === 'true' },
+  };
+}
+
+export function templateOf({ labels, template }: Pick<Sandbox, 'labels' | 'template'>): string {
+  return labels[TEMPLATE] ?? template;
+}
+
+export function isPublic({ labels }: Pick<Sandbox, 'labels'>): boolean {
+  return labels[PUBLIC_TRAFFIC] === 'true';
+}
+
+/** E2B counts whole ones. */
+export function cpuCount({ limits }: Pick<Sandbox, 'limits'>): number {
+  return Math.max(1, Math.ceil(limits.cpus ?? availableParallelism()));
+}

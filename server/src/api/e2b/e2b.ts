@@ -1,0 +1,180 @@
+/**
+ * What E2B's own clients speak, on the same port and the same control plane as our API. Requests are told apart by the host of
+ * a sandbox, by the headers with which clients name one, and by paths that our API does not have.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { getRequestListener } from '@hono/node-server';
+import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import { Hono } from 'hono';
+import type { Builds } from '../../control/builds/build.ts';
+import type { Control } from '../../control/contract.ts';
+import type { SandboxRecords } from '../../control/records/sandboxes.ts';
+import type { PreviewAddress } from '../preview/preview-address.ts';
+import { mount, type Env, type MountOptions } from '../route.ts';
+import { sendJson } from '../send-json.ts';
+import { traceOf } from '../trace.ts';
+import type { Upgrade } from '../upgrades.ts';
+import { accessTokens } from './access-tokens.ts';
+import { openInterpreter } from './code-interpreter/interpreter.ts';
+import { sandboxRoutes } from './control/sandbox-routes.ts';
+import { snapshotRoutes } from './control/snapshot-routes.ts';
+import { answerEnvdCors } from './envd-cors.ts';
+import { envd } from './envd/envd.ts';
+import { e2bError } from './e2b-error.ts';
+import { notRunning } from './not-running.ts';
+import { ports, type PortAddress } from './ports.ts';
+import { parseE2bId } from './sandbox-id.ts';
+import { signedBy } from './signed-by.ts';
+import { preparedControl } from './templates/prepared-control.ts';
+import { templateRoutes } from './templates/template-routes.ts';
+import { uploadLinks } from './templates/upload-links.ts';
+
+export interface E2bOptions extends MountOptions {
+  control: Control;
+  builds: Builds;
+  sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
+  /** What access tokens are derived from. */
+  secret: Uint8Array;
+  /** How clients reach the server, if not by the address that they came by. */
+  publicUrl?: string;
+  /** Domains whose subdomains are ports of sandboxes. */
+  domains: readonly string[];
+  /** What hosts of ports end with where the client does not show another, with the port of this server. */
+  domain: string;
+}
+
+/** Whose a request is. */
+export type Claim =
+  | { kind: 'control' }
+  | { kind: 'envd'; id: SandboxId }
+  /** Which sandbox it is for stands only in what it is allowed with. */
+  | { kind: 'unnamed' }
+  /** It names a sandbox that cannot exist. */
+  | { kind: 'nobody' }
+  | { kind: 'port'; address: PortAddress };
+
+export interface E2b {
+  /** Undefined if the request is not for this surface. */
+  claim(request: IncomingMessage, address: PreviewAddress | undefined): Claim | undefined;
+  handle(claim: Claim, request: IncomingMessage, response: ServerResponse): void;
+  upgrade(claim: Claim, request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
+}
+
+const ENVD_PORT = 49_983;
+const CONTROL = /^\/(?:v[23]\/)?(?:sandboxes|templates|snapshots|volumes|secrets|teams)(?:[/?]|$)/;
+const OF_SANDBOX = /^\/(?:v2\/)?sandboxes\/([^/?]{1,80})/;
+const SERVICES = /^\/(?:process\.Process|filesystem\.Filesystem)\//;
+
+export function openE2b(options: E2bOptions): E2b {
+  const { control, builds, sandboxes } = options;
+  const tokens = accessTokens(options.secret);
+  const signers = signedBy(sandboxes, tokens);
+  const inside = envd({ control, sandboxes, tokens, bodyTimeoutMs: options.bodyTimeoutMs });
+  void inside.adopt();
+  const reach = ports({ control, sandboxes, tokens });
+  const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());
+  const telling = {
+    ...tokens,
+    envd(id: SandboxId) {
+      signers.told(id);
+      return tokens.envd(id);
+    },
+  };
+
+  /** A client that came by `api.<domain>` reaches sandboxes below that domain. */
+  function domainOf({ headers }: Pick<IncomingMessage, 'headers'>): string {
+    const match = /^api\.(([^:]+)(?::\d+)?)$/.exec((headers.host ?? '').toLowerCase());
+    return match && suffixes.includes(match[2]!) ? match[1]! : options.domain;
+  }
+
+  const app = new Hono<Env>();
+  const routing = { control: preparedControl(control, builds, openInterpreter(control, builds)), tokens: telling, domainOf };
+  const building = { control, builds, links: uploadLinks(options.secret), publicUrl: options.publicUrl };
+  // Of paths that fit two of them the first is meant.
+  for (const route of [...templateRoutes(building), ...sandboxRoutes(routing), ...snapshotRoutes(routing)]) mount(app, route, options);
+  app.notFound(({ env, req }) => {
+    // What needs a key tells strangers nothing, not even that it does not exist.
+    options.authenticator.authenticate(env.incoming);
+    return refuse(env.outgoing, new CayError('not_found', `There is no ${req.method} ${req.path.slice(0, 200)}`));
+  });
+  app.onError((error, context) => refuse((context.env as Env['Bindings']).outgoing, error));
+  const listener = getRequestListener((request, env) => app.fetch(request, env as Env['Bindings']), { overrideGlobalObjects: false });
+
+  function refuse(response: ServerResponse, error: unknown): Response {
+    const { status, headers, body, cause } = e2bError(error);
+    if (cause !== undefined) traceOf(response).error = cause;
+    return sendJson(response, body, status, headers);
+  }
+
+  /** Which sandbox a request means that names none but by what it was allowed. */
+  function meant(request: IncomingMessage): SandboxId | undefined {
+    const token = request.headers['x-access-token'];
+    if (typeof token === 'string') return tokens.claimed(token);
+    const { searchParams, pathname } = new URL(request.url ?? '/', 'http://sandbox');
+    const signature = searchParams.get('signature');
+    if (pathname !== '/files' || signature === null || signature.length > 200) return undefined;
+    const expiration = searchParams.get('signature_expiration');
+    const signed = {
+      path: searchParams.get('path') ?? '',
+      operation: request.method === 'POST' ? ('write' as const) : ('read' as const),
+      user: searchParams.get('username') ?? '',
+      ...(expiration !== null && { expiration: Number(expiration) }),
+    };
+    return signers.find(signed, signature);
+  }
+
+  function named(id: string, port: string | undefined, url: string): Claim {
+    const sandbox = parseE2bId(id);
+    const number = port === undefined ? ENVD_PORT : Number(port);
+    if (!sandbox || !(number >= 1 && number <= 65_535)) return { kind: 'nobody' };
+    if (number === ENVD_PORT) return { kind: 'envd', id: sandbox };
+    return { kind: 'port', address: { target: { id: sandbox, port: number }, path: url, prefix: '' } };
+  }
+
+  return {
+    claim(request, address) {
+      const { url = '/', headers } = request;
+      if (address) {
+        if (!address.target || address.prefix !== '') return undefined;
+        if (address.target.port === ENVD_PORT) return { kind: 'envd', id: address.target.id };
+        const port = { ...address, target: address.target };
+        return reach.has(port) ? { kind: 'port', address: port } : undefined;
+      }
+      const { 'e2b-sandbox-id': id, 'e2b-sandbox-port': port } = headers;
+      if (typeof id === 'string') return named(id, typeof port === 'string' ? port : undefined, url);
+      if (CONTROL.test(url)) return { kind: 'control' };
+      const data =
+        SERVICES.test(url) || /^\/files(?:\?|$)/.test(url) || (/^\/health(?:\?|$)/.test(url) && headers['x-access-token'] !== undefined);
+      return data ? { kind: 'unnamed' } : undefined;
+    },
+    handle(claim, request, response) {
+      if (claim.kind === 'control') {
+        const named = OF_SANDBOX.exec(request.url ?? '')?.[1];
+        if (named !== undefined) traceOf(response).sandbox = parseE2bId(named) ?? named;
+        return void listener(request, response);
+      }
+      if (claim.kind === 'port') {
+        traceOf(response).route = 'e2bPort';
+        traceOf(response).sandbox = claim.address.target.id;
+        traceOf(response).endless = true;
+        return void reach.handle(claim.address, request, response);
+      }
+      if (answerEnvdCors(request, response)) return;
+      try {
+        if (claim.kind === 'nobody') return notRunning(response);
+        const id = claim.kind === 'envd' ? claim.id : meant(request);
+        if (id) return void inside.handle(id, request, response);
+        refuse(response, new CayError('unauthenticated', 'Neither an access token nor a signature names a sandbox'));
+      } catch (error) {
+        refuse(response, error);
+      }
+    },
+    upgrade(claim, request, socket, head, upgrade) {
+      upgrade.trace.route = 'e2bPort';
+      if (claim.kind === 'port') return reach.upgrade(claim.address, request, socket, head, upgrade);
+      upgrade.refused(404);
+      socket.end('HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n');
+    },
+  };
+}

@@ -1,0 +1,55 @@
+import { posix } from 'node:path';
+import { CayError } from '@cay/sdk/protocol';
+import type { Control } from '../../../control/contract.ts';
+import type { Principal } from '../../../control/principal.ts';
+import type { SandboxRow } from '../../../control/records/sandboxes.ts';
+import type { Files, Guest } from '../../../guest/guest.ts';
+import type { Account, Accounts } from './accounts.ts';
+
+/** One request to a sandbox's own address, from somebody who may make it. */
+export interface EnvdCaller {
+  readonly control: Control;
+  readonly principal: Principal;
+  readonly row: SandboxRow;
+  /** As whom, if the caller says. */
+  readonly user: string | undefined;
+  readonly headers: NodeJS.Dict<string | string[]>;
+  /** Aborts when the caller goes away. */
+  readonly signal: AbortSignal;
+  accounts(): Promise<Accounts>;
+}
+
+/** The same, inside the sandbox. */
+export interface EnvdContext extends EnvdCaller {
+  readonly guest: Guest;
+}
+
+/**
+ * Files of the whole sandbox: E2B's file verbs are never refused for want of rights. What they make belongs to the user
+ * they were called for.
+ */
+export function filesOf(context: EnvdContext): Files {
+  return context.guest.files('root');
+}
+
+/** The user that the request is for. Rejects `unauthenticated` for one that the sandbox does not have. */
+export async function accountOf(context: EnvdCaller): Promise<Account> {
+  const name = context.user ?? context.row.spec.user;
+  const account = (await context.accounts()).byName(name);
+  if (!account) throw invalidUser(name);
+  return account;
+}
+
+export function invalidUser(name: string): CayError {
+  return new CayError('unauthenticated', `invalid username: '${name.slice(0, 80)}'`);
+}
+
+/** Relative paths are below the user's home, which `~` stands for. Rejects `invalid_argument`. */
+export async function resolvePath(context: EnvdCaller, path: string): Promise<string> {
+  if (path.includes('\0')) throw new CayError('invalid_argument', 'A path has no NUL character in it');
+  if (path.startsWith('/')) return posix.normalize(path);
+  if (/^~[^/]/.test(path))
+    throw new CayError('invalid_argument', `Cannot resolve "${path.slice(0, 80)}": only one's own home has a short name`);
+  const { home } = await accountOf(context);
+  return posix.join(home, path.startsWith('~') ? path.slice(1) : path);
+}

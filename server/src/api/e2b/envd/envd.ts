@@ -1,0 +1,254 @@
+/**
+ * What E2B's clients find at a sandbox's own address: processes, files, health. Everything but the health needs the sandbox's
+ * access token; a file also takes an address that was signed with it. A sandbox that does not run answers 502,
+ * by which clients know that it is gone.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { CayError, ERRORS, UserSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { Control } from '../../../control/contract.ts';
+import type { SandboxRecords, SandboxRow } from '../../../control/records/sandboxes.ts';
+import { readJson } from '../../read-json.ts';
+import { sendJson } from '../../send-json.ts';
+import { traceOf } from '../../trace.ts';
+import type { AccessTokens } from '../access-tokens.ts';
+import { measure } from '../control/measure.ts';
+import { connectError, envdError } from '../e2b-error.ts';
+import { isMadeHere, isReachable } from '../labels.ts';
+import { memberOf } from '../member-of.ts';
+import { notRunning } from '../not-running.ts';
+import { accountReader } from './accounts.ts';
+import { invalidUser, type EnvdCaller, type EnvdContext } from './context.ts';
+import { download } from './download.ts';
+import { decodeEnvelopes, encodeEnd, encodeEnvelope } from './envelope.ts';
+import { filesystem } from './filesystem.ts';
+import { processes } from './processes.ts';
+import { keepaliveMs, streamOut, type StreamOut } from './stream-out.ts';
+import { upload } from './upload.ts';
+import { uploads } from './uploads.ts';
+
+export interface EnvdOptions {
+  control: Control;
+  sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
+  tokens: AccessTokens;
+  bodyTimeoutMs: number;
+}
+
+export interface Envd {
+  /** Never rejects: the answer tells. */
+  handle(id: SandboxId, request: IncomingMessage, response: ServerResponse): Promise<void>;
+  /** Takes over what an earlier server did for the sandboxes that run. Never rejects. */
+  adopt(): Promise<void>;
+}
+
+const MAX_MESSAGE = 8 * 1024 * 1024;
+const UNAUTHORIZED = 'unauthorized access, please provide a valid access token or method signing if supported';
+
+const FilesQuery = z.object({
+  path: z.string().max(4096).optional(),
+  username: z.string().max(64).optional(),
+  signature: z.string().max(200).optional(),
+  signature_expiration: z
+    .string()
+    .regex(/^\d{1,12}$/)
+    .transform(Number)
+    .optional(),
+});
+
+type Unary = (context: EnvdContext, message: unknown) => Promise<unknown>;
+type ServerStream<Context> = (context: Context, message: unknown, out: () => StreamOut) => Promise<void>;
+type ClientStream = (context: EnvdContext, messages: AsyncIterable<unknown>) => Promise<unknown>;
+
+export function envd(options: EnvdOptions): Envd {
+  const { control, sandboxes, tokens } = options;
+  const written = uploads();
+  const process = processes();
+  const files = filesystem(written);
+  const readAccounts = accountReader();
+
+  const unary: Record<string, Unary> = {
+    '/process.Process/List': (context) => process.list(context),
+    '/process.Process/SendInput': process.sendInput,
+    '/process.Process/SendSignal': process.sendSignal,
+    '/process.Process/CloseStdin': process.closeStdin,
+    '/process.Process/Update': process.update,
+    '/filesystem.Filesystem/Stat': files.stat,
+    '/filesystem.Filesystem/MakeDir': files.makeDir,
+    '/filesystem.Filesystem/Move': files.move,
+    '/filesystem.Filesystem/ListDir': files.listDir,
+    '/filesystem.Filesystem/Remove': files.remove,
+    '/filesystem.Filesystem/CreateWatcher': files.createWatcher,
+    '/filesystem.Filesystem/GetWatcherEvents': files.getWatcherEvents,
+    '/filesystem.Filesystem/RemoveWatcher': files.removeWatcher,
+  };
+  const inside =
+    (call: ServerStream<EnvdContext>): ServerStream<EnvdCaller> =>
+    async (caller, message, out) =>
+      call(await enter(caller), message, out);
+  const serverStreams: Record<string, { keepalive: unknown; call: ServerStream<EnvdCaller> }> = {
+    // Whoever starts a process enters by that.
+    '/process.Process/Start': { keepalive: { event: { keepalive: {} } }, call: process.start },
+    '/process.Process/Connect': { keepalive: { event: { keepalive: {} } }, call: inside(process.connect) },
+    '/filesystem.Filesystem/WatchDir': { keepalive: { keepalive: {} }, call: inside(files.watchDir) },
+  };
+  const clientStreams: Record<string, ClientStream> = { '/process.Process/StreamInput': process.streamInput };
+
+  function requireToken(id: SandboxId, headers: IncomingMessage['headers']): void {
+    const given = headers['x-access-token'];
+    if (!tokens.isEnvd(id, typeof given === 'string' ? given : undefined)) throw new CayError('unauthenticated', UNAUTHORIZED);
+  }
+
+  function callerOf(row: SandboxRow, request: IncomingMessage, response: ServerResponse, user: string | undefined): EnvdCaller {
+    if (user !== undefined && !UserSchema.safeParse(user).success) throw invalidUser(user);
+    const gone = new AbortController();
+    response.once('close', () => gone.abort(new CayError('cancelled', 'The caller went away')));
+    const caller: EnvdCaller = {
+      control,
+      principal: memberOf(row),
+      row,
+      user,
+      headers: request.headers,
+      signal: gone.signal,
+      accounts: async () => (await enter(caller)).accounts(),
+    };
+    return caller;
+  }
+
+  async function enter(caller: EnvdCaller): Promise<EnvdContext> {
+    const { guest, row } = await control.enter(caller.principal, caller.row.id);
+    return { ...caller, row, guest, accounts: () => readAccounts(guest, row) };
+  }
+
+  async function rpc(row: SandboxRow, path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const streaming = path in serverStreams || path in clientStreams;
+    const expected = streaming ? 'application/connect+json' : 'application/json';
+    if (request.method !== 'POST') return void response.writeHead(405, { Allow: 'POST' }).end();
+    if (!(request.headers['content-type'] ?? '').toLowerCase().startsWith(expected)) {
+      return void response.writeHead(415, { 'Accept-Post': expected }).end();
+    }
+    let out: StreamOut | undefined;
+    try {
+      const caller = callerOf(row, request, response, basicUser(request.headers.authorization));
+      const call = unary[path];
+      if (call) {
+        const message = await readJson(request, { maxBytes: MAX_MESSAGE, timeoutMs: options.bodyTimeoutMs });
+        return void sendJson(response, await call(await enter(caller), message ?? {}));
+      }
+      traceOf(response).endless = true;
+      const messages = decodeEnvelopes(request, MAX_MESSAGE);
+      const stream = serverStreams[path];
+      if (!stream) {
+        const answer = await clientStreams[path]!(await enter(caller), messages);
+        response.writeHead(200, { 'Content-Type': expected });
+        return void response.end(Buffer.concat([encodeEnvelope(answer), encodeEnd()]));
+      }
+      const first = await messages.next();
+      const open = () => (out ??= streamOut(response, { keepalive: stream.keepalive, everyMs: keepaliveMs(request.headers) }));
+      await stream.call(caller, first.done ? {} : first.value, open);
+    } catch (error) {
+      if (isStopped(error) && !response.headersSent) throw error;
+      const { status, headers, body, cause } = connectError(error);
+      if (cause !== undefined) traceOf(response).error = cause;
+      if (out) out.end(body);
+      // A stream fails with an answer that is well formed; only a single message has a status of its own.
+      else if (streaming && !response.headersSent) response.writeHead(200, { 'Content-Type': expected }).end(encodeEnd(body));
+      else sendJson(response, body, status, headers);
+    }
+  }
+
+  async function file(row: SandboxRow, request: IncomingMessage, response: ServerResponse, search: URLSearchParams): Promise<void> {
+    const query = FilesQuery.parse(Object.fromEntries(search));
+    const operation = request.method === 'POST' ? 'write' : 'read';
+    requireSigned(row.id, request, operation, query);
+    const context = await enter(callerOf(row, request, response, query.username));
+    if (operation === 'write') return void sendJson(response, await upload(context, request, written, query.path));
+    await download(context, request, response, query.path ?? '');
+  }
+
+  function requireSigned(
+    id: SandboxId,
+    request: IncomingMessage,
+    operation: 'read' | 'write',
+    { path = '', username: user = '', signature, signature_expiration: expiration }: z.infer<typeof FilesQuery>,
+  ): void {
+    if (request.headers['x-access-token'] !== undefined) return requireToken(id, request.headers);
+    if (signature === undefined) throw new CayError('unauthenticated', 'missing signature query parameter');
+    if (!tokens.isSignature(id, { path, operation, user, ...(expiration !== undefined && { expiration }) }, signature)) {
+      throw new CayError('unauthenticated', 'invalid signature');
+    }
+    if (expiration !== undefined && expiration < Date.now() / 1000) throw new CayError('unauthenticated', 'signature is already expired');
+  }
+
+  async function plain(row: SandboxRow, url: URL, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    switch (`${request.method} ${url.pathname}`) {
+      case 'GET /health':
+        return void response.writeHead(204).end();
+      case 'GET /files':
+      case 'POST /files':
+        return file(row, request, response, url.searchParams);
+    }
+    requireToken(row.id, request.headers);
+    if (request.method === 'GET' && url.pathname === '/envs') return void sendJson(response, { E2B_SANDBOX: 'true', ...row.spec.env });
+    if (request.method === 'GET' && url.pathname === '/metrics') {
+      const sandbox = control.get(memberOf(row), row.id);
+      const { timestampUnix, cpuCount, cpuUsedPct, memTotal, memUsed, diskUsed, diskTotal } = await measure(control.backend, sandbox);
+      return void sendJson(response, {
+        ts: timestampUnix,
+        cpu_count: cpuCount,
+        cpu_used_pct: cpuUsedPct,
+        mem_total: memTotal,
+        mem_used: memUsed,
+        disk_used: diskUsed,
+        disk_total: diskTotal,
+      });
+    }
+    throw new CayError('not_found', `There is no ${request.method} ${url.pathname.slice(0, 200)}`);
+  }
+
+  return {
+    async adopt() {
+      // Those that our own API made have no commands of this kind unless one of these clients came later, and then it comes again.
+      for (const row of sandboxes.list({ state: 'active' }).filter(isMadeHere)) {
+        await control.enter(memberOf(row), row.id).then(
+          ({ guest }) => process.adopt(guest, row),
+          () => {},
+        );
+      }
+    },
+    async handle(id, request, response) {
+      const url = new URL(request.url ?? '/', 'http://sandbox');
+      const isRpc = url.pathname in unary || url.pathname in serverStreams || url.pathname in clientStreams;
+      const trace = traceOf(response);
+      trace.sandbox = id;
+      trace.route = isRpc ? `e2b${url.pathname}` : 'e2bEnvd';
+      try {
+        const row = sandboxes.get(id);
+        const health = url.pathname === '/health';
+        if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
+        if (isRpc) {
+          requireToken(id, request.headers);
+          await rpc(row, url.pathname, request, response);
+        } else await plain(row, url, request, response);
+      } catch (error) {
+        if (isStopped(error)) return notRunning(response, id);
+        const answer = envdError(error);
+        if (answer.cause !== undefined) trace.error = answer.cause;
+        if (response.headersSent) response.destroy();
+        else sendJson(response, answer.body, answer.status, answer.status === ERRORS.unauthenticated.status ? {} : answer.headers);
+      }
+    },
+  };
+}
+
+/** It stopped between being looked at and being entered. */
+function isStopped(error: unknown): boolean {
+  return isCayError(error, 'failed_precondition') && error.details['state'] !== undefined;
+}
+
+/** The name in `Basic`, which is how the clients say as whom something is to be done. There is no password. */
+function basicUser(authorization: string | undefined): string | undefined {
+  const encoded = authorization === undefined ? undefined : /^Basic +([A-Za-z0-9+/=]{1,256})$/i.exec(authorization)?.[1];
+  if (encoded === undefined) return undefined;
+  const name = Buffer.from(encoded, 'base64').toString().split(':', 1)[0]!;
+  return name === '' ? undefined : name;
+}

@@ -1,0 +1,55 @@
+/** What callers note about a file: extended attributes of a namespace of their own, as E2B has them. */
+import { CayError, isCayError } from '@cay/sdk/protocol';
+import { filesOf, type EnvdContext } from './context.ts';
+
+const PREFIX = 'e2b.';
+const HEADER = 'x-metadata-';
+const MAX_BYTES = 4096;
+
+/** Rejects `invalid_argument`. Names of headers have no case, so keys are small letters. */
+export function metadataOf(headers: NodeJS.Dict<string | string[]>): Record<string, string> {
+  const metadata: [string, string][] = [];
+  for (const [name, value] of Object.entries(headers)) {
+    if (!name.startsWith(HEADER) || name === HEADER || typeof value !== 'string') continue;
+    if (!/^[\x20-\x7e]*$/.test(value))
+      throw new CayError('invalid_argument', `The value of metadata "${name.slice(HEADER.length)}" is not ASCII`);
+    metadata.push([name.slice(HEADER.length), value]);
+  }
+  const bytes = metadata.reduce((sum, [key, value]) => sum + key.length + value.length, 0);
+  if (bytes > MAX_BYTES) throw new CayError('invalid_argument', `Metadata of a file take at most ${MAX_BYTES} bytes`);
+  return Object.fromEntries(metadata);
+}
+
+/** Undefined where the file or its file system has none. */
+export async function readMetadata(context: EnvdContext, path: string): Promise<Record<string, string> | undefined> {
+  const attributes = await attributesOf(context, path);
+  if (!attributes) return undefined;
+  const own = Object.entries(attributes).filter(([name]) => name.startsWith(PREFIX));
+  return Object.fromEntries(own.map(([name, value]) => [name.slice(PREFIX.length), Buffer.from(value).toString()]));
+}
+
+/** Rejects `unsupported` where there is no place for them, before anything is written. */
+export async function requireMetadata(context: EnvdContext, directory: string): Promise<void> {
+  const probe = PREFIX + 'probe';
+  const files = filesOf(context);
+  await files.xattrs(directory, { [probe]: Buffer.alloc(0) });
+  await files.xattrs(directory, { [probe]: null });
+}
+
+/** Replaces all that were noted before. */
+export async function writeMetadata(context: EnvdContext, path: string, metadata: Record<string, string>): Promise<void> {
+  const before = await attributesOf(context, path);
+  const removed = Object.keys(before ?? {}).filter((name) => name.startsWith(PREFIX));
+  const set = Object.entries(metadata).map(([key, value]): [string, Buffer] => [PREFIX + key, Buffer.from(value)]);
+  if (removed.length === 0 && set.length === 0) return;
+  await filesOf(context).xattrs(path, { ...Object.fromEntries(removed.map((name) => [name, null])), ...Object.fromEntries(set) });
+}
+
+async function attributesOf(context: EnvdContext, path: string): Promise<Record<string, Uint8Array> | undefined> {
+  try {
+    return await filesOf(context).xattrs(path);
+  } catch (error) {
+    if (isCayError(error, 'unavailable')) throw error;
+    return undefined;
+  }
+}

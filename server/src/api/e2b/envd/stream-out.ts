@@ -1,0 +1,59 @@
+import type { ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import { encodeEnd, encodeEnvelope } from './envelope.ts';
+
+/** A stream of messages to a caller, at the caller's pace. */
+export interface StreamOut {
+  /** True when nobody listens any more; what is sent then goes nowhere. */
+  readonly gone: boolean;
+  /** Resolves when there is room for more. */
+  send(message: unknown): Promise<void>;
+  /** Hangs up without the end that a whole stream has. */
+  cut(): void;
+  end(error?: { code: number | string; message: string }): void;
+}
+
+const QUIET_MS = 90_000;
+
+/** `keepalive` is sent whenever nothing else was for as long as the caller asks. */
+export function streamOut(response: ServerResponse, options: { keepalive: unknown; everyMs: number }): StreamOut {
+  const sign = encodeEnvelope(options.keepalive);
+  const timer = setInterval(() => response.write(sign), options.everyMs);
+  response.once('close', () => clearInterval(timer));
+  response.writeHead(200, { 'Content-Type': 'application/connect+json', 'Cache-Control': 'no-store', 'X-Accel-Buffering': 'no' });
+  return {
+    get gone() {
+      return response.destroyed || response.writableEnded;
+    },
+    async send(message) {
+      if (response.destroyed) return;
+      timer.refresh();
+      if (response.write(encodeEnvelope(message)) || response.destroyed) return;
+      const drained = new AbortController();
+      try {
+        await Promise.race([once(response, 'drain', drained), once(response, 'close', drained)]);
+      } finally {
+        drained.abort();
+      }
+    },
+    cut() {
+      response.destroy();
+    },
+    end(error) {
+      clearInterval(timer);
+      if (!response.destroyed) response.end(encodeEnd(error));
+    },
+  };
+}
+
+/** How long a caller bears silence, as it says in seconds. */
+export function keepaliveMs(headers: NodeJS.Dict<string | string[]>): number {
+  const seconds = Number(headers['keepalive-ping-interval']);
+  return seconds >= 1 && seconds <= 3600 ? seconds * 1000 : QUIET_MS;
+}
+
+/** After how long the caller gives up, if it says so. */
+export function deadlineMs(headers: NodeJS.Dict<string | string[]>): number | undefined {
+  const given = headers['connect-timeout-ms'];
+  return typeof given === 'string' && /^\d{1,10}$/.test(given) && Number(given) > 0 ? Math.min(Number(given), 2_147_483_647) : undefined;
+}

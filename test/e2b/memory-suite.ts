@@ -1,0 +1,102 @@
+/** Pauses, snapshots and forks that keep memory, through a published client. */
+import type * as e2b from 'e2b';
+import { afterAll, describe, expect, it } from 'vitest';
+import { eventually, visit, type E2bGround } from './ground.ts';
+
+/** Counts in memory alone: who asks gets the next number, so a number that goes on is the same process. */
+const COUNTER = `
+import http.server
+class Counter(http.server.BaseHTTPRequestHandler):
+    count = 0
+    def do_GET(self):
+        Counter.count += 1
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(str(Counter.count).encode())
+http.server.HTTPServer(("127.0.0.1", 8000), Counter).serve_forever()
+`;
+
+export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
+  const { Sandbox } = client;
+
+  describe('what keeps memory', () => {
+    const made: e2b.Sandbox[] = [];
+    afterAll(() => Promise.all(made.map((sandbox) => sandbox.kill())));
+
+    const counting = async (options: e2b.SandboxOpts = {}) => {
+      const sandbox = await Sandbox.create({ ...ground().access, ...options });
+      made.push(sandbox);
+      await sandbox.files.write('counter.py', COUNTER);
+      await sandbox.commands.run('python3 counter.py', { background: true, timeoutMs: 0 });
+      await eventually(async () => (await visit(ground().url, sandbox.getHost(8000))).status === 200);
+      return sandbox;
+    };
+    const count = async (sandbox: e2b.Sandbox) => {
+      const { status, body } = await visit(ground().url, sandbox.getHost(8000));
+      return status === 200 ? Number(body) : `status ${status}`;
+    };
+
+    it('pauses and goes on with its processes', async () => {
+      const sandbox = await counting();
+      const before = await count(sandbox);
+      expect(await sandbox.pause()).toBe(true);
+      expect(await sandbox.pause()).toBe(false);
+      expect((await sandbox.getInfo()).state).toBe('paused');
+      expect(await sandbox.isRunning()).toBe(false);
+      expect(await count(sandbox)).toBe('status 502');
+      await expect(sandbox.commands.run('true')).rejects.toBeInstanceOf(client.SandboxNotFoundError);
+      await sandbox.connect();
+      expect(await sandbox.isRunning()).toBe(true);
+      expect(await count(sandbox)).toBe(Number(before) + 1);
+    });
+
+    it('pauses with its files alone if that is asked for', async () => {
+      const sandbox = await counting();
+      expect(await sandbox.pause({ keepMemory: false })).toBe(true);
+      await sandbox.connect();
+      expect(await sandbox.files.exists('counter.py')).toBe(true);
+      expect(await count(sandbox)).toBe('status 502');
+    });
+
+    it('pauses by itself when its time is up, and wakes for those who come', async () => {
+      const sandbox = await counting({ lifecycle: { onTimeout: 'pause', autoResume: true } });
+      expect((await sandbox.getInfo()).lifecycle).toEqual({ onTimeout: 'pause', autoResume: true });
+      const before = await count(sandbox);
+      await sandbox.setTimeout(1000);
+      await eventually(async () => (await sandbox.getInfo()).state === 'paused');
+      expect(await count(sandbox)).toBe(Number(before) + 1);
+      expect((await sandbox.getInfo()).state).toBe('running');
+    });
+
+    it('forks with its processes, as often as is asked for', async () => {
+      const sandbox = await counting();
+      const before = Number(await count(sandbox));
+      const forks = (await sandbox.fork({ count: 2 })) as e2b.Sandbox[];
+      made.push(...forks);
+      expect(forks).toHaveLength(2);
+      for (const fork of forks) {
+        expect(await count(fork)).toBe(before + 1);
+        expect((await fork.commands.run('ls')).stdout).toContain('counter.py');
+      }
+      expect(await count(sandbox)).toBe(before + 1);
+      await expect(sandbox.fork({ count: 0 })).rejects.toThrow();
+    });
+
+    it('keeps snapshots that sandboxes start from, by id and by name', async () => {
+      const sandbox = await counting();
+      const before = Number(await count(sandbox));
+      const snapshot = await sandbox.createSnapshot({ name: 'counting' });
+      expect(snapshot.names).toEqual(['counting']);
+      for (const template of [snapshot.snapshotId, 'counting']) {
+        const child = await Sandbox.create(template, ground().access);
+        made.push(child);
+        expect(await count(child)).toBe(before + 1);
+        await child.kill();
+      }
+      const listed = await sandbox.listSnapshots().nextItems();
+      expect(listed.map(({ snapshotId }) => snapshotId)).toContain(snapshot.snapshotId);
+      expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, ground().access)).toBe(true);
+      expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, ground().access)).toBe(false);
+    });
+  });
+}

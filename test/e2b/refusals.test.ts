@@ -1,0 +1,259 @@
+/** Both planes refuse whoever is not allowed, in the shapes that E2B's clients understand. */
+import { request } from 'node:http';
+import { Sandbox, AuthenticationError, SandboxError } from 'e2b';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startTestServer, type TestServer } from '../../server/src/api/testing/test-server.ts';
+
+let server: TestServer;
+let sandbox: Sandbox;
+/** Of another sandbox of the same project. */
+let neighbour: Sandbox;
+
+const access = (apiKey: string) => ({ apiKey, apiUrl: server.server.url, sandboxUrl: server.server.url });
+const tokenOf = (of: Sandbox) => (of as unknown as { envdAccessToken: string }).envdAccessToken;
+
+beforeAll(async () => {
+  server = await startTestServer();
+  sandbox = await Sandbox.create(access(server.alice));
+  neighbour = await Sandbox.create(access(server.alice));
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const CONTROL = [
+  ['POST', '/sandboxes'],
+  ['POST', '/v2/sandboxes'],
+  ['GET', '/sandboxes'],
+  ['GET', '/v2/sandboxes'],
+  ['GET', '/sandboxes/{id}'],
+  ['DELETE', '/sandboxes/{id}'],
+  ['POST', '/sandboxes/{id}/timeout'],
+  ['POST', '/sandboxes/{id}/refreshes'],
+  ['POST', '/sandboxes/{id}/connect'],
+  ['POST', '/v2/sandboxes/{id}/connect'],
+  ['POST', '/sandboxes/{id}/resume'],
+  ['POST', '/sandboxes/{id}/pause'],
+  ['POST', '/sandboxes/{id}/snapshots'],
+  ['POST', '/sandboxes/{id}/fork'],
+  ['PUT', '/sandboxes/{id}/network'],
+  ['GET', '/sandboxes/{id}/metrics'],
+  ['GET', '/snapshots'],
+  ['DELETE', '/templates/snap_00000000000000000000'],
+  ['GET', '/templates'],
+  ['GET', '/teams'],
+] as const;
+
+const DATA = [
+  ['POST', '/process.Process/List', 'application/json'],
+  ['POST', '/process.Process/SendInput', 'application/json'],
+  ['POST', '/process.Process/SendSignal', 'application/json'],
+  ['POST', '/process.Process/CloseStdin', 'application/json'],
+  ['POST', '/process.Process/Update', 'application/json'],
+  ['POST', '/process.Process/Start', 'application/connect+json'],
+  ['POST', '/process.Process/Connect', 'application/connect+json'],
+  ['POST', '/process.Process/StreamInput', 'application/connect+json'],
+  ['POST', '/filesystem.Filesystem/Stat', 'application/json'],
+  ['POST', '/filesystem.Filesystem/MakeDir', 'application/json'],
+  ['POST', '/filesystem.Filesystem/Move', 'application/json'],
+  ['POST', '/filesystem.Filesystem/ListDir', 'application/json'],
+  ['POST', '/filesystem.Filesystem/Remove', 'application/json'],
+  ['POST', '/filesystem.Filesystem/WatchDir', 'application/connect+json'],
+  ['POST', '/filesystem.Filesystem/CreateWatcher', 'application/json'],
+  ['POST', '/filesystem.Filesystem/GetWatcherEvents', 'application/json'],
+  ['POST', '/filesystem.Filesystem/RemoveWatcher', 'application/json'],
+  ['GET', '/files?path=/etc/passwd', undefined],
+  ['POST', '/files?path=/tmp/x', 'application/octet-stream'],
+  ['GET', '/metrics', undefined],
+  ['GET', '/envs', undefined],
+  ['POST', '/init', 'application/json'],
+] as const;
+
+interface Reply {
+  status: number;
+  json: { code?: unknown; message?: unknown };
+}
+
+function send(method: string, path: string, headers: Record<string, string>, body = '{}'): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(server.server.url);
+    const sent = request({ hostname, port, method, path, headers }, (response) => {
+      let text = '';
+      response.on('data', (data: Buffer) => (text += data.toString()));
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, json: parse(text) }));
+    });
+    sent.on('error', reject);
+    sent.end(method === 'GET' || method === 'DELETE' ? undefined : body);
+  });
+}
+
+function parse(text: string): Reply['json'] {
+  try {
+    return JSON.parse(text) as Reply['json'];
+  } catch {
+    return {};
+  }
+}
+
+describe('the control plane', () => {
+  it.each(CONTROL)('refuses %s %s without a key and with a wrong one', async (method, path) => {
+    const at = path.replace('{id}', sandbox.sandboxId);
+    for (const headers of [
+      {},
+      { 'x-api-key': 'e2b_0' },
+      { 'x-api-key': `e2b_${'0'.repeat(40)}` },
+      { authorization: `Bearer ${tokenOf(sandbox)}` },
+    ]) {
+      expect(await send(method, at, headers as Record<string, string>)).toMatchObject({
+        status: 401,
+        json: { code: 401, message: expect.any(String) },
+      });
+    }
+  });
+
+  it.each(CONTROL.filter(([, path]) => path.includes('{id}')))('does not show %s %s to another project', async (method, path) => {
+    const body = JSON.stringify({ timeout: 60, count: 1 });
+    const reply = await send(method, path.replace('{id}', sandbox.sandboxId), { 'x-api-key': server.bob }, body);
+    expect(reply).toMatchObject({ status: 404, json: { code: 404 } });
+  });
+
+  it('lists a project its own sandboxes alone', async () => {
+    expect(await Sandbox.list(access(server.bob)).nextItems()).toEqual([]);
+    expect((await Sandbox.list(access(server.alice)).nextItems()).map(({ sandboxId }) => sandboxId)).toContain(sandbox.sandboxId);
+  });
+
+  it('refuses a key that was revoked', async () => {
+    const { json } = await server.call('POST', '/v1/keys', { body: { name: 'short', project: 'alice' }, key: server.admin });
+    const revoked = access(json.secret as string);
+    expect(await Sandbox.list(revoked).nextItems()).not.toEqual([]);
+    await server.call('DELETE', `/v1/keys/${json.key.id as string}`, { key: server.admin });
+    await expect(Sandbox.list(revoked).nextItems()).rejects.toBeInstanceOf(AuthenticationError);
+  });
+
+  it('says what is wrong with a request', async () => {
+    const headers = { 'x-api-key': server.alice };
+    expect(await send('POST', '/v2/sandboxes', headers, '{')).toMatchObject({ status: 400, json: { code: 400 } });
+    expect(await send('POST', '/v2/sandboxes', headers, '{}')).toMatchObject({ status: 400, json: { code: 400 } });
+    expect(await send('POST', '/v2/sandboxes', headers, '{"templateID":"base","timeout":"soon"}')).toMatchObject({ status: 400 });
+    expect(await send('GET', '/v2/sandboxes?limit=1000', headers)).toMatchObject({ status: 400 });
+    expect(await send('GET', '/v2/sandboxes?nextToken=x', headers)).toMatchObject({ status: 400 });
+    expect(await send('GET', '/v2/sandboxes?metadata=%25zz', headers)).toMatchObject({ status: 400 });
+    expect(await send('GET', '/volumes', headers)).toMatchObject({ status: 404, json: { code: 404 } });
+    await expect(Sandbox.create({ ...access(server.alice), timeoutMs: 10 ** 12 })).rejects.toBeInstanceOf(SandboxError);
+  });
+});
+
+describe('what the clients have no words for', () => {
+  const ids = async (query: string) => {
+    const { json } = await send('GET', `/v2/sandboxes?${query}`, { 'x-api-key': server.alice });
+    return (json as unknown as { sandboxID: string }[]).map(({ sandboxID }) => sandboxID);
+  };
+
+  it('lists by template and by start', async () => {
+    expect(await ids('template=base')).toContain(sandbox.sandboxId);
+    expect(await ids('template=other')).toEqual([]);
+    const { startedAt } = await sandbox.getInfo();
+    expect(await ids(`startedAfter=${new Date(startedAt.getTime() - 1).toISOString()}`)).toContain(sandbox.sandboxId);
+    expect(await ids(`startedAfter=${startedAt.toISOString()}`)).not.toContain(sandbox.sandboxId);
+  });
+
+  it('makes one sandbox of a call that is repeated with its key', async () => {
+    const create = () =>
+      send('POST', '/v2/sandboxes', { 'x-api-key': server.alice, 'idempotency-key': 'once' }, '{"templateID":"base"}') as Promise<{
+        status: number;
+        json: { sandboxID?: string };
+      }>;
+    const [first, again] = [await create(), await create()];
+    expect([first.status, again.status]).toEqual([201, 201]);
+    expect(again.json.sandboxID).toBe(first.json.sandboxID);
+  });
+});
+
+describe("a sandbox's own address", () => {
+  const named = () => ({ 'e2b-sandbox-id': sandbox.sandboxId, 'e2b-sandbox-port': '49983' });
+  const hosted = () => ({ host: `49983-${sandbox.sandboxId}.localhost` });
+
+  it.each(DATA)('refuses %s %s without a token and with a wrong one', async (method, path, type) => {
+    for (const where of [named(), hosted()]) {
+      for (const token of [undefined, 'wrong', tokenOf(neighbour), server.alice, `${tokenOf(sandbox)}0`, tokenOf(sandbox).slice(0, -1)]) {
+        const headers = { ...where, ...(type && { 'content-type': type }), ...(token !== undefined && { 'x-access-token': token }) };
+        expect(await send(method, path, headers)).toMatchObject({ status: 401, json: { code: 401, message: expect.any(String) } });
+      }
+    }
+  });
+
+  it('takes a request that names no sandbox for the one whose token it has, and refuses it with none', async () => {
+    const type = { 'content-type': 'application/json' };
+    expect(await send('POST', '/process.Process/List', { ...type, 'x-access-token': tokenOf(sandbox) })).toMatchObject({ status: 200 });
+    for (const token of ['', 'x', `${sandbox.sandboxId}_`, tokenOf(neighbour).replace(neighbour.sandboxId, sandbox.sandboxId)]) {
+      expect(await send('POST', '/process.Process/List', { ...type, 'x-access-token': token })).toMatchObject({ status: 401 });
+    }
+    expect(await send('POST', '/process.Process/List', type)).toMatchObject({ status: 401 });
+  });
+
+  it('has no private routes of a guest', async () => {
+    for (const path of ['/init', '/freeze', '/unfreeze', '/upgrade', '/v1/sandboxes', '/metrics2']) {
+      expect(await send('POST', path, { ...named(), 'x-access-token': tokenOf(sandbox) })).toMatchObject({ status: 404 });
+    }
+  });
+
+  it('answers 502 for a sandbox that is not there, whatever the token', async () => {
+    const gone = { 'e2b-sandbox-id': 'i0000000000000000000', 'x-access-token': tokenOf(sandbox) };
+    expect(await send('GET', '/health', gone)).toMatchObject({ status: 502, json: { code: 502, message: 'The sandbox was not found' } });
+    expect(await send('GET', '/health', { ...gone, 'e2b-sandbox-id': '../../x' })).toMatchObject({ status: 502 });
+    expect(await send('GET', '/health', named())).toMatchObject({ status: 204 });
+  });
+
+  it('refuses messages that it cannot read', async () => {
+    const headers = { ...named(), 'x-access-token': tokenOf(sandbox) };
+    const json = { ...headers, 'content-type': 'application/json' };
+    expect(await send('POST', '/filesystem.Filesystem/Stat', { ...headers, 'content-type': 'application/proto' })).toMatchObject({
+      status: 415,
+    });
+    expect(await send('POST', '/filesystem.Filesystem/Stat', json, '[')).toMatchObject({ status: 400, json: { code: 'invalid_argument' } });
+    expect(await send('POST', '/filesystem.Filesystem/Stat', json, '{"path":7}')).toMatchObject({
+      status: 400,
+      json: { code: 'invalid_argument' },
+    });
+    expect(await send('POST', '/filesystem.Filesystem/Stat', json, '{"path":"~root/x"}')).toMatchObject({ status: 400 });
+    expect(await send('POST', '/filesystem.Filesystem/GetWatcherEvents', json, '{"watcherId":"w1"}')).toMatchObject({ status: 404 });
+    expect(await send('POST', '/process.Process/SendSignal', json, '{"process":{"pid":1},"signal":"SIGNAL_SIGSTOP"}')).toMatchObject({
+      status: 400,
+    });
+    expect(await send('POST', '/files?path=x', { ...headers, 'content-type': 'text/plain' })).toMatchObject({ status: 400 });
+    expect(await send('POST', '/files', { ...headers, 'content-type': 'application/octet-stream' })).toMatchObject({ status: 400 });
+    const packed = { ...headers, 'content-type': 'application/octet-stream', 'content-encoding': 'gzip' };
+    expect(await send('POST', '/files?path=x', packed, 'not gzip')).toMatchObject({ status: 400 });
+    expect(await send('GET', '/files?path=/etc/hostname', { ...headers, 'accept-encoding': 'identity;q=0, br' })).toMatchObject({
+      status: 406,
+    });
+  });
+
+  it('never hands its tokens to an application inside', async () => {
+    const visitor = {
+      'x-access-token': tokenOf(sandbox),
+      'e2b-traffic-access-token': 'mine',
+      'e2b-sandbox-id': sandbox.sandboxId,
+      'e2b-sandbox-port': '3000',
+    };
+    const started = await server.call('POST', `/v1/sandboxes/sbx_${sandbox.sandboxId}/commands`, {
+      body: { argv: ['http-server', '3000'] },
+    });
+    expect(started.status).toBe(201);
+    const { status, json } = await send('GET', '/', visitor);
+    expect(status).toBe(200);
+    expect(JSON.stringify(json)).not.toContain(tokenOf(sandbox));
+    expect(JSON.stringify(json)).not.toContain('e2b-traffic-access-token');
+  });
+
+  it('leaves ports of sandboxes that our own API made to its own rules', async () => {
+    const own = await server.create();
+    const host = `3000-${own.id.slice(4)}.localhost`;
+    await server.call('POST', `/v1/sandboxes/${own.id}/commands`, { body: { argv: ['http-server', '3000'] } });
+    expect(await send('GET', '/', { host })).toMatchObject({ status: 404 });
+    const connected = await Sandbox.connect(own.id.slice(4), access(server.alice));
+    expect(await connected.files.exists('/etc/hostname')).toBe(true);
+    expect(await send('GET', '/', { host })).toMatchObject({ status: 404 });
+    const routed = { 'e2b-sandbox-id': own.id.slice(4), 'e2b-sandbox-port': '3000' };
+    expect(await send('GET', '/', routed)).toMatchObject({ status: 403 });
+    expect(await send('GET', '/', { ...routed, 'x-access-token': tokenOf(connected) })).toMatchObject({ status: 200 });
+  });
+});
