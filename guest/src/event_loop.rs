@@ -10,8 +10,8 @@ use crate::poller::Poller;
 use crate::sys;
 use crate::tasks::{Bell, Tasks};
 
-/// Runs until the guest is shut down.
-pub fn run(way: Way) -> Result<(), String> {
+/// Runs until the guest is shut down; whether it was asked to begin anew.
+pub fn run(way: Way) -> Result<bool, String> {
     let said = |what: &'static str| move |errno: i32| format!("Cannot {what}: {}", std::io::Error::from_raw_os_error(errno));
     prepare_process();
     let nofile = raise_open_files();
@@ -25,7 +25,7 @@ pub fn run(way: Way) -> Result<(), String> {
     while !guest.over {
         guest.turn(&mut ready);
     }
-    Ok(())
+    Ok(guest.again)
 }
 
 const CAP_SYS_ADMIN: libc::c_ulong = 21;

@@ -9,6 +9,7 @@ pub mod files;
 pub mod forward;
 pub mod frame;
 pub mod guest;
+pub mod install;
 pub mod link;
 pub mod memory;
 pub mod pack;

@@ -1,13 +1,14 @@
-//! `cay-guest dial PATH | serve PATH | bridge PATH | pack … | unpack …`
+//! `cay-guest dial PATH | serve PATH | bridge PATH | install DIR … | pack … | unpack …`
 
 use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cay_guest::event_loop;
 use cay_guest::link::Way;
-use cay_guest::pack;
+use cay_guest::{install, pack};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -19,12 +20,15 @@ fn main() -> ExitCode {
             println!("{}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
+        [mode, directory, rest @ ..] if mode == OsStr::new("install") => install::run(directory.as_ref(), rest).map(|()| false),
         [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Way::Pack, rest),
         [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Way::Unpack, rest),
         _ => return usage(),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        // What ends with the first process, such as a container, goes on, and with it its files.
+        Ok(true) => begin_anew(),
+        Ok(false) => ExitCode::SUCCESS,
         Err(message) => {
             let _ = writeln!(std::io::stderr(), "cay-guest: {message}");
             ExitCode::FAILURE
@@ -32,13 +36,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// The same program with the same arguments in this process, as if it had just been started.
+fn begin_anew() -> ExitCode {
+    let arguments = std::env::args_os().skip(1);
+    let error = std::process::Command::new("/proc/self/exe").args(arguments).exec();
+    let _ = writeln!(std::io::stderr(), "cay-guest: Cannot begin anew: {error}");
+    ExitCode::FAILURE
+}
+
 fn pack(way: pack::Way, arguments: &[std::ffi::OsString]) -> ExitCode {
     pack::run(way, arguments).map_or_else(usage, ExitCode::from)
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str =
-        "dial PATH | serve PATH | bridge PATH | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH | install DIR [MODE:DIR]… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

@@ -9,4 +9,4 @@ export { SIGNALS } from './protocol/signal.ts';
 export { Files, type Content } from './files.ts';
 export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions } from './sandbox.ts';
-export { connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';
+export { bytesOf, connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';

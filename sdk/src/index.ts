@@ -3,4 +3,4 @@ export * from './protocol/index.ts';
 export { Files, type Content } from './files.ts';
 export { Process, type Output } from './process.ts';
 export { Sandbox, type Command, type ListOptions } from './sandbox.ts';
-export { connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';
+export { bytesOf, connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';

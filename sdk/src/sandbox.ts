@@ -187,7 +187,7 @@ export class Sandbox implements AsyncDisposable {
     } while (cursor !== undefined);
   }
 
-  /** Refused while a sandbox stands on it. */
+  /** Refused while there is a sandbox or a template that was made from it. */
   async removeSnapshot(snapshot: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.json('DELETE', `/v1/snapshots/${encodeURIComponent(snapshot)}`, options);
   }

@@ -2,6 +2,7 @@
  * The entry point, and the one place that names the backends there are. Everything is imported
  * when it is needed: a client verb loads neither a server nor a backend.
  */
+import { createHash } from 'node:crypto';
 import type { Backend } from './backends/backend.ts';
 import type { BackendOptions, OpenedBackend } from './cli/verb.ts';
 
@@ -11,21 +12,31 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     return openLocal(options);
   },
   async docker({ dir, docker }) {
-    const [{ dockerBackend }, { guestBinary }, { createHash }] = await Promise.all([
+    const [{ dockerBackend }, { guestBinary }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
-      import('node:crypto'),
     ]);
-    // Several data directories may share one engine.
-    const installation = createHash('sha256').update(dir).digest('hex').slice(0, 12);
+    const installation = installationOf(dir);
     const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
     return destroyable(dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage }));
+  },
+  async 'kubernetes-job'({ dir, onError }) {
+    const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
+      import('./backends/kubernetes-job/kubernetes-job.ts'),
+      import('./backends/kubernetes/environment.ts'),
+    ]);
+    return destroyable(await kubernetesJobBackend({ ...kubernetesSettings(process.env, installationOf(dir)), onError }));
   },
   async memory() {
     const { memoryBackend } = await import('./backends/memory/memory.ts');
     return destroyable(memoryBackend());
   },
 };
+
+/** Several data directories may share one engine or one cluster. */
+function installationOf(dir: string): string {
+  return createHash('sha256').update(dir).digest('hex').slice(0, 12);
+}
 
 function destroyable<T extends Backend>(backend: T): T & OpenedBackend {
   return Object.assign(backend, {

@@ -14,11 +14,12 @@ import type { RateLimitOptions } from './api/rate-limit.ts';
 import type { RequestSpans } from './api/tracing/request-spans.ts';
 import { REDACTED } from './api/redact.ts';
 import { refuseUpgrade } from './api/refuse-upgrade.ts';
-import type { Backend } from './backends/backend.ts';
+import type { Backend, Orphan } from './backends/backend.ts';
 import { openBuilds } from './control/builds/builds.ts';
 import { openCommandLogs } from './control/command-logs/command-logs.ts';
 import { openControl } from './control/control.ts';
 import { idempotency } from './control/idempotency.ts';
+import type { PressureSettings } from './control/pressure/pressure.ts';
 import { previewTokens } from './control/preview-tokens.ts';
 import { backup, sweepBackups } from './control/records/backup.ts';
 import { openDatabase } from './control/records/database.ts';
@@ -59,6 +60,8 @@ export interface ServeOptions {
   webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
   /** Where archived sandboxes go; closed with the server. Default: a directory in the data directory. */
   archives?: Store;
+  /** How full the machine may become, and whether room is made. */
+  pressure?: Partial<PressureSettings>;
   /** Lets anybody read the metrics. */
   openMetrics?: boolean;
   /** Where spans of requests are sent. None are made without it. */
@@ -70,6 +73,10 @@ export interface RunningServer {
   url: string;
   /** The secret of the first admin key, only when it was just created. */
   adminKey?: string;
+  /** Tells the server's health of something that went wrong outside of it. */
+  noteError(error: unknown): void;
+  /** Tells whoever reads events what a sweep took away. */
+  noteSwept(orphans: Orphan[]): void;
   close(): Promise<void>;
 }
 
@@ -77,7 +84,6 @@ const VERSION = (JSON.parse(readFileSync(join(import.meta.dirname, '../package.j
 const HEADERS_MS = 15_000;
 const BODY_MS = 300_000;
 const CLOSE_GRACE_MS = 2_000;
-const READY_TIMEOUT_MS = 2_000;
 const READY_CACHE_MS = 1_000;
 const STARTING = new CayError('unavailable', 'The server is starting', { details: { retryAfterMs: 1000 } });
 
@@ -95,13 +101,20 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const server = tls
       ? createHttpsServer({ ...checking, cert: readFileSync(tls.certFile), key: readFileSync(tls.keyFile) })
       : createHttpServer(checking);
+    // What goes wrong before there is somebody to tell is told then.
+    const early: unknown[] = [];
+    let noteError: (error: unknown) => void = (error) => early.push(error);
+    const failed = (where: string) => (error: unknown) => {
+      log.error({ err: error }, where);
+      noteError(error);
+    };
     await sweepBackups(dataDir);
     const database = openDatabase(join(dataDir, 'records.db'));
     undo.push(() => database.close());
     const events = openEventLog(join(dataDir, 'events.db'), {
       key: installationSecret(database, 'audit'),
       keep: options.keepEvents,
-      onError: (error) => log.error({ err: error }, 'events'),
+      onError: failed('events'),
     });
     undo.push(() => events.close());
     const keys = keyRecords(database);
@@ -133,13 +146,17 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       previews: previewTokens(installationSecret(database, 'previews')),
       previewUrl,
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
+      pressure: options.pressure,
+      // Its own errors the control plane notes itself.
       onError: (error) => log.error({ err: error }, 'control'),
     });
+    noteError = control.health.noteError;
+    for (const error of early) noteError(error);
     const builds = await openBuilds({
       control,
       database,
       directory: join(dataDir, 'build-files'),
-      onError: (error) => log.error({ err: error }, 'builds'),
+      onError: failed('builds'),
     });
     const logs = openCommandLogs({
       directory: join(dataDir, 'logs'),
@@ -147,14 +164,14 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       sandboxes,
       backend,
       events,
-      onError: (error) => log.error({ err: error }, 'command logs'),
+      onError: failed('command logs'),
     });
     const webhooks = openWebhooks({
       ...options.webhooks,
       database,
       events,
       secret: installationSecret(database, 'webhooks'),
-      onError: (error) => log.error({ err: error }, 'webhooks'),
+      onError: failed('webhooks'),
     });
     const spans = options.tracing && (await openTracing(options.tracing, log));
     const opened = (api = openApi({
@@ -179,7 +196,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       bodyTimeoutMs: options.slowestSender?.bodyMs ?? BODY_MS,
       openMetrics: options.openMetrics ?? false,
       ...(spans && { spans }),
-      ready: readiness(() => database.get('SELECT 1') !== undefined, backend),
+      ready: readiness(control.health.ready),
     }));
     log.info({ url, backend: backend.name, dataDir }, 'listening');
 
@@ -187,6 +204,8 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     return {
       url,
       ...(adminKey !== undefined && { adminKey }),
+      noteError: control.health.noteError,
+      noteSwept: control.noteSwept,
       close() {
         return (closing ??= (async () => {
           opened.close();
@@ -287,22 +306,9 @@ async function closeServer(server: Server): Promise<void> {
   clearTimeout(timer);
 }
 
-/** Whether records and backend answer. Asked by anybody, so the answer is kept for a moment. */
-function readiness(records: () => boolean, backend: Backend): () => Promise<{ records: boolean; backend: boolean }> {
-  let kept: { atMs: number; verdict: Promise<{ records: boolean; backend: boolean }> } | undefined;
-  const check = async () => {
-    const answers = await backend.list({ signal: AbortSignal.timeout(READY_TIMEOUT_MS) }).then(
-      () => true,
-      () => false,
-    );
-    let recorded = false;
-    try {
-      recorded = records();
-    } catch {
-      // Said by the verdict.
-    }
-    return { records: recorded, backend: answers };
-  };
+/** Asked by anybody, so the answer is kept for a moment. */
+function readiness<T>(check: () => Promise<T>): () => Promise<T> {
+  let kept: { atMs: number; verdict: Promise<T> } | undefined;
   return () => {
     const atMs = performance.now();
     if (!kept || atMs - kept.atMs > READY_CACHE_MS) kept = { atMs, verdict: check() };

@@ -23,7 +23,10 @@ export interface Box {
   readonly guest: Guest;
   /** As the default user. */
   readonly files: Files;
+  /** As the strongest user there is. */
   readonly root: Files;
+  /** Its name: `root`, or the default user where that is the only one. */
+  readonly strongest: string;
   /** A directory of the case's own, owned by the default user. */
   readonly dir: string;
   /** Starts an argv, or a shell line if it is a string. */
@@ -36,13 +39,14 @@ export interface Box {
 
 let counter = 0;
 
-export function makeBox(id: SandboxId, guest: Guest, dir: string): Box {
+export function makeBox(id: SandboxId, guest: Guest, dir: string, strongest = 'root'): Box {
   const files = guest.files('user');
   const box: Box = {
     id,
     guest,
     files,
-    root: guest.files('root'),
+    root: guest.files(strongest),
+    strongest,
     dir,
     start(command, options = {}) {
       return guest.exec({

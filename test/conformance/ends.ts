@@ -5,7 +5,7 @@ import type { Suite } from './suite.ts';
 /** Whether the process whose number is in the file lives. */
 export async function alive(box: Box, pidFile: string): Promise<boolean> {
   const pid = (await box.read(pidFile)).toString().trim();
-  return (await box.run(`kill -0 ${pid}`, { user: 'root' })).exitCode === 0;
+  return (await box.run(`kill -0 ${pid}`, { user: box.strongest })).exitCode === 0;
 }
 
 const exists = (box: Box, name: string) =>

@@ -14,7 +14,7 @@ export function isolationCases(suite: Suite): void {
     try {
       for (const place of places) await writeFile(join(place, 'canary'), 'host');
       for (const path of [...places, ...(suite.ground.hostPaths ?? [])]) {
-        expect((await box.run(['ls', path], { user: 'root' })).exitCode, path).not.toBe(0);
+        expect((await box.run(['ls', path], { user: box.strongest })).exitCode, path).not.toBe(0);
         await rejects(box.root.stat(path), 'not_found', 'permission_denied');
       }
     } finally {
@@ -23,7 +23,7 @@ export function isolationCases(suite: Suite): void {
   });
 
   suite.inBox("only the sandbox's own processes can be seen", ['isolation', 'processes'], async (box) => {
-    const seen = await box.run(`cat /proc/[0-9]*/cmdline | tr '\\000' ' '; echo; ls -d /proc/[0-9]* | wc -l`, { user: 'root' });
+    const seen = await box.run(`cat /proc/[0-9]*/cmdline | tr '\\000' ' '; echo; ls -d /proc/[0-9]* | wc -l`, { user: box.strongest });
     expect(seen.stdout).not.toContain('vitest');
     expect(Number(seen.stdout.trim().split('\n').at(-1))).toBeLessThan(32);
   });
@@ -35,7 +35,7 @@ export function isolationCases(suite: Suite): void {
   });
 
   suite.inBox('nobody inside can mount', ['isolation', 'processes'], async (box) => {
-    for (const user of ['user', 'root']) {
+    for (const user of ['user', box.strongest]) {
       expect((await box.run('mount -t tmpfs none /mnt', { user, workdir: '/' })).exitCode).not.toBe(0);
       expect((await box.run('mount -o remount,rw /proc', { user, workdir: '/' })).exitCode).not.toBe(0);
     }
@@ -43,9 +43,9 @@ export function isolationCases(suite: Suite): void {
 
   suite.inBox('root inside cannot change the kernel', ['isolation', 'processes'], async (box) => {
     // Each would be harmless if it worked: help is printed, and a value is written back as it was.
-    expect((await box.run('echo h > /proc/sysrq-trigger', { user: 'root' })).exitCode).not.toBe(0);
+    expect((await box.run('echo h > /proc/sysrq-trigger', { user: box.strongest })).exitCode).not.toBe(0);
     const same = 'f=/proc/sys/kernel/core_pattern; v=$(cat $f) && echo "$v" > $f';
-    expect((await box.run(same, { user: 'root' })).exitCode).not.toBe(0);
+    expect((await box.run(same, { user: box.strongest })).exitCode).not.toBe(0);
   });
 
   suite.inBox('the user has no capability, and root none to mount, load modules or reboot', ['isolation', 'processes'], async (box) => {
@@ -55,13 +55,13 @@ export function isolationCases(suite: Suite): void {
     };
     expect(await effective('user')).toBe(0n);
     const [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT] = [16n, 17n, 21n, 22n];
-    const root = await effective('root');
+    const root = await effective(box.strongest);
     for (const capability of [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT])
       expect((root >> capability) & 1n, `capability ${capability}`).toBe(0n);
   });
 
   suite.inBox('a set-uid program gives the user nothing', ['isolation', 'processes'], async (box) => {
-    await box.run(`cp "$(command -v id)" ${box.dir}/id && chown root ${box.dir}/id && chmod 4755 ${box.dir}/id`, { user: 'root' });
+    await box.run(`cp "$(command -v id)" ${box.dir}/id && chown root ${box.dir}/id && chmod 4755 ${box.dir}/id`, { user: box.strongest });
     expect((await box.run([`${box.dir}/id`, '-u'])).stdout.trim()).not.toBe('0');
   });
 
@@ -74,7 +74,7 @@ export function isolationCases(suite: Suite): void {
 
   suite.inBox('PID 1 cannot be killed from inside', ['isolation', 'processes'], async (box) => {
     await box.run('kill -9 1; kill -TERM 1');
-    await box.run('kill -TERM 1; kill -INT 1', { user: 'root' });
+    await box.run('kill -TERM 1; kill -INT 1', { user: box.strongest });
     expect((await box.run(['true'])).exitCode).toBe(0);
     expect((await suite.backend.observe(box.id)).phase).toBe('ready');
   });
@@ -86,7 +86,7 @@ export function isolationCases(suite: Suite): void {
       const box = await suite.box();
       await box.write('kept', 'kept');
       // The kernel of Linux shields PID 1 from this; gVisor's does not.
-      await box.run('kill -9 1', { user: 'root' }).catch(() => undefined);
+      await box.run('kill -9 1', { user: box.strongest }).catch(() => undefined);
       await until('it is seen', async () => {
         const { phase, reason } = await suite.backend.observe(box.id);
         const answers =
@@ -113,7 +113,7 @@ export function isolationCases(suite: Suite): void {
   suite.inBox('one sandbox does not see the processes of another', ['isolation', 'processes'], async (box) => {
     const other = await suite.box();
     await other.start(['sleep', '60'], { env: { MARK: 'other' } });
-    const seen = await box.run(`cat /proc/[0-9]*/cmdline | tr '\\000' ' '`, { user: 'root' });
+    const seen = await box.run(`cat /proc/[0-9]*/cmdline | tr '\\000' ' '`, { user: box.strongest });
     expect(seen.stdout).not.toContain('sleep 60');
   });
 
@@ -132,7 +132,7 @@ export function isolationCases(suite: Suite): void {
   });
 
   suite.inBox('devices of the host are not there', ['isolation', 'processes'], async (box) => {
-    const names = (await box.run(['ls', '/dev'], { user: 'root' })).stdout.split('\n');
+    const names = (await box.run(['ls', '/dev'], { user: box.strongest })).stdout.split('\n');
     expect(names.filter((name) => /^(sd|vd|nvme|loop|dm-|kvm|mem|kmsg|port)/.test(name))).toEqual([]);
   });
 }

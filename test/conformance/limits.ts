@@ -142,7 +142,7 @@ export function limitCases(suite: Suite): void {
     const id = suite.id();
     await suite.backend.ensure(id, suite.spec({ readOnlyRoot: true, workdir: '/tmp' }));
     const guest = await suite.backend.connect(id);
-    const root = guest.files('root');
+    const root = guest.files(suite.strongest);
     for (const path of ['/etc/file', '/usr/file', '/home/user/file', '/file']) {
       const error = await rejects(root.write(path, Buffer.from('x')), 'permission_denied');
       expect(error.details).toMatchObject({ errno: 'EROFS' });

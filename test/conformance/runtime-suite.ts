@@ -29,7 +29,8 @@ import { encodeCbor } from '../../server/src/guest/cbor.ts';
 import { FRAME, HEADER_BYTES, PROTOCOL, writeHeader } from '../../server/src/guest/frame.ts';
 import { detectCgroups } from '../../server/src/host/cgroups/detect.ts';
 import type { Container, IdMapping, Runtime } from '../../server/src/host/runtimes/runtime.ts';
-import { isAlive } from '../../server/src/lib/proc.ts';
+import { OOM_SCORE } from '../../server/src/host/runtimes/bundle.ts';
+import { isAlive, oomScore } from '../../server/src/lib/proc.ts';
 
 export const GUEST_BINARY = join(import.meta.dirname, '../../guest/target/release/cay-guest');
 
@@ -128,6 +129,8 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
       expect(await runtime.list()).toEqual([made.container.name]);
       const inside = await made.container.cgroup.processes();
       expect(inside.length).toBeGreaterThan(0);
+      // When the machine has no memory left the process that has the sandbox's is chosen before the server. gVisor's stubs have none of their own.
+      expect(Math.max(...inside.map((pid) => oomScore(pid) ?? 0))).toBe(OOM_SCORE);
     });
 
     it('remove() leaves no process, cgroup, mount or state', async () => {

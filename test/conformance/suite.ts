@@ -26,6 +26,8 @@ export interface Suite {
   readonly ground: Ground;
   readonly backend: Backend;
   readonly capabilities: Capabilities;
+  /** The strongest user of a sandbox: `root`, or the default one where that is the only one. */
+  readonly strongest: string;
   /** The ground's spec with `overrides` laid over it, and all defaults filled in. */
   spec(overrides?: SandboxSpecInput): SandboxSpec;
   /** Makes a sandbox that is removed at the end of the case. */
@@ -74,7 +76,7 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
   async function boxOf(id: SandboxId): Promise<Box> {
     const guest = await ground.backend.connect(id);
     const dir = `/home/user/case-${++directories}`;
-    const box = makeBox(id, guest, dir);
+    const box = makeBox(id, guest, dir, suite.strongest);
     await box.files.mkdir(dir);
     return box;
   }
@@ -115,6 +117,9 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
     },
     get capabilities() {
       return capabilities;
+    },
+    get strongest() {
+      return capabilities.abilities.users ? 'root' : 'user';
     },
     spec(overrides = {}) {
       const base = ground.spec ?? {};

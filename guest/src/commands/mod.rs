@@ -68,6 +68,11 @@ impl Commands {
         self.spawner.processes = limit;
     }
 
+    /// How many files a process of a command may have open, from the next command on.
+    pub fn limit_open_files(&mut self, limit: Option<u64>) {
+        self.spawner.open_files = limit;
+    }
+
     /// No commands yet.
     pub fn new(spawner: Spawner) -> Commands {
         Commands {

@@ -117,6 +117,8 @@ impl Supervisor {
 pub struct Spawner {
     poke: RawFd,
     nofile: [u64; 2],
+    /// Files that one process may have open, where whoever started the guest could not say so.
+    pub open_files: Option<u64>,
     /// Processes that one user may have at once, where the guest has to see to it.
     pub processes: Option<u64>,
     is_root: bool,
@@ -131,7 +133,7 @@ impl Spawner {
     pub fn new(poke: RawFd, nofile: [u64; 2]) -> Result<Spawner, i32> {
         // SAFETY: a constant string; no pointers.
         let (null, is_root) = unsafe { (libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC), libc::geteuid() == 0) };
-        Ok(Spawner { poke, nofile, processes: None, is_root, null: sys::owned(null)?, spare: Vec::new() })
+        Ok(Spawner { poke, nofile, open_files: None, processes: None, is_root, null: sys::owned(null)?, spare: Vec::new() })
     }
 
     /// Starts a command. Whether it could be started is known when its phase is no longer `Starting`.
@@ -232,7 +234,7 @@ impl Spawner {
             cwd,
             candidates: candidates.as_ptr(),
             env: arrays[0].as_ptr(),
-            nofile: self.nofile,
+            nofile: self.open_files.map_or(self.nofile, |limit| [limit.min(self.nofile[1]); 2]),
             nproc: self.processes.map_or([libc::RLIM_INFINITY; 2], |limit| [limit; 2]),
         };
         let plan = Plan { _strings: strings, _arrays: arrays, _candidates: candidates, _groups: groups, _theirs: theirs };

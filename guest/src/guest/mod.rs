@@ -70,6 +70,8 @@ pub struct Guest {
     carried: usize,
     /// The guest is done.
     pub over: bool,
+    /// It was asked to begin anew when it is done.
+    pub again: bool,
 }
 
 impl Guest {
@@ -101,6 +103,7 @@ impl Guest {
             buffer: vec![0; 131_072],
             carried: 0,
             over: false,
+            again: false,
         };
         match &guest.way {
             Way::Dial(_) => guest.dial(),

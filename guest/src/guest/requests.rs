@@ -55,6 +55,7 @@ impl Guest {
             }
             "shutdown" => {
                 self.answer(stream, &Value::map([]));
+                self.again |= request.flag("again");
                 self.shut_down(request.int("graceMs").unwrap_or(0).clamp(0, 3_600_000) as u64);
             }
             op if files::handles(op) => {
@@ -76,6 +77,9 @@ impl Guest {
         }
         if let Some(pids) = limit("pidsLimit") {
             self.commands.limit_processes(pids);
+        }
+        if let Some(files) = limit("openFilesLimit") {
+            self.commands.limit_open_files(files);
         }
     }
 
@@ -115,6 +119,7 @@ impl Guest {
             ("memoryBytes", (used as i64).into()),
             ("memoryTotalBytes", (total as i64).into()),
             ("oomKills", (self.memory.all_kills() as i64).into()),
+            ("cpuUsageMs", (process_table::cpu_usage_ms() as i64).into()),
             ("uptimeMs", (self.born.elapsed().as_millis() as i64).into()),
         ])
     }

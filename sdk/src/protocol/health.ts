@@ -18,3 +18,11 @@ export const HealthSchema = z.object({
   recentErrors: z.array(z.object({ atMs: z.int(), message: z.string() })),
 });
 export type Health = z.infer<typeof HealthSchema>;
+
+/** Something on the machine that is the installation's own and belongs to no sandbox. */
+export const OrphanSchema = z.object({
+  kind: z.enum(['instance', 'container', 'cgroup', 'tree', 'snapshot_tree', 'image', 'snapshot', 'temporary_file']),
+  name: z.string(),
+});
+export const OrphansSchema = z.object({ orphans: z.array(OrphanSchema) });
+export type Orphans = z.infer<typeof OrphansSchema>;

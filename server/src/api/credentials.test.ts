@@ -51,7 +51,17 @@ describe('every route of the OpenAPI document', () => {
 
   it('keeps admin routes from members', async () => {
     const admin = operations.filter(({ access }) => access === 'admin');
-    expect(admin.map(({ id }) => id).toSorted()).toEqual(['backup', 'createKey', 'createProject', 'exportAudit', 'metrics', 'revokeKey', 'updateProject', 'verifyAudit']);
+    expect(admin.map(({ id }) => id).toSorted()).toEqual([
+      'backup',
+      'createKey',
+      'createProject',
+      'exportAudit',
+      'metrics',
+      'revokeKey',
+      'sweep',
+      'updateProject',
+      'verifyAudit',
+    ]);
     for (const operation of admin) expect((await call(operation, test.alice)).status, operation.id).toBe(403);
   });
 

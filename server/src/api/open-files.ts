@@ -4,7 +4,11 @@ import type { SandboxRow } from '../control/records/sandboxes.ts';
 import type { Files } from '../guest/guest.ts';
 
 /** The files of a sandbox as one of its users; its own default user if none is given. */
-export type OpenFiles = (principal: Principal, ref: string, user: string | undefined) => Promise<{ files: Files; row: SandboxRow; as: string }>;
+export type OpenFiles = (
+  principal: Principal,
+  ref: string,
+  user: string | undefined,
+) => Promise<{ files: Files; row: SandboxRow; as: string }>;
 
 export function openFiles(control: Control): OpenFiles {
   return async (principal, ref, user) => {

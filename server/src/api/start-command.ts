@@ -33,6 +33,8 @@ const SHOWN_ARGUMENTS = 64;
 const SHOWN_TEXT = 4096;
 const REFUSED = new Set<string>(['not_found', 'permission_denied', 'invalid_argument', 'resource_exhausted', 'unsupported']);
 
+const NOTE_AGAIN_MS = 1000;
+
 /** Starts a command with the sandbox's defaults, notes it, and feeds it the input that came along. */
 export async function startCommand(
   control: Control,
@@ -129,13 +131,27 @@ async function start(
   request: GuestExec,
 ): Promise<CommandHandle> {
   if (idempotencyKey === undefined) return guest.exec(request, { signal });
-  try {
-    const handle = await guest.exec(request, { signal });
-    control.commandKeys.started(row.id, idempotencyKey);
-    return handle;
-  } catch (error) {
+  const handle = await guest.exec(request, { signal }).catch((error: unknown) => {
     if (isRefusal(error)) control.commandKeys.release(row.id, idempotencyKey);
     throw error;
+  });
+  noteStarted(control, row.id, idempotencyKey);
+  return handle;
+}
+
+/** A full disk does not undo what runs: until there is room the guest alone knows that it was started. */
+function noteStarted(control: Control, sandbox: string, idempotencyKey: string): void {
+  try {
+    control.commandKeys.started(sandbox, idempotencyKey);
+  } catch (error) {
+    if (!isCayError(error, 'resource_exhausted')) throw error;
+    setTimeout(() => {
+      try {
+        noteStarted(control, sandbox, idempotencyKey);
+      } catch {
+        // The records were closed: the next server asks the guest again, under the same id.
+      }
+    }, NOTE_AGAIN_MS).unref();
   }
 }
 

@@ -17,7 +17,27 @@ export const completionVerb: Verb = (program, composition) => {
 };
 
 /** Verbs whose first argument is a sandbox. */
-const NAMES_SANDBOX = ['inspect', 'exec', 'shell', 'attach', 'logs', 'forward', 'stats', 'stop', 'start', 'rm', 'cp'];
+const NAMES_SANDBOX = [
+  'inspect',
+  'exec',
+  'shell',
+  'attach',
+  'logs',
+  'forward',
+  'stats',
+  'stop',
+  'start',
+  'rm',
+  'cp',
+  'turn',
+  'rollback',
+  'fork',
+  'diff',
+  'export',
+  'tree',
+  'pause',
+  'resume',
+];
 const LIST = `cay ls --json 2>/dev/null | grep -oE '"(id|name)":"[^"]+"' | cut -d'"' -f4`;
 
 export async function completionScript(shell: (typeof SHELLS)[number], composition: Composition): Promise<string> {

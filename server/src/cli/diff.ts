@@ -1,14 +1,14 @@
 /** What an agent changed: a list, how much, or a patch. */
-import { createWriteStream } from 'node:fs';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
-import type { FileChange, Sandbox } from '@cay/sdk/client';
+import { bytesOf, type DiffStat, type FileChange, type Sandbox } from '@cay/sdk/client';
+import { atSnapshot } from './at-snapshot.ts';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { colour, print, printJson, printable } from './output.ts';
 import type { CommonOptions } from './settings.ts';
 import type { Verb } from './verb.ts';
+import { writeOut } from './write-out.ts';
+import { writeWhole } from './write-whole.ts';
 
 interface Options extends CommonOptions {
   stat?: boolean;
@@ -17,7 +17,7 @@ interface Options extends CommonOptions {
   output?: string;
 }
 
-const many = (text: string, before: string[] = []) => [...before, text];
+const gather = (text: string, before: string[] = []) => [...before, text];
 
 export const diffVerb: Verb = (program) => {
   const command = program
@@ -28,21 +28,26 @@ export const diffVerb: Verb = (program) => {
     .argument('[to]', 'the same, or "now"', 'now')
     .option('--stat', 'how much has changed')
     .option('--patch', 'a patch that "git apply" takes')
-    .option('--path <path>', 'only this path and what is below it; may be repeated', many)
+    .option('--path <path>', 'only this path and what is below it; may be repeated', gather)
     .option('-o, --output <file>', 'write the patch to a file');
   withCommonOptions(command).action(async (ref: string, from: string | undefined, to: string, options: Options) => {
     const sandbox = await openClient(options).sandbox(ref);
     const since = from ?? sandbox.info.base;
     if (since === null) throw usageError(`Sandbox "${ref}" has no snapshot to compare with`, '"cay turn" or "cay snapshot take" makes one');
     const paths = options.path ? { paths: options.path } : {};
-    if (options.patch || options.output !== undefined) return patch(sandbox, since, to, paths, options.output);
-    if (options.stat) return stat(sandbox, since, to, paths, options.json);
-    if (options.json) {
-      const changes: FileChange[] = [];
-      for await (const change of sandbox.diff(since, to, paths)) changes.push(change);
-      return printJson(changes);
-    }
-    for await (const change of sandbox.diff(since, to, paths)) print(line(change));
+    const { output, json } = options;
+    await atSnapshot(ref, async () => {
+      if (options.patch || output !== undefined) {
+        const patch = patchOf(sandbox, since, to, paths);
+        return output === undefined ? writeOut(patch) : writeWhole(output, patch, 0o644);
+      }
+      if (options.stat) {
+        const stat = await sandbox.diffStat(since, to, paths);
+        return json ? printJson(stat) : printStat(stat);
+      }
+      if (json) return printJson(await Array.fromAsync(sandbox.diff(since, to, paths)));
+      for await (const change of sandbox.diff(since, to, paths)) print(line(change));
+    });
   });
 };
 
@@ -58,23 +63,20 @@ function line(change: FileChange): string {
   return `${MARKS[change.change]} ${name}${change.type === 'directory' ? '/' : ''}${more.length > 0 ? colour.dim(`  (${more.join(', ')})`) : ''}`;
 }
 
-async function patch(sandbox: Sandbox, from: string, to: string, paths: { paths?: string[] }, file: string | undefined): Promise<void> {
-  const response = await sandbox.patch(from, to, paths);
-  const body = Readable.from(response.body as unknown as AsyncIterable<Uint8Array>);
-  await pipeline(body, file === undefined ? process.stdout : createWriteStream(file), { end: file !== undefined });
+async function* patchOf(sandbox: Sandbox, from: string, to: string, paths: { paths?: string[] }): AsyncGenerator<Uint8Array> {
+  yield* bytesOf(await sandbox.patch(from, to, paths));
 }
 
 const BAR = 40;
+const many = (count: number, what: string) => `${count} ${what}${count === 1 ? '' : 's'}`;
 
-async function stat(sandbox: Sandbox, from: string, to: string, paths: { paths?: string[] }, json: boolean | undefined): Promise<void> {
-  const found = await sandbox.diffStat(from, to, paths);
-  if (json) return printJson(found);
+function printStat(found: DiffStat): void {
   const widest = Math.max(0, ...found.files.map(({ path }) => path.length));
   const most = Math.max(1, ...found.files.map(({ insertions, deletions }) => insertions + deletions));
   const bar = (count: number, sign: string) => sign.repeat(Math.ceil((count / most) * Math.min(BAR, most)));
   for (const { path, insertions, deletions, binary } of found.files) {
-    const much = binary ? 'binary' : `${insertions + deletions} ${colour.green(bar(insertions, '+'))}${colour.red(bar(deletions, '-'))}`;
-    print(` ${printable(path).padEnd(widest)} | ${much}`);
+    const lines = `${insertions + deletions} ${colour.green(bar(insertions, '+'))}${colour.red(bar(deletions, '-'))}`;
+    print(` ${printable(path).padEnd(widest)} | ${binary ? 'binary' : lines}`.trimEnd());
   }
-  print(` ${found.files.length} files changed, ${found.insertions} insertions(+), ${found.deletions} deletions(-)`);
+  print(` ${many(found.files.length, 'file')} changed, ${many(found.insertions, 'insertion')}(+), ${many(found.deletions, 'deletion')}(-)`);
 }

@@ -1,11 +1,16 @@
 /** Looks whether sandboxes can work here by starting one on each runtime, and says how to mend what does not. */
+import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CayError, isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
 import { Option } from 'commander';
+import { canHibernate } from '../backends/backend.ts';
 import { withCommonOptions } from './common-options.ts';
 import { openClient } from './client.ts';
-import { colour, print, printJson, printable } from './output.ts';
+import { usageError } from './failure.ts';
+import { colour, print, printJson, printable, table } from './output.ts';
 import { runningServer } from './running-server.ts';
-import { dataDirOf, type CommonOptions } from './settings.ts';
+import { addressOf, dataDirOf, type CommonOptions } from './settings.ts';
 import type { Composition, OpenedBackend, Verb } from './verb.ts';
 
 export interface Finding {
@@ -18,6 +23,8 @@ export interface Finding {
 
 interface Options extends CommonOptions {
   backend: string;
+  sweep?: boolean;
+  dryRun?: boolean;
 }
 
 const RUNTIMES = ['runsc', 'crun', 'runc', 'process'] as const;
@@ -36,8 +43,12 @@ export const doctorVerb: Verb = (program, composition) => {
       new Option('--backend <name>', 'which backend to look at').choices(composition.backends).default('local').env('CAY_BACKEND'),
     );
   withCommonOptions(command)
+    .option('--sweep', 'take away what was left behind on the machine, and list it; nothing else is looked at')
+    .option('--dry-run', 'with --sweep: only list it')
     .addHelpText('after', '\nExits with 1 if sandboxes cannot work with the default settings.')
     .action(async (options: Options) => {
+      if (options.dryRun && !options.sweep) throw usageError('--dry-run belongs to --sweep');
+      if (options.sweep) return sweep(composition, options);
       const findings: Finding[] = [];
       const add = (finding: Finding) => {
         findings.push(finding);
@@ -53,6 +64,41 @@ export const doctorVerb: Verb = (program, composition) => {
       process.exitCode = healthy ? 0 : 1;
     });
 };
+
+/** The server that has the data directory is asked; without one the backend is opened there, which sweeps. */
+async function sweep(composition: Composition, options: Options): Promise<void> {
+  const dryRun = options.dryRun ?? false;
+  const { own } = addressOf(options);
+  const orphans =
+    own && !runningServer(dataDirOf(options))
+      ? await sweepAlone(composition, options, dryRun)
+      : (await openClient(options).transport.json<Orphans>('POST', '/v1/admin/sweep', { query: { dryRun: dryRun ? '1' : '0' } })).orphans;
+  if (options.json) return printJson({ dryRun, orphans });
+  if (orphans.length === 0) return print(colour.green('Nothing was left behind.'));
+  print(
+    table(
+      ['KIND', 'NAME'],
+      orphans.map(({ kind, name }) => [kind, printable(name)]),
+    ),
+  );
+  print(dryRun ? `\n${orphans.length} left behind; nothing was touched.` : `\n${orphans.length} taken away.`);
+}
+
+async function sweepAlone(composition: Composition, options: Options, dryRun: boolean): Promise<Orphans['orphans']> {
+  const dataDir = dataDirOf(options);
+  if (dryRun) {
+    // Opening the backend settles what an earlier server was in the middle of.
+    throw new CayError('failed_precondition', `Cannot look without touching anything: no server runs for "${dataDir}"`, {
+      hint: 'start the server with "cay up --detach", or leave out --dry-run',
+    });
+  }
+  const orphans: Orphans['orphans'] = [];
+  const dir = join(dataDir, 'engine');
+  if (options.backend === 'local' && !existsSync(dir)) return orphans;
+  const backend = await composition.openBackend(options.backend, { dir, poolSize: 0, onSwept: (found) => orphans.push(...found) });
+  await backend.close();
+  return orphans;
+}
 
 function nodeFinding(): Finding {
   return { what: 'node', state: 'works', detail: process.version };
@@ -120,15 +166,31 @@ async function tryRuntime(backend: OpenedBackend, runtime: string, usable: boole
     const said = stdout.toString().trim();
     if (end.kind !== 'exited' || !said.startsWith('45'))
       return { what: runtime, state: 'absent', detail: `a command gave "${said}" and ended as ${end.kind}` };
+    const ran = performance.now();
+    const slept = await hibernates(backend, id, spec);
     return {
       what: runtime,
       state: 'works',
-      detail: `sandbox in ${Math.round(started - begun)} ms, command in ${Math.round(performance.now() - started)} ms`,
+      detail: `sandbox in ${Math.round(started - begun)} ms, command in ${Math.round(ran - started)} ms, ${slept}`,
     };
   } catch (error) {
     return { what: runtime, state: 'absent', detail: (error as Error).message, ...(remedy !== undefined && { remedy }) };
   } finally {
     await backend.remove(id).catch(() => {});
+  }
+}
+
+/** Whether its memory goes to disk and comes back, in words. */
+async function hibernates(backend: OpenedBackend, id: SandboxId, spec: SandboxSpec): Promise<string> {
+  if (!canHibernate(backend)) return 'no hibernation';
+  try {
+    const begun = performance.now();
+    await backend.hibernate(id);
+    const asleep = performance.now();
+    await backend.ensure(id, spec);
+    return `hibernated in ${Math.round(asleep - begun)} ms and awake in ${Math.round(performance.now() - asleep)} ms`;
+  } catch (error) {
+    return isCayError(error, 'unsupported') ? 'no hibernation' : `hibernation fails: ${(error as Error).message}`;
   }
 }
 

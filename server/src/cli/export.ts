@@ -1,3 +1,5 @@
+import { bytesOf } from '@cay/sdk/client';
+import { atSnapshot } from './at-snapshot.ts';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
@@ -5,6 +7,7 @@ import { printJson } from './output.ts';
 import { showProgress } from './progress.ts';
 import type { CommonOptions } from './settings.ts';
 import type { Verb } from './verb.ts';
+import { writeOut } from './write-out.ts';
 import { counted, writeWhole } from './write-whole.ts';
 
 export const exportVerb: Verb = (program) => {
@@ -23,13 +26,9 @@ export const exportVerb: Verb = (program) => {
         throw usageError('An archive is not for a terminal', 'give a file with --output, or a pipe');
       if (output === undefined && json) throw usageError('--json needs --output');
       const sandbox = await openClient(options).sandbox(ref);
-      const response = await sandbox.export({ ...(at !== undefined && { at }), ...(paths.length > 0 && { paths }) });
-      const body = response.body as unknown as AsyncIterable<Uint8Array>;
-      if (output === undefined) {
-        for await (const chunk of body)
-          if (!process.stdout.write(chunk)) await new Promise((resolve) => process.stdout.once('drain', resolve));
-        return;
-      }
+      const chosen = { ...(at !== undefined && { at }), ...(paths.length > 0 && { paths }) };
+      const body = bytesOf(await atSnapshot(ref, () => sandbox.export(chosen)));
+      if (output === undefined) return writeOut(body);
       const progress = showProgress(`${output} ←`);
       let bytes = 0;
       await writeWhole(

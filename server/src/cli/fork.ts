@@ -1,3 +1,4 @@
+import { atSnapshot } from './at-snapshot.ts';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { print, printJson } from './output.ts';
@@ -28,12 +29,13 @@ export const forkVerb: Verb = (program) => {
   withCommonOptions(command).action(async (ref: string, options: Options) => {
     const { number, name, label, from, filesOnly, memory } = options;
     const sandbox = await openClient(options).sandbox(ref);
-    const children = await sandbox.fork(number, {
+    const request = {
       ...(name !== undefined && { namePrefix: name }),
       ...(label && { labels: label }),
       ...(from !== undefined && { from }),
       ...(filesOnly ? { memory: false } : memory && { memory }),
-    });
+    };
+    const children = await atSnapshot(ref, () => sandbox.fork(number, request));
     if (options.json) return printJson(children.map(({ info }) => info));
     for (const { info } of children) print(info.name ?? info.id);
   });

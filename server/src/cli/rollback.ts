@@ -1,3 +1,4 @@
+import { atSnapshot } from './at-snapshot.ts';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { note, print, printJson } from './output.ts';
@@ -13,7 +14,7 @@ export const rollbackVerb: Verb = (program) => {
     .option('--memory', 'let the processes of the snapshot go on');
   withCommonOptions(command).action(async (ref: string, to: string, options: CommonOptions & { memory?: boolean }) => {
     const sandbox = await openClient(options).sandbox(ref);
-    const { sandbox: info, kept } = await sandbox.rollback(to, { memory: options.memory });
+    const { sandbox: info, kept } = await atSnapshot(ref, () => sandbox.rollback(to, { memory: options.memory }));
     if (options.json) return printJson({ sandbox: info, kept });
     print(info.name ?? info.id);
     if (kept) note(`what it was is ${kept.id}; "cay rollback ${info.name ?? info.id} ${kept.id}" undoes this`);

@@ -1,7 +1,7 @@
 /** Snapshots: taking, listing, removing, and moving them as archives. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import type { Snapshot, SnapshotPage } from '@cay/sdk/client';
+import { bytesOf, CayError, type Snapshot, type SnapshotPage } from '@cay/sdk/client';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { counted, writeWhole } from './write-whole.ts';
@@ -81,7 +81,7 @@ export const snapshotVerb: Verb = (program) => {
     let bytes = 0;
     await writeWhole(
       file,
-      counted(response.body as unknown as AsyncIterable<Uint8Array>, (count) => progress.bytes((bytes = count))),
+      counted(bytesOf(response), (count) => progress.bytes((bytes = count))),
       0o600,
     );
     progress.finish();
@@ -94,7 +94,9 @@ export const snapshotVerb: Verb = (program) => {
     .argument('<file>', 'as "cay snapshot save" wrote it')
     .option('--name <name>', 'a name for it');
   withCommonOptions(load).action(async (file: string, options: CommonOptions & { name?: string }) => {
-    const { size } = await stat(file);
+    const { size } = await stat(file).catch((cause: NodeJS.ErrnoException) => {
+      throw new CayError('not_found', `Cannot read "${file}": ${cause.code ?? cause.message}`, { cause });
+    });
     const progress = showProgress(`${file} →`, size);
     const snapshot = await openClient(options).transport.json<Snapshot>('POST', '/v1/snapshots', {
       query: { name: options.name },

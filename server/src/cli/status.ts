@@ -1,14 +1,15 @@
-import { isCayError, type Capabilities, type SandboxPage, type Version } from '@cay/sdk/client';
+import { isCayError, type Capabilities, type Health, type SandboxPage, type Version } from '@cay/sdk/client';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
-import { colour, print, printJson } from './output.ts';
+import { colour, print, printJson, printable } from './output.ts';
 import { runningServer } from './running-server.ts';
 import { addressOf, dataDirOf, logFileOf, type CommonOptions } from './settings.ts';
-import { formatAge } from './units.ts';
+import { formatAge, formatBytes } from './units.ts';
 import type { Verb } from './verb.ts';
 
 /** As `systemctl status` has it. */
 const NOT_RUNNING = 3;
+const LEVELS: Record<Health['verdict'], (text: string) => string> = { ok: colour.green, warn: colour.yellow, critical: colour.red };
 
 export const statusVerb: Verb = (program) => {
   const command = program
@@ -28,7 +29,8 @@ export const statusVerb: Verb = (program) => {
       if (options.json) return printJson({ running: false, url, ...(own && { dataDir }) });
       return print(`${colour.red('not running')} at ${url}${own ? `, data ${dataDir}` : ''}`);
     }
-    const [capabilities, page] = await Promise.all([
+    const [health, capabilities, page] = await Promise.all([
+      client.transport.json<Health>('GET', '/v1/health'),
       client.transport.json<Capabilities>('GET', '/v1/capabilities'),
       client.transport.json<SandboxPage>('GET', '/v1/sandboxes', { query: { limit: 1000 } }),
     ]);
@@ -41,6 +43,7 @@ export const statusVerb: Verb = (program) => {
         version: version.version,
         backend: capabilities.backend,
         runtimes: capabilities.runtimes,
+        health,
         sandboxes: { shown: page.sandboxes.length, active },
         ...(own && { dataDir }),
         ...(server && { pid: server.pid, startedAtMs: server.startedAtMs }),
@@ -49,6 +52,10 @@ export const statusVerb: Verb = (program) => {
     print(`${colour.green('running')} at ${url}, version ${version.version}`);
     if (server) print(`  process    ${server.pid}, for ${formatAge(Date.now() - server.startedAtMs)}`);
     print(`  backend    ${capabilities.backend}: ${capabilities.runtimes.join(', ')}`);
+    print(`  health     ${LEVELS[health.verdict](health.verdict)}, ${formatBytes(health.serverMemoryBytes)} of memory`);
+    for (const { name, level, detail } of health.checks) print(`    ${LEVELS[level](name.padEnd(10))} ${printable(detail)}`);
+    const last = health.recentErrors.at(-1);
+    if (last) print(`  last error ${formatAge(Date.now() - last.atMs)} ago: ${printable(last.message)}`);
     print(`  sandboxes  ${all}, ${active} active`);
     if (own) print(`  data       ${dataDir}, log ${logFileOf(dataDir)}`);
   });

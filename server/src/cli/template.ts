@@ -1,9 +1,15 @@
 import type { Template, TemplatePage } from '@cay/sdk/client';
+import { atSnapshot } from './at-snapshot.ts';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { colour, print, printJson, printable, table } from './output.ts';
 import type { CommonOptions } from './settings.ts';
 import type { Verb } from './verb.ts';
+
+interface SaveOptions extends CommonOptions {
+  sandbox?: string;
+  replace?: boolean;
+}
 
 export const templateVerb: Verb = (program) => {
   const command = program.command('template').description('what sandboxes can start from');
@@ -23,12 +29,15 @@ export const templateVerb: Verb = (program) => {
     .command('save')
     .description('make a template of a snapshot; sandboxes made from it start with what it has, processes included')
     .argument('<name>', 'how it will be called')
-    .argument('<snapshot>', 'its id')
+    .argument('<snapshot>', 'its id, or with --sandbox its name or turn’s number')
+    .option('--sandbox <sandbox>', 'whose snapshot it is')
     .option('--replace', 'point a template of that name to this snapshot');
-  withCommonOptions(save).action(async (name: string, snapshot: string, options: CommonOptions & { replace?: boolean }) => {
-    const { transport } = openClient(options);
-    const json = { snapshot, replace: options.replace ?? false };
-    const template = await transport.json<Template>('PUT', `/v1/templates/${encodeURIComponent(name)}`, { json });
+  withCommonOptions(save).action(async (name: string, snapshot: string, options: SaveOptions) => {
+    const client = openClient(options);
+    const sandbox = options.sandbox === undefined ? undefined : (await client.sandbox(options.sandbox)).id;
+    const json = { snapshot, ...(sandbox !== undefined && { sandbox }), replace: options.replace ?? false };
+    const save = () => client.transport.json<Template>('PUT', `/v1/templates/${encodeURIComponent(name)}`, { json });
+    const template = await (options.sandbox === undefined ? save() : atSnapshot(options.sandbox, save));
     if (options.json) printJson(template);
     else print(template.name);
   });

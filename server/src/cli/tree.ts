@@ -47,14 +47,28 @@ export function drawTree(tree: SnapshotTree, { self, now }: { self: string; now:
   return lines;
 }
 
+const CAUSES: Record<Node['snapshot']['cause'], string> = {
+  request: 'snapshot',
+  turn: 'turn',
+  rollback: 'before a rollback',
+  fork: 'fork',
+  archive: 'archived',
+  import: 'imported',
+};
+
 function label({ snapshot }: Node, now: number): string {
   const { id, turn, name, memory, cause, createdAtMs } = snapshot;
-  const title = [turn !== null && `turn ${turn}`, name !== null && `"${printable(name)}"`].filter(Boolean).join(' ') || cause;
+  const title = [turn !== null && `turn ${turn}`, name !== null && `"${printable(name)}"`].filter(Boolean).join(' ') || CAUSES[cause];
   return ` ${colour.yellow('●')} ${colour.bold(title)}${memory ? ' + memory' : ''} ${colour.dim(`${id} ${formatAge(now - createdAtMs)}`)}`;
 }
 
 function standing(sandboxes: Standing[], self: string): string {
+  // Its own first, then in the order in which people count.
+  const order = (one: Standing, other: Standing) =>
+    Number(other.id === self) - Number(one.id === self) ||
+    (one.name ?? one.id).localeCompare(other.name ?? other.id, 'en', { numeric: true });
   return sandboxes
+    .toSorted(order)
     .map(({ id, name, state }) => ` ${colour.cyan('◀')} ${id === self ? colour.bold(name ?? id) : (name ?? id)} ${stateText(state)}`)
     .join('');
 }

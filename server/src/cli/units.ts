@@ -29,6 +29,13 @@ export function parseCount(text: string): number {
   return Number(text);
 }
 
+/** How many times something may be given away: above 0. */
+export function parseTimes(text: string): number {
+  const times = Number(text);
+  if (text === '' || !Number.isFinite(times) || times <= 0) throw new InvalidArgumentError('This must be a number above 0, such as 1.5.');
+  return times;
+}
+
 export function parsePort(text: string): number {
   const port = parseCount(text);
   if (port < 1 || port > 65_535) throw new InvalidArgumentError('A port is 1 to 65535.');

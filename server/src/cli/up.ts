@@ -2,8 +2,9 @@ import { chmodSync, mkdirSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { Option } from 'commander';
+import type { PressureSettings } from '../control/pressure/pressure.ts';
 import { writeFileAtomic } from '../lib/atomic-file.ts';
-import { processStat } from '../lib/proc.ts';
+import { lowerOomScore, processStat } from '../lib/proc.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { colour, note, print } from './output.ts';
@@ -19,8 +20,9 @@ import {
   type CommonOptions,
   type ServerFile,
 } from './settings.ts';
-import { parseCount } from './units.ts';
-import type { Composition, DockerSettings, OpenedBackend, Verb } from './verb.ts';
+import { parseCount, parseSize, parseTimes } from './units.ts';
+import type { RunningServer } from '../serve.ts';
+import type { BackendOptions, Composition, DockerSettings, OpenedBackend, Verb } from './verb.ts';
 
 interface Options extends CommonOptions {
   detach?: boolean;
@@ -41,9 +43,17 @@ interface Options extends CommonOptions {
   keepEvents: number;
   keepEventDays?: number;
   webhookPrivate?: boolean;
+  memoryOvercommit?: number;
+  diskOvercommit?: number;
+  memoryReserve?: number;
+  diskReserve?: number;
+  reclaim: 'on' | 'off';
   restore?: string;
   logLevel: string;
 }
+
+/** By which the kernel chooses whom to end when memory runs out: long after sandboxes, and not before what the machine cannot do without. */
+const OOM_SCORE = -500;
 
 const many = (text: string, before: string[] = []) => [...before, text];
 
@@ -69,6 +79,28 @@ export const upVerb: Verb = (program, composition) => {
     .addOption(new Option('--keep-events <number>', 'events kept').default(1_000_000).env('CAY_KEEP_EVENTS').argParser(parseCount))
     .addOption(new Option('--keep-event-days <days>', 'forget events that are older').env('CAY_KEEP_EVENT_DAYS').argParser(parseCount))
     .option('--webhook-private', 'let webhooks reach this machine and private networks (CAY_WEBHOOK_PRIVATE=1)')
+    .addOption(
+      new Option('--memory-overcommit <times>', "how many times the machine's memory sandboxes may have as limits in all (default: any)")
+        .env('CAY_MEMORY_OVERCOMMIT')
+        .argParser(parseTimes),
+    )
+    .addOption(
+      new Option('--disk-overcommit <times>', 'the same of its disk (default: any)').env('CAY_DISK_OVERCOMMIT').argParser(parseTimes),
+    )
+    .addOption(
+      new Option('--memory-reserve <size>', 'memory that no new sandbox gets (default: 256m)')
+        .env('CAY_MEMORY_RESERVE')
+        .argParser(parseSize),
+    )
+    .addOption(
+      new Option('--disk-reserve <size>', 'disk that no new sandbox gets (default: 256m)').env('CAY_DISK_RESERVE').argParser(parseSize),
+    )
+    .addOption(
+      new Option('--reclaim <on|off>', 'whether sandboxes that nobody uses are paused when memory runs short')
+        .choices(['on', 'off'])
+        .default('on')
+        .env('CAY_RECLAIM'),
+    )
     .option('--restore <file>', 'start from a backup; there must be no records yet')
     .addOption(
       new Option('--log-level <level>', 'how much is logged')
@@ -114,6 +146,12 @@ function flagsOf(options: Options, dataDir: string): string[] {
   add('--keep-events', String(options.keepEvents));
   add('--keep-event-days', options.keepEventDays === undefined ? undefined : String(options.keepEventDays));
   if (options.webhookPrivate) flags.push('--webhook-private');
+  const number = (flag: string, value: number | undefined) => add(flag, value === undefined ? undefined : String(value));
+  number('--memory-overcommit', options.memoryOvercommit);
+  number('--disk-overcommit', options.diskOvercommit);
+  number('--memory-reserve', options.memoryReserve);
+  number('--disk-reserve', options.diskReserve);
+  add('--reclaim', options.reclaim);
   add('--restore', options.restore && resolve(options.restore));
   return flags;
 }
@@ -134,6 +172,8 @@ async function upForeground(composition: Composition, options: Options): Promise
     import('../api/tracing/tracing-settings.ts'),
   ]);
   const log = serverLog(options.logLevel);
+  // Sandboxes have a score above 0 in any case.
+  if (!lowerOomScore(OOM_SCORE)) log.debug('the score by which the kernel chooses whom to end cannot be lowered here');
   if (options.restore !== undefined) {
     const { restoreBackup } = await import('../control/records/backup.ts');
     const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch((error: unknown) => {
@@ -143,9 +183,19 @@ async function upForeground(composition: Composition, options: Options): Promise
     log.info({ createdAtMs, version }, 'restored');
   }
   let backend: OpenedBackend | undefined;
+  let server: RunningServer | undefined;
   try {
-    backend = await openBackend(composition, options, dataDir, (error) => log.error({ err: error }, 'backend'));
-    const server = await serve({
+    backend = await openBackend(composition, options, dataDir, {
+      onError(error) {
+        log.error({ err: error }, 'backend');
+        server?.noteError(error);
+      },
+      onSwept(orphans) {
+        log.warn({ orphans }, 'swept what was left behind');
+        server?.noteSwept(orphans);
+      },
+    });
+    server = await serve({
       backend,
       dataDir: join(dataDir, 'control'),
       host,
@@ -162,6 +212,7 @@ async function upForeground(composition: Composition, options: Options): Promise
         ...(options.keepEventDays !== undefined && { ageMs: options.keepEventDays * 24 * 3600 * 1000 }),
       },
       webhooks: { allowPrivate: options.webhookPrivate ?? process.env['CAY_WEBHOOK_PRIVATE'] === '1' },
+      pressure: pressureOf(options),
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
     const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir));
@@ -191,7 +242,7 @@ async function openBackend(
   composition: Composition,
   options: Options,
   dataDir: string,
-  onError: (error: unknown) => void,
+  hooks: Pick<BackendOptions, 'onError' | 'onSwept'>,
 ): Promise<OpenedBackend> {
   const { backend: name, runtime, storage, pool } = options;
   if (name === 'local' && process.getuid?.() !== 0) {
@@ -200,7 +251,18 @@ async function openBackend(
     });
   }
   const docker = dockerOf(options);
-  return composition.openBackend(name, { dir: join(dataDir, 'engine'), runtime, storage, docker, poolSize: pool, onError });
+  return composition.openBackend(name, { dir: join(dataDir, 'engine'), runtime, storage, docker, poolSize: pool, ...hooks });
+}
+
+function pressureOf(options: Options): Partial<PressureSettings> {
+  const { memoryOvercommit, diskOvercommit, memoryReserve, diskReserve, reclaim } = options;
+  return {
+    reclaim: reclaim === 'on',
+    ...(memoryOvercommit !== undefined && { memoryOvercommit }),
+    ...(diskOvercommit !== undefined && { diskOvercommit }),
+    ...(memoryReserve !== undefined && { memoryReserveBytes: memoryReserve }),
+    ...(diskReserve !== undefined && { diskReserveBytes: diskReserve }),
+  };
 }
 
 const dockerOf = ({ dockerHost: host, dockerImage: image }: Options): DockerSettings => ({ host, image });

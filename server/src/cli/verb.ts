@@ -1,6 +1,6 @@
 /** A verb of the command line: adds itself, with its options and what it does, to the program. */
 import type { Command } from 'commander';
-import type { Backend } from '../backends/backend.ts';
+import type { Backend, Orphan } from '../backends/backend.ts';
 
 /** Which Docker engine, and what the template `base` stands for there. */
 export interface DockerSettings {
@@ -16,6 +16,8 @@ export interface BackendOptions {
   storage?: string;
   docker?: DockerSettings;
   onError?(error: unknown): void;
+  /** Told what a sweep while serving took away. */
+  onSwept?(orphans: Orphan[]): void;
 }
 
 /** A backend whose every trace on this machine can be removed. */

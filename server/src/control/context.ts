@@ -6,6 +6,7 @@ import type { Activity } from './activity.ts';
 import type { Deeds } from './deeds.ts';
 import type { Idempotency } from './idempotency.ts';
 import type { Lifecycle } from './lifecycle.ts';
+import type { Pressure } from './pressure/pressure.ts';
 import type { Principal } from './principal.ts';
 import type { QuotaLedger } from './quota-ledger.ts';
 import type { Database } from './records/database.ts';
@@ -30,6 +31,7 @@ export interface Context {
   readonly deeds: Deeds;
   readonly activity: Activity;
   readonly quota: QuotaLedger;
+  readonly pressure: Pick<Pressure, 'admit'>;
   readonly lifecycle: Lifecycle;
   /** Where archived sandboxes are; absent where there is no such place. */
   readonly archives: Store | undefined;

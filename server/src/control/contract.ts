@@ -34,9 +34,10 @@ import type {
   Template,
   UpdateSandbox,
 } from '@cay/sdk/protocol';
-import type { Backend, CallOptions, SnapshotFiles } from '../backends/backend.ts';
+import type { Backend, CallOptions, Orphan, SnapshotFiles } from '../backends/backend.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { CommandKeys } from './command-keys.ts';
+import type { HealthWatch } from './health.ts';
 import type { Principal } from './principal.ts';
 import type { EventLog } from './records/events.ts';
 import type { PortRecord, SandboxRow } from './records/sandboxes.ts';
@@ -53,8 +54,11 @@ export interface SandboxVerbs {
   update(principal: Principal, ref: string, changes: UpdateSandbox): Promise<Sandbox>;
   start(principal: Principal, ref: string): Promise<Sandbox>;
   stop(principal: Principal, ref: string, options?: { graceMs?: number }): Promise<Sandbox>;
-  /** Absent is done. Named snapshots and those that were asked for stay; turns go with it. */
-  remove(principal: Principal, ref: string): Promise<void>;
+  /**
+   * Absent is done. Named snapshots and those that were asked for stay; turns go with it. `onIntent` is called when the record says that
+   * it is to go: from then on it goes, whatever happens to the server.
+   */
+  remove(principal: Principal, ref: string, options?: { onIntent?(): void }): Promise<void>;
   /**
    * The guest of a sandbox that runs, and what commands and files start from. Whatever is asked of that guest counts as use,
    * and wakes the sandbox if it was paused meanwhile. Rejects `failed_precondition` if it is stopped or has failed.
@@ -134,6 +138,11 @@ export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, Pause
   readonly events: EventLog;
   /** Callers' keys for commands that are to run once. */
   readonly commandKeys: CommandKeys;
+  readonly health: HealthWatch;
+  /** Notes what a sweep has taken away by itself. */
+  noteSwept(orphans: Orphan[]): void;
+  /** Looks for what was left behind and takes it away; with `dryRun` only tells. Rejects `unsupported` where there is nothing to look at. */
+  sweep(principal: Principal, options?: { dryRun?: boolean }): Promise<Orphan[]>;
   counts(): Record<string, number>;
   close(): Promise<void>;
 }

@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, QuotaSchema } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../backends/backend.ts';
@@ -110,6 +111,50 @@ describe('a control plane in trouble', () => {
     sandboxes.update = update;
     expect((await backend.observe(sandbox.id)).phase).toBe('absent');
     expect(database.all('SELECT id FROM sandboxes')).toEqual([]);
+    await control.close();
+  });
+
+  it('says of a stop that it cannot record that it has happened, and records it when there is room', async () => {
+    const { control, principal, sandboxes } = await place.open(backend);
+    const { sandbox } = await control.create(principal, asked());
+    const { update } = sandboxes;
+    sandboxes.update = () => {
+      throw new CayError('resource_exhausted', 'The disk is full');
+    };
+    await expect(control.stop(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
+    expect((await backend.observe(sandbox.id)).phase).toBe('stopped');
+    sandboxes.update = update;
+    for (let tries = 0; control.get(principal, sandbox.id).state !== 'stopped' && tries < 400; tries++) await sleep(10);
+    expect(control.get(principal, sandbox.id).state).toBe('stopped');
+    await control.close();
+  });
+
+  it('starts what has ended although the disk was too full to record that it did', async () => {
+    const { control, principal, sandboxes } = await place.open(backend);
+    const { sandbox } = await control.create(principal, asked());
+    const { update } = sandboxes;
+    sandboxes.update = () => {
+      throw new CayError('resource_exhausted', 'The disk is full');
+    };
+    await expect(control.stop(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
+    sandboxes.update = update;
+    expect((await control.start(principal, sandbox.id)).state).toBe('active');
+    expect((await backend.observe(sandbox.id)).phase).toBe('ready');
+    await control.close();
+  });
+
+  it('does not leave running what it cannot record as started', async () => {
+    const { control, principal, sandboxes } = await place.open(backend);
+    const { sandbox } = await control.create(principal, asked());
+    await control.stop(principal, sandbox.id);
+    const { update } = sandboxes;
+    sandboxes.update = () => {
+      throw new CayError('resource_exhausted', 'The disk is full');
+    };
+    await expect(control.start(principal, sandbox.id)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    sandboxes.update = update;
+    expect((await backend.observe(sandbox.id)).phase).toBe('stopped');
+    expect(control.get(principal, sandbox.id).state).toBe('stopped');
     await control.close();
   });
 

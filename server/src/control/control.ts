@@ -20,13 +20,17 @@ import type { Control } from './contract.ts';
 import { createVerb } from './creating.ts';
 import { openDeeds } from './deeds.ts';
 import { openForking } from './fork.ts';
+import { watchHealth, type HealthWatch } from './health.ts';
 import { idempotency } from './idempotency.ts';
 import { openIdling } from './idle.ts';
 import { openKeeping } from './keeping.ts';
 import { openLifecycle } from './lifecycle.ts';
 import { openPausing } from './pause.ts';
+import { PRESSURE_DEFAULTS, openPressure, type PressureSettings } from './pressure/pressure.ts';
+import { openRelief, type Relief } from './pressure/relief.ts';
 import type { PreviewTokens } from './preview-tokens.ts';
 import { quotaLedger } from './quota-ledger.ts';
+import { openReconciling } from './reconcile.ts';
 import { recoverSnapshots } from './recovery.ts';
 import type { Database } from './records/database.ts';
 import type { EventLog } from './records/events.ts';
@@ -40,7 +44,9 @@ import { openRollingBack } from './rollback.ts';
 import { sandboxVerbs } from './sandboxes.ts';
 import { showSandbox } from './show-sandbox.ts';
 import { snapshotVerbs } from './snapshots.ts';
+import { sweepVerbs } from './sweeping.ts';
 import { templateVerbs } from './templates.ts';
+import { openUnused } from './unused.ts';
 import { openVisits } from './visits.ts';
 
 export type { Control } from './contract.ts';
@@ -58,6 +64,12 @@ export interface ControlOptions {
   archives?: Store;
   /** How often sandboxes with an idle policy are looked at. Default 2,000. */
   idleLookMs?: number;
+  /** How full the machine may become, and whether room is made. */
+  pressure?: Partial<PressureSettings>;
+  /** How often records are compared with what the backend has. Default 60,000. */
+  reconcileMs?: number;
+  /** How long a sandbox must not have been used before it is put to rest to make room. Default 30,000. */
+  reclaimUnusedMs?: number;
   now?(): number;
   onError?(error: unknown): void;
 }
@@ -65,7 +77,13 @@ export interface ControlOptions {
 export async function openControl(options: ControlOptions): Promise<Control> {
   const { backend, database, sandboxes, projects, events, previews } = options;
   const now = options.now ?? Date.now;
-  const onError = options.onError ?? (() => {});
+  const onError = (error: unknown) => {
+    health?.noteError(error);
+    options.onError?.(error);
+  };
+  let health: HealthWatch | undefined;
+  let relief: Relief | undefined;
+  let relieving: Promise<unknown> | undefined;
   const closing = new AbortController();
   const deeds = openDeeds();
   const activity = openActivity({ save: (used) => sandboxes.used(used), now, onError });
@@ -84,12 +102,29 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     now,
     onError,
     pause: (row) => pausing.byTimeout(row),
+    halted: (row) => pausing.halted(row),
     removed: async (row) => {
       activity.forget(row.id);
       await keeping.dropLeft(row);
     },
   });
 
+  const quota = quotaLedger(sandboxes, projects);
+  const { reclaim = PRESSURE_DEFAULTS.reclaim } = options.pressure ?? {};
+  const pressure = await openPressure({
+    backend,
+    settings: options.pressure,
+    promised: quota.promised,
+    onPressure(level, resource) {
+      if (reclaim && relief && !closing.signal.aborted) relieving = relief.relieve(level, resource).catch(onError);
+    },
+    onChange(resource, { level, share, free, total }, before) {
+      const data = { resource, level, before, share: Math.round(share * 1000) / 1000, free, total };
+      if (!closing.signal.aborted) events.append({ type: 'pressure.changed', data });
+    },
+    now,
+    onError,
+  });
   const context: Context = {
     backend,
     capabilities: await backend.capabilities(),
@@ -103,7 +138,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     idempotency: keyed,
     deeds,
     activity,
-    quota: quotaLedger(sandboxes, projects),
+    quota,
+    pressure,
     lifecycle,
     archives: options.archives,
     now,
@@ -131,7 +167,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
 
   const keeping = openKeeping(context);
   const pausing = openPausing(context, openArchiving(context, keeping));
-  const rollingBack = openRollingBack(context, keeping, pausing);
+  const rollingBack = openRollingBack(context, keeping, pausing, (id) => retaining.changed(id));
   const forking = openForking(context, keeping, pausing);
   const visits = openVisits(context, pausing.wake);
 
@@ -143,7 +179,17 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   lifecycle.follow(changes).catch(onError);
   lifecycle.expiry.changed();
   const retaining = openRetaining(context, keeping);
-  const idling = openIdling(context, pausing, { lookEveryMs: options.idleLookMs });
+  const unused = openUnused(context);
+  const idling = openIdling(context, pausing, unused, { lookEveryMs: options.idleLookMs });
+  relief = openRelief(context, { pausing, pressure, unused }, { unusedMs: options.reclaimUnusedMs });
+  const reconciling = openReconciling(context, { everyMs: options.reconcileMs });
+  health = watchHealth({
+    backend,
+    pressure,
+    records: () => void database.get('SELECT count(*) FROM projects'),
+    counts: sandboxes.counts,
+    now,
+  });
 
   const verbs = sandboxVerbs(context, { pausing, visits, idling, retaining, previews });
   const { compare } = compareVerb(context, keeping, pausing);
@@ -162,16 +208,18 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     resume: pausing.resume,
     lease: pausing.lease,
 
-    counts() {
-      const counts: Record<string, number> = {};
-      for (const row of sandboxes.list({})) counts[row.state] = (counts[row.state] ?? 0) + 1;
-      return counts;
-    },
+    health,
+    ...sweepVerbs(context),
+    counts: sandboxes.counts,
 
     async close() {
       closing.abort();
       idling.close();
+      pressure.close();
+      health?.close();
       retaining.close();
+      await relieving;
+      await reconciling.close();
       await lifecycle.close();
       await retaining.settled();
       activity.close();

@@ -34,7 +34,7 @@ export function createVerb(
   keeping: Keeping,
   { start, idling }: { start: SandboxVerbs['start']; idling: Idling },
 ): Pick<SandboxVerbs, 'create'> {
-  const { backend, capabilities, database, idempotency, lifecycle, now, projects, quota, sandboxes, show, templates } = context;
+  const { backend, capabilities, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show, templates } = context;
 
   /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
   function limitsFor(asked: Partial<Limits>): Limits {
@@ -114,6 +114,7 @@ export function createVerb(
       const project = projects.get(principal.project);
       if (!project) throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
       quota.require(project.id, { sandboxes: 1, limits: spec.limits });
+      pressure.admit(spec.limits);
       sandboxes.insert(row);
       if (idempotencyKey !== undefined) idempotency.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
     });

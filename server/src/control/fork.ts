@@ -28,8 +28,24 @@ export interface Forking extends Pick<TravelVerbs, 'fork'> {
 type ForkRequest = Required<Pick<Fork, 'count' | 'labels'>> & Fork;
 
 export function openForking(context: Context, keeping: Keeping, pausing: Pausing): Forking {
-  const { activity, backend, database, deeds, find, forks, idempotency, lifecycle, note, now, onError, quota, sandboxes, show, snapshots } =
-    context;
+  const {
+    activity,
+    backend,
+    database,
+    deeds,
+    find,
+    forks,
+    idempotency,
+    lifecycle,
+    note,
+    now,
+    onError,
+    pressure,
+    quota,
+    sandboxes,
+    show,
+    snapshots,
+  } = context;
   const finishing = new Map<string, Promise<void>>();
   const calls = new KeyedQueue<string>();
 
@@ -79,6 +95,7 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
           sandboxes: 1,
           limits: start ? { cpus, memoryBytes, diskBytes } : { cpus: 0, memoryBytes: 0, diskBytes },
         });
+        pressure.admit({ memoryBytes, diskBytes }, { starts: start });
         sandboxes.insert(child);
       }
       forks.update(fork.id, recorded);

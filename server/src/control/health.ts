@@ -18,6 +18,8 @@ export interface HealthWatch {
   /** Notes something that went wrong in the background. */
   noteError(error: unknown): void;
   check(): Promise<Health>;
+  /** Whether the two answer without which nothing can be done. */
+  ready(): Promise<{ records: boolean; backend: boolean }>;
   close(): void;
 }
 
@@ -84,6 +86,9 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
         serverMemoryBytes: process.memoryUsage.rss(),
         recentErrors: errors,
       };
+    },
+    async ready() {
+      return { records: checkRecords().level !== 'critical', backend: (await checkBackend()).level !== 'critical' };
     },
     close: () => void loop.disable(),
   };

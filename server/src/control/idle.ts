@@ -6,11 +6,10 @@
  * would be paused otherwise. The clock is the record's, so it goes on while no server runs.
  */
 import { PAUSES, isCayError, type IdlePolicy, type Pause, type SandboxId } from '@cay/sdk/protocol';
-import { MAIN_COMMAND_ID } from '../backends/start-main.ts';
-import { USES } from './activity.ts';
 import type { Context } from './context.ts';
 import type { Pausing } from './pause.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
+import type { Unused, Watch } from './unused.ts';
 
 export interface Idling {
   /** Some sandbox's policy has changed. */
@@ -30,11 +29,6 @@ const AFTER = {
 const DEEPEST_FIRST = Object.keys(AFTER) as Rung[];
 
 const LOOK_EVERY_MS = 2_000;
-/** Of one core. gVisor's own threads take about 4 % of one while nothing runs inside. */
-const IDLE_SHARE = 0.05;
-const IDLE_SHARE_OF: Record<string, number> = { runsc: 0.1 };
-/** Two readings nearer to each other than this tell nothing. */
-const SHORTEST_READING_MS = 5;
 const AGAIN_MS = 60_000;
 const AGAIN_AT_MOST_MS = 3_600_000;
 /** The deepest rung that is due below where the sandbox is. */
@@ -46,39 +40,22 @@ export function dueRung(policy: IdlePolicy, idleMs: number, at: Pause | null): R
   });
 }
 
-interface Watched {
-  reading?: { atMs: number; cpuMs: number; incarnation: number };
+interface Watched extends Watch {
   /** Rungs that could not be reached, and when to try again. */
   refused: Map<Rung, { untilMs: number; times: number }>;
 }
 
-export function openIdling(context: Context, pausing: Pausing, { lookEveryMs = LOOK_EVERY_MS }: { lookEveryMs?: number } = {}): Idling {
-  const { activity, backend, deeds, lifecycle, now, onError, sandboxes } = context;
+export function openIdling(
+  context: Context,
+  pausing: Pausing,
+  unused: Unused,
+  { lookEveryMs = LOOK_EVERY_MS }: { lookEveryMs?: number } = {},
+): Idling {
+  const { activity, lifecycle, now, onError, sandboxes } = context;
   const watched = new Map<SandboxId, Watched>();
   const descending = new Set<SandboxId>();
   let timer: NodeJS.Timeout | undefined;
   let closed = false;
-
-  function lastUsed({ id, usedAtMs, startedAtMs, createdAtMs, leaseUntilMs }: SandboxRow): number {
-    const leased = leaseUntilMs === null ? 0 : Math.min(leaseUntilMs, now());
-    return Math.max(usedAtMs ?? startedAtMs ?? createdAtMs, activity.usedAtMs(id) ?? 0, leased);
-  }
-
-  /** Whether it took processor time worth the name since the last look; undefined if there was none to compare with. */
-  async function computing(row: SandboxRow, watch: Watched): Promise<boolean | undefined> {
-    const { atMs, cpuUsageMs } = await backend.stats(row.id);
-    const before = watch.reading;
-    if (before && before.incarnation === row.incarnation && atMs - before.atMs < SHORTEST_READING_MS) return undefined;
-    watch.reading = { atMs, cpuMs: cpuUsageMs, incarnation: row.incarnation };
-    if (!before || before.incarnation !== row.incarnation) return undefined;
-    return (cpuUsageMs - before.cpuMs) / (atMs - before.atMs) >= (IDLE_SHARE_OF[row.runtime ?? ''] ?? IDLE_SHARE);
-  }
-
-  /** The sandbox's own command is what it is, not work that somebody asked for. */
-  async function runsCommands(id: SandboxId): Promise<boolean> {
-    const guest = await backend.connect(id);
-    return (await guest.commands()).some((command) => command.end === undefined && command.id !== MAIN_COMMAND_ID);
-  }
 
   async function look(row: SandboxRow): Promise<void> {
     if (descending.has(row.id)) return;
@@ -86,14 +63,13 @@ export function openIdling(context: Context, pausing: Pausing, { lookEveryMs = L
     let watch = watched.get(row.id);
     if (!watch) watched.set(row.id, (watch = { refused: new Map() }));
     if (row.state === 'active') {
-      const busy = activity.count(row.id, ...USES) > 0;
-      const computes = busy ? undefined : await computing(row, watch);
-      if (busy || computes) return activity.touch(row.id);
-      if (computes === undefined) return;
+      const busy = await unused.busy(row, watch);
+      if (busy) return activity.touch(row.id);
+      if (busy === undefined) return;
     }
     const rung = allowed(row, watch);
     if (rung === undefined) return;
-    if (row.state === 'active' && (await runsCommands(row.id))) return activity.touch(row.id);
+    if (row.state === 'active' && (await unused.runsCommands(row.id))) return activity.touch(row.id);
     // Copying an archive out takes its time, and the others are looked at meanwhile.
     descending.add(row.id);
     void descend(row, rung, watch).finally(() => descending.delete(row.id));
@@ -103,24 +79,18 @@ export function openIdling(context: Context, pausing: Pausing, { lookEveryMs = L
   function allowed(row: SandboxRow, { refused }: Watched): Rung | undefined {
     const policy = { ...row.idle! };
     for (const [rung, { untilMs }] of refused) if (untilMs > now()) policy[AFTER[rung]] = null;
-    return dueRung(policy, now() - lastUsed(row), row.pausedAs);
+    return dueRung(policy, now() - unused.lastUsedMs(row), row.pausedAs);
   }
 
   async function descend(row: SandboxRow, rung: Rung, watch: Watched): Promise<void> {
     try {
-      await activity.closed(row.id, () =>
-        deeds.run(row.id, async () => {
-          const current = sandboxes.get(row.id);
-          // Somebody may have come, or something may have happened to it, since it was looked at.
-          if (!current || current.state !== row.state || current.pausedAs !== row.pausedAs || current.incarnation !== row.incarnation)
-            return;
-          if (activity.count(row.id, ...USES) > 0 || allowed(current, watch) !== rung) return;
-          if (rung === 'destroyed') await lifecycle.destroy(current, undefined, 'idle');
-          else await pausing.descend(current, wayDown(rung), { cause: 'idle' });
-          const reached = sandboxes.get(row.id)?.pausedAs;
-          if (rung !== 'destroyed' && reached !== rung) refuse(watch, rung, Number.POSITIVE_INFINITY);
-        }),
-      );
+      await unused.ifStill(row, async (current) => {
+        if (allowed(current, watch) !== rung) return;
+        if (rung === 'destroyed') await lifecycle.destroy(current, undefined, 'idle');
+        else await pausing.descend(current, wayDown(rung), { cause: 'idle' });
+        const reached = sandboxes.get(row.id)?.pausedAs;
+        if (rung !== 'destroyed' && reached !== rung) refuse(watch, rung, Number.POSITIVE_INFINITY);
+      });
     } catch (error) {
       const unsupported = isCayError(error, 'unsupported');
       refuse(watch, rung, unsupported ? Number.POSITIVE_INFINITY : undefined);

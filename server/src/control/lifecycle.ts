@@ -23,6 +23,8 @@ export interface LifecycleOptions {
   deeds: Deeds;
   /** Does what a sandbox's timeout asks for, other than to stop or to destroy it. Resolves whether it could. */
   pause(row: SandboxRow): Promise<boolean>;
+  /** Lets a sandbox that rests be stopped: it is then here, and its processes can hear of it. */
+  halted(row: SandboxRow): Promise<SandboxRow>;
   /** Takes away what a sandbox that is gone has left. */
   removed(row: SandboxRow): Promise<void>;
   note(type: string, row: SandboxRow, principal: Principal | undefined, data?: Record<string, unknown>): void;
@@ -39,7 +41,7 @@ export interface Lifecycle {
   /** Makes a recorded sandbox run, and records that it does. */
   activate(row: SandboxRow): Promise<SandboxRow>;
   stop(row: SandboxRow, principal: Principal | undefined, options: { cause: string; graceMs?: number }): Promise<SandboxRow>;
-  destroy(row: SandboxRow, principal: Principal | undefined, cause: string): Promise<void>;
+  destroy(row: SandboxRow, principal: Principal | undefined, cause: string, options?: { onIntent?(): void }): Promise<void>;
   expiryOf(row: Pick<SandboxRow, 'timeoutMs'>): number | null;
   /** Records where the backend says that it stands. */
   standing(row: SandboxRow, observed: Observation): SandboxRow;
@@ -54,6 +56,8 @@ export interface Lifecycle {
 
 /** When something that has failed is tried again, if nobody does so before. */
 const AGAIN_MS = 30_000;
+/** How soon, if it was a full disk that kept it from being recorded. */
+const FULL_AGAIN_MS = 1000;
 
 /** What a sandbox without processes does not have. */
 const ENDED = { reason: null, message: null, runtime: null, expiresAtMs: null, pausedAs: null } as const;
@@ -61,6 +65,7 @@ const ENDED = { reason: null, message: null, runtime: null, expiresAtMs: null, p
 export function openLifecycle(options: LifecycleOptions): Lifecycle {
   const { backend, database, deeds, sandboxes, idempotency, note, now, onError } = options;
   const creating = new Map<string, Promise<SandboxRow>>();
+  let closed = false;
   const expiry = startExpiry({ next: () => sandboxes.nextExpiry(), due: () => sandboxes.expired(now()), expire, now, onError });
 
   async function end(row: SandboxRow): Promise<void> {
@@ -71,7 +76,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       if (current.state === 'destroying') await lifecycle.destroy(current, undefined, 'recovery');
       else if (current.onTimeout === 'destroy') await lifecycle.destroy(current, undefined, 'timeout');
       else if (current.onTimeout === 'stop' || !(await options.pause(current)))
-        await lifecycle.stop(current, undefined, { cause: 'timeout' });
+        await lifecycle.stop(await options.halted(current), undefined, { cause: 'timeout' });
     });
   }
 
@@ -131,8 +136,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       incarnation: observed.incarnation,
       startedAtMs: now(),
       usedAtMs: now(),
-      // The time of one that was running before goes on.
-      expiresAtMs: row.state === 'active' ? row.expiresAtMs : lifecycle.expiryOf(row),
+      // The time of one that was running before goes on, and of one that was only put to rest to make room.
+      expiresAtMs: row.state === 'active' || row.expiresAtMs !== null ? row.expiresAtMs : lifecycle.expiryOf(row),
       pausedAs: null,
       origin: null,
     });
@@ -148,6 +153,19 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     await faultPoint('control.clone.done');
     if (start) return lifecycle.activate(row);
     return sandboxes.update(row.id, { ...ENDED, state: 'stopped', incarnation: observed.incarnation, origin: null });
+  }
+
+  /** Settles a sandbox in its own order, without making the others wait for that; on a full disk as soon as there is room. */
+  function lookAt(id: SandboxId): void {
+    deeds
+      .run(id, async () => {
+        const row = closed ? undefined : sandboxes.get(id);
+        if (row?.state === 'active' || row?.state === 'paused') settle(row, await backend.observe(id));
+      })
+      .catch((error: unknown) => {
+        onError(error);
+        if (isCayError(error, 'resource_exhausted')) setTimeout(() => lookAt(id), FULL_AGAIN_MS).unref();
+      });
   }
 
   /** Has a removal that has failed tried again. */
@@ -187,21 +205,38 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     },
 
     async activate(row) {
-      return running(row, await backend.ensure(row.id, row.spec));
+      const observed = await backend.ensure(row.id, row.spec);
+      try {
+        return running(row, observed);
+      } catch (error) {
+        // What is recorded as resting must not run: nobody could end it.
+        if (row.state === 'stopped' || row.state === 'failed') await backend.stop(row.id, { graceMs: 0 }).catch(onError);
+        throw error;
+      }
     },
 
     async stop(row, principal, { cause, graceMs }) {
       if (row.state === 'stopped') return row;
       requireTransition(row.id, row.state, 'stopped');
       await backend.stop(row.id, graceMs === undefined ? {} : { graceMs });
-      const stopped = sandboxes.update(row.id, { ...ENDED, state: 'stopped' });
+      let stopped: SandboxRow;
+      try {
+        stopped = sandboxes.update(row.id, { ...ENDED, state: 'stopped' });
+      } catch (error) {
+        if (!isCayError(error, 'resource_exhausted')) throw error;
+        // That would say that nothing has happened. Whoever follows the backend records it as soon as there is room.
+        throw new CayError('unavailable', `Sandbox "${row.id}" has been stopped, which cannot be recorded yet: the disk is full`, {
+          cause: error,
+        });
+      }
       note('sandbox.stopped', stopped, principal, { cause });
       return stopped;
     },
 
-    async destroy(row, principal, cause) {
+    async destroy(row, principal, cause, { onIntent } = {}) {
       try {
         sandboxes.update(row.id, { state: 'destroying', expiresAtMs: null });
+        onIntent?.();
       } catch (error) {
         // A full disk is no reason to keep what fills it. After a crash halfway the row is of a sandbox that is gone, and says so.
         if (!isCayError(error, 'resource_exhausted')) throw error;
@@ -248,17 +283,12 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     async follow(changes) {
       for await (const observed of changes) {
         if (observed.phase === 'ready' || observed.phase === 'starting' || observed.phase === 'hibernated') continue;
-        // In the order of its own sandbox, and without making the others wait for that.
-        deeds
-          .run(observed.id, async () => {
-            const row = sandboxes.get(observed.id);
-            if (row?.state === 'active' || row?.state === 'paused') settle(row, await backend.observe(observed.id));
-          })
-          .catch(onError);
+        lookAt(observed.id);
       }
     },
 
     async close() {
+      closed = true;
       expiry.stop();
       await Promise.allSettled(creating.values());
     },

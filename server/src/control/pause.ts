@@ -25,9 +25,13 @@ export interface Pausing extends PauseVerbs {
   halted(row: SandboxRow): Promise<SandboxRow>;
   /**
    * In line, with the gate closed: the first of these rungs that is possible. Rejects `unsupported` if none is.
-   * One that is there or further down already is done.
+   * One that is there or further down already is done. Its time stands still meanwhile, unless `keepsTime`.
    */
-  descend(row: SandboxRow, rungs: readonly Pause[], why: { principal?: Principal; cause: string }): Promise<SandboxRow>;
+  descend(
+    row: SandboxRow,
+    rungs: readonly Pause[],
+    why: { principal?: Principal; cause: string; keepsTime?: boolean },
+  ): Promise<SandboxRow>;
   /** In line: what a timeout asks for. Resolves whether there is a rung that it can stand on. */
   byTimeout(row: SandboxRow): Promise<boolean>;
 }
@@ -38,31 +42,36 @@ const CALLS_MS = 2_000;
 const depth = (pause: Pause | null) => (pause === null ? -1 : PAUSES.indexOf(pause));
 
 export function openPausing(context: Context, archiving: Archiving): Pausing {
-  const { activity, backend, deeds, find, lifecycle, note, now, onError, quota, sandboxes, show } = context;
+  const { activity, backend, deeds, find, lifecycle, note, now, onError, pressure, quota, sandboxes, show } = context;
   const waking = new Map<SandboxId, Promise<SandboxRow>>();
 
   /** Records the pause. One that cannot be recorded is undone, or callers would wait for a sandbox that does not know to wake. */
-  async function paused(row: SandboxRow, as: 'frozen' | 'hibernated', undo: () => Promise<unknown>): Promise<SandboxRow> {
+  async function paused(
+    row: SandboxRow,
+    as: 'frozen' | 'hibernated',
+    keepsTime: boolean,
+    undo: () => Promise<unknown>,
+  ): Promise<SandboxRow> {
     try {
       await faultPoint('control.pause.done');
-      return sandboxes.update(row.id, { state: 'paused', pausedAs: as, expiresAtMs: null });
+      return sandboxes.update(row.id, { state: 'paused', pausedAs: as, ...(!keepsTime && { expiresAtMs: null }) });
     } catch (error) {
       if (row.state === 'active') await undo().catch(onError);
       throw error;
     }
   }
 
-  async function freeze(row: SandboxRow): Promise<SandboxRow> {
+  async function freeze(row: SandboxRow, keepsTime: boolean): Promise<SandboxRow> {
     if (!canFreeze(backend)) throw cannot(row, 'frozen');
     const freezing = backend;
     await freezing.freeze(row.id);
-    return paused(row, 'frozen', () => freezing.thaw(row.id));
+    return paused(row, 'frozen', keepsTime, () => freezing.thaw(row.id));
   }
 
-  async function hibernate(row: SandboxRow): Promise<SandboxRow> {
+  async function hibernate(row: SandboxRow, keepsTime: boolean): Promise<SandboxRow> {
     if (!canHibernate(backend)) throw cannot(row, 'hibernated');
     await backend.hibernate(row.id);
-    return paused(row, 'hibernated', () => backend.ensure(row.id, row.spec));
+    return paused(row, 'hibernated', keepsTime, () => backend.ensure(row.id, row.spec));
   }
 
   /** What still runs while its files are copied would be lost, so it stands still: with its memory where that can be kept. */
@@ -77,13 +86,17 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     }
   }
 
-  const put: Record<Pause, (row: SandboxRow) => Promise<SandboxRow>> = { frozen: freeze, hibernated: hibernate, archived: archive };
+  const put: Record<Pause, (row: SandboxRow, keepsTime: boolean) => Promise<SandboxRow>> = {
+    frozen: freeze,
+    hibernated: hibernate,
+    archived: archive,
+  };
 
   /** The first that is possible; the row as it is if none is. */
-  async function first(row: SandboxRow, rungs: readonly Pause[]): Promise<SandboxRow> {
+  async function first(row: SandboxRow, rungs: readonly Pause[], keepsTime = false): Promise<SandboxRow> {
     for (const rung of rungs) {
       try {
-        return await put[rung](row);
+        return await put[rung](row, keepsTime);
       } catch (error) {
         if (!isCayError(error, 'unsupported')) throw error;
       }
@@ -98,6 +111,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     const { cpus, memoryBytes } = row.spec.limits;
     const limits = { cpus, memoryBytes: pausedAs === 'frozen' ? 0 : memoryBytes, diskBytes: 0 };
     quota.require(row.project, { sandboxes: 0, limits });
+    if (pausedAs !== 'frozen') pressure.admit({ memoryBytes, diskBytes: pausedAs === 'archived' ? row.spec.limits.diskBytes : null });
     const active = await quota.reserving(row, limits, async () => {
       await faultPoint('control.wake.begun');
       if (pausedAs === 'archived') return archiving.restore(row);
@@ -140,11 +154,11 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
       return row;
     },
 
-    async descend(row, rungs, { principal, cause }) {
+    async descend(row, rungs, { principal, cause, keepsTime }) {
       if (row.state !== 'active' && row.state !== 'paused') throw notRunning(row);
       const further = rungs.filter((rung) => depth(rung) > depth(row.pausedAs));
       if (further.length < rungs.length && further.length === 0) return row;
-      const paused = await first(row, further);
+      const paused = await first(row, further, keepsTime);
       if (paused.pausedAs === row.pausedAs) {
         // A rung that cannot be reached is no failure for one that is paused as well as can be.
         if (row.state === 'paused' && further.length < rungs.length) return row;
@@ -159,7 +173,9 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
         await activity.without(row.id, ['call'], CALLS_MS);
         const rungs: Pause[] = row.onTimeout === 'archive' ? ['archived', 'hibernated', 'frozen'] : ['hibernated', 'frozen'];
         try {
-          await pausing.descend(row, rungs, { cause: 'timeout' });
+          const paused = await pausing.descend(row, rungs, { cause: 'timeout' });
+          // One that rests already has had its time.
+          if (paused.expiresAtMs !== null) sandboxes.update(row.id, { expiresAtMs: null });
           return true;
         } catch (error) {
           if (!isCayError(error, 'unsupported')) throw error;

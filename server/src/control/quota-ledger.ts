@@ -8,6 +8,8 @@ type Counted = Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'>;
 /** What projects take of their quotas: what is recorded, and what is about to be. */
 export interface QuotaLedger {
   usage(project: string): Usage;
+  /** The same of memory and disk, of all projects together. */
+  promised(): Pick<Usage, 'memoryBytes' | 'diskBytes'>;
   /** Refuses `resource_exhausted` what would go beyond the quota. `without` is what is counted already and will be no more. */
   require(project: string, wanted: { sandboxes: number; limits: Counted }, without?: Counted): void;
   /** Counts what a deed takes from before it begins; once it is done the records do. */
@@ -26,6 +28,15 @@ export function quotaLedger(sandboxes: SandboxRecords, projects: ProjectRecords)
         for (const key of COUNTED) usage[key] += one.limits[key] ?? 0;
       }
       return usage;
+    },
+    promised() {
+      const { memoryBytes, diskBytes } = sandboxes.promised();
+      const sum = { memoryBytes, diskBytes };
+      for (const { limits } of reserved) {
+        sum.memoryBytes += limits.memoryBytes ?? 0;
+        sum.diskBytes += limits.diskBytes ?? 0;
+      }
+      return sum;
     },
     require(project, wanted, without) {
       const quota = projects.get(project)?.quota;

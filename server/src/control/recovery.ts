@@ -6,7 +6,7 @@ import type { Keeping } from './keeping.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
 
 export async function recoverSnapshots(context: Context, keeping: Keeping): Promise<void> {
-  const { archives, backend, note, onError, snapshots, templates } = context;
+  const { archives, backend, onError, snapshots } = context;
   if (!canSnapshot(backend)) return;
   const travel = backend;
   const found = new Set((await travel.snapshots()).map(({ id }) => id));
@@ -37,9 +37,7 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
           snapshots.update(row.id, { here: true });
         });
       } else if (row.here && !there) {
-        for (const { project, name } of templates.of(row.id)) templates.delete(project, name);
-        snapshots.delete(row.id);
-        note('snapshot.lost', { id: row.sandbox, project: row.project }, undefined, { snapshot: row.id });
+        loseSnapshot(context, row);
       }
       const now = snapshots.get(row.id);
       if (now?.here && now.object !== null) {
@@ -53,4 +51,11 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
   }
   for (const id of found) await backend.removeSnapshot(id).catch(onError);
   await keeping.dropLeft();
+}
+
+/** It is gone from its backend: so is what was made of it, and whoever reads events hears of it. */
+export function loseSnapshot({ note, snapshots, templates }: Pick<Context, 'note' | 'snapshots' | 'templates'>, row: SnapshotRow): void {
+  for (const { project, name } of templates.of(row.id)) templates.delete(project, name);
+  snapshots.delete(row.id);
+  note('snapshot.lost', { id: row.sandbox, project: row.project }, undefined, { snapshot: row.id });
 }

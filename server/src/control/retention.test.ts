@@ -1,7 +1,7 @@
 import type { SnapshotId } from '@cay/sdk/protocol';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { prunable, type Turn } from './retention.ts';
+import { prunable, type Kept } from './retention.ts';
 
 const turns = fc
   .uniqueArray(
@@ -19,7 +19,7 @@ const turns = fc
   .map((all) =>
     all.map(({ turn, named, needed, ageMs }) => ({
       id: `snap_${turn}` as SnapshotId,
-      turn,
+      order: turn,
       name: named ? `n${turn}` : null,
       createdAtMs: 5000 - ageMs,
       needed,
@@ -34,8 +34,8 @@ describe('retention', () => {
       fc.property(turns, bound, age, (all, keepLast, maxAgeMs) => {
         const needed = new Set(all.filter((turn) => turn.needed).map(({ id }) => id));
         const going = new Set(prunable(all, { keepLast, maxAgeMs }, 5000, (id) => needed.has(id)));
-        const newest = Math.max(...all.map(({ turn }) => turn));
-        for (const { id, name, turn } of all) if (name !== null || turn === newest || needed.has(id)) expect(going.has(id)).toBe(false);
+        const newest = Math.max(...all.map(({ order }) => order));
+        for (const { id, name, order } of all) if (name !== null || order === newest || needed.has(id)) expect(going.has(id)).toBe(false);
       }),
     );
   });
@@ -44,8 +44,8 @@ describe('retention', () => {
     fc.assert(
       fc.property(turns, bound, age, (all, keepLast, maxAgeMs) => {
         const going = new Set(prunable(all, { keepLast, maxAgeMs }, 5000, () => false));
-        const order = all.toSorted((one, other) => other.turn - one.turn);
-        order.forEach(({ id, name, createdAtMs }: Turn, index) => {
+        const sorted = all.toSorted((one, other) => other.order - one.order);
+        sorted.forEach(({ id, name, createdAtMs }: Kept, index) => {
           const due = (keepLast !== null && index >= keepLast) || (maxAgeMs !== null && 5000 - createdAtMs > maxAgeMs);
           expect(going.has(id)).toBe(due && index > 0 && name === null);
         });

@@ -2,25 +2,27 @@ import type { Retention, SnapshotId } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
 import type { Keeping } from './keeping.ts';
 
-export interface Turn {
+/** A snapshot that is one of a row: a turn, or what a sandbox was before a rollback. */
+export interface Kept {
   id: SnapshotId;
-  turn: number;
+  /** The greater the later. */
+  order: number;
   name: string | null;
   createdAtMs: number;
 }
 
 /**
- * The turns that a retention lets go: those beyond the last so many, and those that are too old. Never one with a name, never
+ * Those of a row that a retention lets go: those beyond the last so many, and those that are too old. Never one with a name, never
  * the newest, never one that something needs.
  */
 export function prunable(
-  turns: readonly Turn[],
+  row: readonly Kept[],
   { keepLast, maxAgeMs }: Retention,
   nowMs: number,
   needed: (id: SnapshotId) => boolean,
 ): SnapshotId[] {
-  return turns
-    .toSorted((one, other) => other.turn - one.turn)
+  return row
+    .toSorted((one, other) => other.order - one.order)
     .filter(({ name, id, createdAtMs }, index) => {
       const beyond = keepLast !== null && index >= keepLast;
       const old = maxAgeMs !== null && nowMs - createdAtMs > maxAgeMs;
@@ -39,7 +41,7 @@ export interface Retaining {
 
 const LOOK_EVERY_MS = 60_000;
 
-/** Prunes turns as each sandbox's retention says, after every turn and every so often for their age. */
+/** Prunes turns and what rollbacks have kept as each sandbox's retention says, after each of them and every so often for their age. */
 export function openRetaining(context: Context, keeping: Keeping): Retaining {
   const { now, onError, sandboxes, snapshots } = context;
   const pruning = new Map<string, Promise<void>>();
@@ -57,8 +59,10 @@ export function openRetaining(context: Context, keeping: Keeping): Retaining {
     const row = sandboxes.get(sandbox);
     if (!row?.retention) return;
     const all = snapshots.list({ project: row.project, sandbox });
-    const turns = all.flatMap(({ id, turn, name, createdAtMs }) => (turn === null ? [] : [{ id, turn, name, createdAtMs }]));
-    const going = new Set<SnapshotId>(prunable(turns, row.retention, now(), keeping.needed));
+    const turns = all.flatMap(({ turn, ...rest }) => (turn === null ? [] : [{ ...rest, order: turn }]));
+    const rollbacks = snapshots.beforeRollbacks(sandbox).map((kept, index) => ({ ...kept, order: -index }));
+    const { retention } = row;
+    const going = new Set<SnapshotId>([turns, rollbacks].flatMap((some) => prunable(some, retention, now(), keeping.needed)));
     await keeping.dropUnneeded(all.filter(({ id }) => going.has(id)));
     await keeping.dropLeft(row);
   }

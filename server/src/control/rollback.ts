@@ -19,7 +19,7 @@ export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
   finish(row: SandboxRow, observed: Observation): Promise<void>;
 }
 
-export function openRollingBack(context: Context, keeping: Keeping, pausing: Pausing): RollingBack {
+export function openRollingBack(context: Context, keeping: Keeping, pausing: Pausing, onRolledBack: (id: SandboxId) => void): RollingBack {
   const { activity, database, deeds, find, lifecycle, note, onError, sandboxes, show, snapshots } = context;
 
   /** Records where the sandbox stands now. */
@@ -64,6 +64,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
                 await keeping.take(row, { id: deed.kept, cause: 'rollback', memory: 'if possible', quiet, stands: false }, principal);
                 await faultPoint('control.rollback.recorded');
                 const after = await go(row, deed, principal);
+                onRolledBack(id);
                 return { sandbox: show(after), kept: showSnapshot(snapshots.get(deed.kept)!) };
               } catch (error) {
                 // The backend has left it as it was: what was kept for the case is of no use to anybody.

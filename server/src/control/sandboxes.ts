@@ -27,7 +27,7 @@ export function sandboxVerbs(
   context: Context,
   { pausing, visits, idling, retaining, previews }: SandboxVerbParts,
 ): Omit<SandboxVerbs, 'create'> {
-  const { activity, again, backend, deeds, find, lifecycle, note, quota, sandboxes, show } = context;
+  const { activity, again, backend, deeds, find, lifecycle, note, pressure, quota, sandboxes, show } = context;
   const opened = seldom({ everyMs: PREVIEW_NOTED_EVERY_MS });
 
   async function resize(row: SandboxRow, limits: NonNullable<UpdateSandbox['limits']>): Promise<void> {
@@ -86,9 +86,10 @@ export function sandboxVerbs(
       const found = find(principal, ref);
       return deeds.run(found.id, async () => {
         const row = again(found);
-        if (row.state === 'active') return show(row);
+        // It may have ended, and that could not be recorded.
+        if (row.state === 'active' && (await backend.observe(row.id)).phase === 'ready') return show(row);
         if (row.state === 'paused') return show(await pausing.present(row, { running: true }));
-        if (row.state !== 'stopped' && row.state !== 'failed') {
+        if (row.state !== 'active' && row.state !== 'stopped' && row.state !== 'failed') {
           throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state} and cannot be started`, {
             details: { state: row.state },
           });
@@ -97,6 +98,7 @@ export function sandboxVerbs(
         // Its disk and its number are counted already.
         const limits = { cpus, memoryBytes, diskBytes: 0 };
         quota.require(row.project, { sandboxes: 0, limits });
+        pressure.admit({ memoryBytes, diskBytes: null });
         const active = await quota.reserving(row, limits, () => lifecycle.activate(row));
         note('sandbox.started', active, principal);
         return show(active);
@@ -111,7 +113,7 @@ export function sandboxVerbs(
       });
     },
 
-    async remove(principal, ref) {
+    async remove(principal, ref, { onIntent } = {}) {
       let found: SandboxRow;
       try {
         found = find(principal, ref);
@@ -122,7 +124,7 @@ export function sandboxVerbs(
       await deeds.declare(found.id, 'remove', () =>
         deeds.run(found.id, async () => {
           const row = sandboxes.get(found.id);
-          if (row) await lifecycle.destroy(row, principal, 'request');
+          if (row) await lifecycle.destroy(row, principal, 'request', { onIntent });
         }),
       );
     },

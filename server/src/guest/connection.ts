@@ -24,6 +24,8 @@ export interface ServerHello {
   memoryLimit?: number | null;
   /** Processes of one user, where the kernel does not refuse one too many. */
   pidsLimit?: number | null;
+  /** Files that a process of a command may have open, where whoever starts the guest cannot say so. */
+  openFilesLimit?: number | null;
   hostname?: string;
 }
 
@@ -68,7 +70,7 @@ export class GuestConnection implements StreamHost, FrameSink {
 
   /** Resolves when both sides have said hello. When it rejects the transport is destroyed. */
   static async connect(transport: Duplex, options: ConnectOptions): Promise<GuestConnection> {
-    const { helloTimeoutMs = 10_000, signal, sandbox, incarnation, memoryLimit, pidsLimit, hostname } = options;
+    const { helloTimeoutMs = 10_000, signal, sandbox, incarnation, memoryLimit, pidsLimit, openFilesLimit, hostname } = options;
     const connection = new GuestConnection(transport);
     const expired = () =>
       connection.fail(new CayError('unavailable', `The guest of sandbox "${sandbox}" did not say hello within ${helloTimeoutMs} ms`));
@@ -82,7 +84,8 @@ export class GuestConnection implements StreamHost, FrameSink {
       });
       await Promise.race([greeted, connection.closed]);
       if (connection.#error) throw connection.#error;
-      connection.send(FRAME.hello, 0, encodeCbor({ protocol: PROTOCOL, sandbox, incarnation, memoryLimit, pidsLimit, hostname }));
+      const hello = { protocol: PROTOCOL, sandbox, incarnation, memoryLimit, pidsLimit, openFilesLimit, hostname };
+      connection.send(FRAME.hello, 0, encodeCbor(hello));
       return connection;
     } finally {
       clearTimeout(timer);

@@ -15,6 +15,8 @@ export interface GuestStats {
   memoryBytes: number;
   memoryTotalBytes: number;
   oomKills: number;
+  /** 0 from a guest that does not count it. */
+  cpuUsageMs: number;
   uptimeMs: number;
 }
 
@@ -40,8 +42,11 @@ export interface GuestClient extends GuestCommands {
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Changes what the hello had said; `null` lifts a limit. */
   configure(settings: GuardedLimits, options?: CallOptions): Promise<void>;
-  /** SIGTERM to everything, SIGKILL after the grace. Resolves when the guest is gone. */
-  shutdown(graceMs: number): Promise<void>;
+  /**
+   * SIGTERM to everything, SIGKILL after the grace. Resolves when the guest is gone. With `again` it begins anew in the same
+   * process, so that a container goes on, with its files and without its processes.
+   */
+  shutdown(graceMs: number, options?: { again?: boolean }): Promise<void>;
 }
 
 /** How much longer than its grace a shutdown may take. */
@@ -69,8 +74,8 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
         freeBytes: int(answer, 'freeBytes'),
       })),
     configure: (settings, callOptions) => call(reach, { op: 'configure', request: { ...settings }, options: callOptions }, () => undefined),
-    async shutdown(graceMs) {
-      const stream = connection.open('shutdown', { graceMs }, { half: true });
+    async shutdown(graceMs, { again = false } = {}) {
+      const stream = connection.open('shutdown', { graceMs, ...(again && { again }) }, { half: true });
       const late = new CayError('deadline_exceeded', `The guest of sandbox "${options.sandbox}" did not shut down in time`);
       let timer: NodeJS.Timeout | undefined;
       const expired = new Promise<never>((_, reject) => {
@@ -101,6 +106,7 @@ function parseStats(answer: CborMap): GuestStats {
     memoryBytes: int(answer, 'memoryBytes'),
     memoryTotalBytes: int(answer, 'memoryTotalBytes'),
     oomKills: int(answer, 'oomKills'),
+    cpuUsageMs: 'cpuUsageMs' in answer ? int(answer, 'cpuUsageMs') : 0,
     uptimeMs: int(answer, 'uptimeMs'),
   };
 }

@@ -1,4 +1,6 @@
 import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { armFaultPoints, faultPoint } from './fault-point.ts';
@@ -45,5 +47,22 @@ describe('fault points', () => {
     const env = { ...process.env, CAY_FAULT_POINTS: '{"a.b":"kill"}' };
     const { signal, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script], { env, encoding: 'utf8' });
     expect({ signal, stdout }).toEqual({ signal: 'SIGKILL', stdout: '' });
+  });
+
+  it('strike as a file says at that moment, when the environment names one', () => {
+    const dir = mkdtempSync(join(tmpdir(), 'cay-fault-point-'));
+    const file = join(dir, 'faults');
+    writeFileSync(file, '');
+    const script = `import { writeFileSync } from 'node:fs';
+      import { faultPoint } from ${JSON.stringify(join(import.meta.dirname, 'fault-point.ts'))};
+      await faultPoint('a.b');
+      console.log('alive');
+      writeFileSync(${JSON.stringify(file)}, '{"a.b":"kill"}');
+      await faultPoint('a.b');
+      console.log('still alive');`;
+    const env = { ...process.env, CAY_FAULT_POINTS: `@${file}` };
+    const { signal, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script], { env, encoding: 'utf8' });
+    rmSync(dir, { recursive: true });
+    expect({ signal, stdout }).toEqual({ signal: 'SIGKILL', stdout: 'alive\n' });
   });
 });

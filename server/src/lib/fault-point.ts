@@ -6,6 +6,8 @@
  *
  *     CAY_FAULT_POINTS='{"store.write.recorded":"kill@0.05","store.write.done":"delay:50"}'
  *
+ * or `@` and the path of a file with that. The file is read each time, so it can be changed while the process runs.
+ *
  * | fault | what happens |
  * |---|---|
  * | `kill` | the process ends as by `kill -9` |
@@ -15,9 +17,13 @@
  *
  * `@` and a probability may follow each. A name ending in `*` stands for all that begin so.
  */
+import { readFileSync } from 'node:fs';
+
 export type Fault = string | ((name: string) => void | Promise<void>);
 
-let armed: ReadonlyMap<string, Fault> | undefined = fromEnvironment(process.env['CAY_FAULT_POINTS']);
+const given = process.env['CAY_FAULT_POINTS'];
+const file = given?.startsWith('@') ? given.slice(1) : undefined;
+let armed: ReadonlyMap<string, Fault> | undefined = file === undefined ? fromJson(given) : undefined;
 
 /** Arms exactly these; nothing disarms all. */
 export function armFaultPoints(faults?: Record<string, Fault>): void {
@@ -26,7 +32,8 @@ export function armFaultPoints(faults?: Record<string, Fault>): void {
 }
 
 export function faultPoint(name: string): Promise<void> | undefined {
-  return armed === undefined ? undefined : strike(name, armed);
+  const faults = file === undefined ? armed : fromJson(readFileSync(file, 'utf8'));
+  return faults === undefined ? undefined : strike(name, faults);
 }
 
 async function strike(name: string, faults: ReadonlyMap<string, Fault>): Promise<void> {
@@ -49,8 +56,8 @@ function parse(fault: string): { what: string; delayMs: number; probability: num
   return { what: delay === undefined ? what : 'delay', delayMs: Number(delay ?? 0), probability: Number(probability ?? 1) };
 }
 
-function fromEnvironment(text: string | undefined): ReadonlyMap<string, Fault> | undefined {
-  if (text === undefined || text === '') return undefined;
+function fromJson(text: string | undefined): ReadonlyMap<string, Fault> | undefined {
+  if (text === undefined || text.trim() === '') return undefined;
   const faults = Object.entries(JSON.parse(text) as Record<string, unknown>).map(([name, fault]): [string, Fault] => {
     parse(String(fault));
     return [name, String(fault)];

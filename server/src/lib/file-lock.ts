@@ -8,6 +8,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 
 export interface FileLock {
+  /** Once is enough; again does nothing, since by then the lock may be somebody else's. */
   release(): void;
 }
 
@@ -29,6 +30,7 @@ export function lockFile(
   return {
     lock: {
       release() {
+        if (!sqlite.isOpen) return;
         rmSync(noteOf(path), { force: true });
         sqlite.close();
       },

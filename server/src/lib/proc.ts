@@ -1,5 +1,5 @@
 /** What `/proc` says about one process. Synchronous: these reads never wait for a disk. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 
 export interface ProcessStat {
   name: string;
@@ -48,4 +48,25 @@ export function openFilesHardLimit(): number {
   const line = /^Max open files\s+\S+\s+(\S+)/m.exec(readFileSync('/proc/self/limits', 'latin1'));
   const limit = Number(line?.[1]);
   return Number.isInteger(limit) ? limit : Number.MAX_SAFE_INTEGER;
+}
+
+/** How readily the kernel ends a process when memory runs out, from -1000 (never) to 1000. */
+export function oomScore(pid: number | 'self'): number | undefined {
+  try {
+    return Number(readFileSync(`/proc/${pid}/oom_score_adj`, 'latin1'));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Asks for this process to be spared. Children start with the same, until somebody raises it. False if that is not allowed here. */
+export function lowerOomScore(score: number): boolean {
+  if ((oomScore('self') ?? 0) <= score) return true;
+  try {
+    writeFileSync('/proc/self/oom_score_adj', String(score));
+    return true;
+  } catch {
+    // It takes a privilege that not every root has.
+    return false;
+  }
 }

@@ -26,7 +26,8 @@ const REFUSALS = new Set([
   'resource_exhausted',
   'unsupported',
 ]);
-const CALL_MS = 60_000;
+/** A busy machine is slow; what takes longer than this hangs. */
+const CALL_MS = 240_000;
 
 export function openClient(url: string, key: string): Client {
   async function request(method: string, path: string, { body, raw, idempotencyKey }: CallOptions): Promise<Outcome<string>> {

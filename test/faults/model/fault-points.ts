@@ -6,5 +6,8 @@ const SOURCE = join(import.meta.dirname, '../../../server/src');
 
 export const FAULT_POINTS: readonly string[] = globSync('**/*.ts', { cwd: SOURCE })
   .filter((file) => !file.endsWith('.test.ts') && !file.startsWith('lib/'))
-  .flatMap((file) => [...readFileSync(join(SOURCE, file), 'utf8').matchAll(/\bfaultPoint\('([a-z.A-Z-]+)'\)/g)].map((match) => match[1]!))
+  .flatMap((file) => [...readFileSync(join(SOURCE, file), 'utf8').matchAll(/\bfaultPoint\('([a-z.A-Z_-]+)'\)/g)].map((match) => match[1]!))
   .toSorted();
+
+/** Those at which a sandbox is copied, put back, or put on disk. */
+export const TRAVEL_POINTS = FAULT_POINTS.filter((point) => /\.(snapshot|rollback|fork|clone|hibernate|wake)\./.test(point));

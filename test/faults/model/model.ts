@@ -44,6 +44,10 @@ export interface Model {
   removed: Set<string>;
   /** Some children of a fork may exist whose ids nobody was told. */
   unknownChildren: boolean;
+  /** How many of each deed are under way. */
+  underWay: Map<string, number>;
+  /** What was seen during deeds that cannot be true. */
+  findings: string[];
   acknowledged: number;
   refused: number;
   unknown: number;
@@ -55,6 +59,8 @@ export function newModel(): Model {
     unanswered: new Map(),
     removed: new Set(),
     unknownChildren: false,
+    underWay: new Map(),
+    findings: [],
     acknowledged: 0,
     refused: 0,
     unknown: 0,

@@ -4,6 +4,7 @@
  */
 import type { Client, Outcome } from './client.ts';
 import { newBox, type Box, type Model, type State } from './model.ts';
+import { pair } from './pair.ts';
 import type { Random } from './random.ts';
 
 export interface Setting {
@@ -17,7 +18,7 @@ export interface Setting {
   favoured: readonly string[];
 }
 
-type Deed = (setting: Setting, box: Box) => Promise<Outcome<unknown>>;
+export type Deed = (setting: Setting, box: Box) => Promise<Outcome<unknown>>;
 
 const at = (box: Box, rest: string) => `/v1/sandboxes/${box.id}${rest}`;
 
@@ -116,10 +117,10 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   resume: { weight: 2, deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/resume'), { body: {} })) },
   snapshot: {
     weight: 3,
-    deed: ({ client, random, memory }, box) =>
-      take(client, box, '/snapshots', { memory: memory && random.chance(0.5) && !box.states.has('stopped') }),
+    deed: ({ client, model, random, memory }, box) =>
+      take(client, model, box, '/snapshots', { memory: memory && random.chance(0.5) && !box.states.has('stopped') }),
   },
-  turn: { weight: 3, deed: ({ client }, box) => take(client, box, '/turns', { waitMs: 200 }) },
+  turn: { weight: 3, deed: ({ client, model }, box) => take(client, model, box, '/turns', { waitMs: 200 }) },
   rollback: {
     weight: 2,
     async deed({ client, random }, box) {
@@ -131,7 +132,8 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
       if ('done' in outcome) box.note = new Set(snapshot.note);
       else if ('unknown' in outcome) box.note = new Set([...before, ...snapshot.note]);
       // The log goes back as well, and which words it had then is not kept here.
-      if (!('refused' in outcome)) {
+      if ('refused' in outcome) perhapsWoken(box);
+      else {
         for (const word of box.words.keys()) box.words.set(word, false);
         box.unknownSnapshots = true;
         // Processes that ran are gone or not; a paused one stays paused, or is active.
@@ -184,15 +186,16 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
       return outcome;
     },
   },
+  pair: { weight: 2, deed: (setting, box) => pair(DEEDS, setting, box) },
 };
 
-async function take(client: Client, box: Box, path: string, body: unknown): Promise<Outcome<unknown>> {
+async function take(client: Client, model: Model, box: Box, path: string, body: unknown): Promise<Outcome<unknown>> {
   perhapsWoken(box);
   const outcome = await client.call<{ id: string; turn: number | null }>('POST', at(box, path), { body });
   if ('done' in outcome) {
     const { id, turn } = outcome.done;
     if (turn !== null) {
-      if (turn <= box.lastTurn) throw new Error(`Turn ${turn} of ${box.id} came after turn ${box.lastTurn}`);
+      if (turn <= box.lastTurn) model.findings.push(`turn ${turn} of ${box.id} came after turn ${box.lastTurn}`);
       box.lastTurn = turn;
     }
     box.snapshots.set(id, { id, note: new Set(box.note), turn });
@@ -205,18 +208,19 @@ const WEIGHTED = Object.entries(DEEDS).flatMap(([name, { weight }]) => Array<str
 /** The deeds that lead to a fault point, by the verb in its name. */
 const LEADS: Record<string, readonly string[]> = {
   archive: ['pause', 'resume'],
-  clone: ['fork'],
+  clone: ['fork', 'pair'],
   fetch: ['pause', 'resume'],
-  fork: ['fork'],
+  fork: ['fork', 'pair'],
   freeze: ['pause'],
   hibernate: ['pause', 'resume'],
   import: ['pause', 'resume'],
   pause: ['pause', 'resume'],
   remove: ['remove'],
   removeSnapshot: ['snapshot', 'removeSnapshot'],
+  remove_snapshot: ['snapshot', 'removeSnapshot'],
   restore: ['pause', 'resume'],
-  rollback: ['turn', 'rollback'],
-  snapshot: ['snapshot', 'turn'],
+  rollback: ['turn', 'rollback', 'pair'],
+  snapshot: ['snapshot', 'turn', 'pair'],
   start: ['stop', 'start'],
   stop: ['stop', 'start'],
   wake: ['pause', 'resume'],
@@ -244,9 +248,12 @@ export async function step(setting: Setting, most: number): Promise<Step | undef
   let deed = setting.favoured.length > 0 && random.chance(0.5) ? random.pick(setting.favoured) : random.pick(WEIGHTED);
   if (deed === 'fork' && model.boxes.size + 2 > most) deed = 'remove';
   box.taken = true;
+  const { underWay } = model;
+  underWay.set(deed, (underWay.get(deed) ?? 0) + 1);
   try {
     return { deed, box: box.id, outcome: await DEEDS[deed]!.deed(setting, box) };
   } finally {
+    underWay.set(deed, underWay.get(deed)! - 1);
     box.taken = false;
   }
 }

@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { check } from './check.ts';
+import { TRAVEL_POINTS } from './fault-points.ts';
 import type { Installation } from './installation.ts';
 import { leaks } from './leaks.ts';
 import type { Model } from './model.ts';
@@ -12,6 +13,8 @@ import { seeded } from './random.ts';
 import { STRIKES } from './strikes.ts';
 
 const WORKERS = 3;
+const FEWEST_DEEDS = 15;
+const LONGEST_MS = 20_000;
 const MOST_SANDBOXES = 6;
 
 export interface RoundOptions {
@@ -21,40 +24,62 @@ export interface RoundOptions {
   /** Whether processes can be kept and revived. */
   memory: boolean;
   faultPoints: readonly string[];
+  /** The names of the strikes that can happen here. */
+  strikes: readonly string[];
   trace?(step: Step): void;
 }
 
 export interface RoundResult {
+  /** What happened, for people to read. */
   fault: string;
+  /** What kind of fault it was, for the tally. */
+  kind: string;
   deeds: number;
   startMs: number;
+  /** How long its parts took: the first start, the deeds, the end and second start, the comparison. */
+  partsMs: number[];
   findings: string[];
 }
 
 export async function playRound(options: RoundOptions): Promise<RoundResult> {
-  const { installation, model, seed, memory, faultPoints, trace } = options;
+  const { installation, model, seed, memory, faultPoints, strikes, trace } = options;
   const random = seeded(seed);
-  const byPoint = faultPoints.length > 0 && random.chance(0.5);
-  const point = byPoint ? { [random.pick(faultPoints)]: random.pick(['kill', 'kill', 'error', 'delay:150']) } : undefined;
-  // Points are given to a server when it starts.
-  if (point) await installation.kill('SIGTERM');
-  await installation.start(point);
+  const marks = [performance.now()];
+  const mark = () => void marks.push(performance.now());
+  const byPoint = faultPoints.length > 0 && (strikes.length === 0 || random.chance(0.5));
+  const reachable = memory ? faultPoints : faultPoints.filter((name) => !/^local\.(hibernate|wake)\./.test(name));
+  const points = random.chance(0.6) ? reachable.filter((name) => TRAVEL_POINTS.includes(name)) : reachable;
+  const name = byPoint ? random.pick(points) : random.pick(strikes);
+  const point = byPoint ? { [name]: random.pick(['kill', 'kill', 'error', 'delay:150']) } : undefined;
+  const strike = byPoint ? undefined : STRIKES[name]!;
+  const fromStart = point !== undefined && random.chance(0.15);
+  if (fromStart) await installation.kill('SIGKILL');
+  // A clock of its own is given to a server when it starts.
+  if (strike?.clock) await installation.kill('SIGTERM');
+  const logged = installation.log().length;
+  await installation.start({ clock: strike?.clock ?? false, ...(fromStart && { faultPoints: point }) });
+  installation.arm(point);
+
+  mark();
 
   let over = false;
   let count = 0;
   let words = 0;
   const durationMs = 600 + random.below(1200);
+  const begun = performance.now();
+  // A busy machine gets its deeds done, too.
+  const enough = () => over || (count >= FEWEST_DEEDS && performance.now() - begun > durationMs) || performance.now() - begun > LONGEST_MS;
   const setting = (index: number) => ({
     client: installation.client,
     model,
     random: seeded(seed * 31 + index),
     word: () => `w${seed}x${index}x${words++}`,
     memory,
-    favoured: point ? deedsLeadingTo(Object.keys(point)[0]!) : [],
+    favoured: point ? deedsLeadingTo(name) : (strike?.favoured ?? []),
   });
   const worker = async (index: number) => {
     const own = setting(index);
-    while (!over && installation.running()) {
+    while (!enough() && installation.running()) {
       const done = await step(own, MOST_SANDBOXES);
       if (!done) await sleep(10);
       else {
@@ -67,20 +92,38 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
     }
   };
   const working = Promise.all(Array.from({ length: WORKERS }, (_, index) => worker(index)));
-  let fault = point ? `fault point ${JSON.stringify(point)}` : '';
-  if (!point) {
-    const name = random.pick(Object.keys(STRIKES));
+  let told = '';
+  if (strike) {
     await sleep(random.below(durationMs));
-    fault = await STRIKES[name]!({ installation, model, random, over: () => over });
+    told = await strike.run({ installation, model, random, over: enough });
   }
-  await Promise.race([working, sleep(durationMs)]);
-  over = true;
   await working;
-  if (point) await installation.kill('SIGTERM');
+  over = true;
+  mark();
+  const struck = point && (installation.server?.signalCode === 'SIGKILL' || installation.log().slice(logged).includes('Fault on purpose'));
+  const reached = point && (struck ? ', reached' : Object.values(point)[0] === 'delay:150' ? '' : ', not reached');
+  installation.arm();
+  // What an error has left is settled by the next server, or by a sweep that nobody waits for here.
+  if (strike?.clock || (point && struck)) await installation.kill('SIGTERM');
   const startMs = await installation.start();
+  mark();
   const findings = await check(installation.client, model);
   findings.push(...(await calmLeaks(installation.engineDir)).map((leak) => `left over: ${leak}`));
-  return { fault, deeds: count, startMs, findings };
+  mark();
+  const partsMs = marks.slice(1).map((at, index) => Math.round(at - marks[index]!));
+  const fault = point ? `fault point ${JSON.stringify(point)}${reached}` : told;
+  return {
+    fault,
+    kind: point ? kindOf(name, point[name]!, reached!) : told.replace(/ \d.*/, ''),
+    deeds: count,
+    startMs,
+    partsMs,
+    findings,
+  };
+}
+
+function kindOf(point: string, fault: string, reached: string): string {
+  return `${TRAVEL_POINTS.includes(point) ? 'time travel' : 'other'} point, ${fault.replace(/:.*/, '')}${reached}`;
 }
 
 /** What is just being made or swept is not left over: only what stays is. */

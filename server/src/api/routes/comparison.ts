@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http';
 import { AbsolutePathSchema, CompareSchema, DiffStatSchema, FileChangeSchema, SnapshotRefSchema, type FileChange } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control, Comparison } from '../../control/contract.ts';
@@ -43,23 +44,19 @@ export function comparisonRoutes(control: Control): Route[] {
           events: FileChangeSchema,
         },
       },
-      async handle({ context, json, principal, params, query, signal }) {
+      async handle({ context, response, json, principal, params, query, signal }) {
         const { from, to, path, format } = query;
-        const comparison = await control.compare(principal, params.id, { from, to }, { signal });
+        const comparison = releasedWith(response, await control.compare(principal, params.id, { from, to }, { signal }));
         const changes = below(comparison.changes, path);
-        if (format === 'changes') return eventsAnswer(context, releasing(comparison, changes));
+        if (format === 'changes') return eventsAnswer(context, await begun(changes));
         const sides = {
           changes,
           before: (name: string) => comparison.before.read(name, { signal }),
           after: (name: string) => comparison.after.read(name, { signal }),
           files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
         };
-        if (format === 'patch') return bytesAnswer(context, releasing(comparison, patchOf(sides)), { headers: { 'Content-Type': PATCH } });
-        try {
-          return json(await statOf(sides));
-        } finally {
-          await comparison.release();
-        }
+        if (format === 'patch') return bytesAnswer(context, await begun(patchOf(sides)), { headers: { 'Content-Type': PATCH } });
+        return json(await statOf(sides));
       },
     }),
     route({
@@ -71,11 +68,10 @@ export function comparisonRoutes(control: Control): Route[] {
       params: SandboxParams,
       query: ExportQuery,
       answers: { 200: { description: 'The files', media: [TAR] } },
-      async handle({ context, principal, params, query, signal }) {
+      async handle({ context, response, principal, params, query, signal }) {
         const { at, path } = query;
-        const comparison = await control.compare(principal, params.id, { from: at, to: at }, { signal });
-        const data = comparison.after.tar(path ?? ['/'], { signal });
-        return bytesAnswer(context, releasing(comparison, data), { headers: { 'Content-Type': TAR } });
+        const comparison = releasedWith(response, await control.compare(principal, params.id, { from: at, to: at }, { signal }));
+        return bytesAnswer(context, await begun(comparison.after.tar(path ?? ['/'], { signal })), { headers: { 'Content-Type': TAR } });
       },
     }),
   ];
@@ -93,11 +89,24 @@ async function* below(changes: AsyncIterable<FileChange>, paths: string[] | unde
   }
 }
 
-/** What was only made for the comparison goes when the last of it was sent, or nobody wants it any more. */
-async function* releasing<T>(comparison: Comparison, source: AsyncIterable<T>): AsyncGenerator<T> {
-  try {
-    yield* source;
-  } finally {
-    await comparison.release();
-  }
+/** What was only made for the comparison goes with the answer, also with one that nobody reads. */
+function releasedWith(response: ServerResponse, comparison: Comparison): Comparison {
+  // What cannot be removed now is when the server starts the next time.
+  const release = () => void comparison.release().catch(() => {});
+  if (response.closed || response.destroyed) release();
+  else response.once('close', release);
+  return comparison;
+}
+
+/** What fails before its first value fails the request, and not an answer that has begun. */
+async function begun<T>(source: AsyncIterable<T>): Promise<AsyncIterable<T>> {
+  const values = source[Symbol.asyncIterator]();
+  const first = await values.next();
+  return (async function* () {
+    try {
+      for (let next = first; !next.done; next = await values.next()) yield next.value;
+    } finally {
+      await values.return?.();
+    }
+  })();
 }

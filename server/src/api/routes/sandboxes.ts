@@ -74,16 +74,18 @@ export function sandboxRoutes(control: Control): Route[] {
       name: 'removeSandbox',
       summary: 'Remove a sandbox and all that it has',
       description:
-        'A sandbox that does not exist is removed already. With `Prefer: respond-async` the answer does not wait until it is gone; ' +
-        'should that fail, it is tried again when the server starts the next time.',
+        'A sandbox that does not exist is removed already. With `Prefer: respond-async` the answer waits only until it is recorded that it is to go; ' +
+        'should that fail, it is tried again.',
       tag,
       headers: { Prefer: '`respond-async` to answer at once' },
       params: SandboxParams,
       answers: { 202: { description: 'It is being removed' }, 204: { description: 'It is gone' } },
       async handle({ context, request, principal, params }) {
-        const removed = control.remove(principal, params.id);
+        const intent = Promise.withResolvers<void>();
+        const removed = control.remove(principal, params.id, { onIntent: intent.resolve });
         if (/\brespond-async\b/.test(String(request.headers.prefer))) {
-          // The record says by now that it is to go.
+          // What is refused is refused at once; what fails later is tried again.
+          await Promise.race([intent.promise, removed]);
           removed.catch(() => {});
           return context.body(null, 202);
         }

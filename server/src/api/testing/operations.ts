@@ -39,6 +39,8 @@ const QUERIES: Record<string, string> = {
   watchFiles: '?path=/tmp',
   packFiles: '?path=/tmp',
   unpackFiles: '?path=/tmp/unpacked',
+  diffSandbox: '?from=now',
+  exportFiles: '?path=/tmp',
 };
 
 const BODIES: Record<string, unknown> = {
@@ -63,6 +65,14 @@ const BODIES: Record<string, unknown> = {
   createProject: { name: 'new' },
   createWebhook: { url: 'https://hooks.example/' },
   updateProject: { quota: {} },
+  takeSnapshot: {},
+  takeTurn: { waitMs: 0 },
+  importSnapshot: 'not an archive',
+  rollbackSandbox: { to: 1 },
+  forkSandbox: {},
+  pauseSandbox: {},
+  leaseSandbox: { forMs: 1000 },
+  saveTemplate: { snapshot: 1 },
 };
 
 export function operationsOf(document: Document): Operation[] {
@@ -85,6 +95,8 @@ export function operationsOf(document: Document): Operation[] {
           .replace('{port}', '3000')
           .replace('{key}', 'key_unknown')
           .replace('{webhook}', 'whk_unknown')
+          .replace('{snapshot}', `snap_${'0'.repeat(20)}`)
+          .replace('{name}', 'unknown')
           .replace('{project}', 'unknown') + (QUERIES[operation.operationId] ?? ''),
     })),
   );

@@ -1,5 +1,5 @@
-/** The user that every sandbox has, as an image's `/etc/passwd` and `/etc/group` have to name it. */
-export const USER = { name: 'user', uid: 1000, gid: 1000, home: '/home/user' };
+/** The accounts of an image, which have to name the user that every sandbox has. */
+import { USER } from '../sandbox-user.ts';
 
 /** The file with the user added, or `undefined` if it has one of that name. */
 export function withUser(passwd: string, options: { shell: string }): string | undefined {

@@ -5,6 +5,7 @@
 import { Agent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
+import { BodyTooLong, jsonLines, readWhole } from '../../lib/http-body.ts';
 import { fromDocker, fromDockerAnswer } from './from-docker.ts';
 
 /** Of Docker 20.10, the first with one-shot stats. Engines that have dropped it name a newer one. */
@@ -104,18 +105,16 @@ export function dockerClient(host: string): DockerClient {
   }
 
   async function readAll(answer: IncomingMessage, maxBytes: number, action: string): Promise<Buffer> {
-    const parts: Buffer[] = [];
-    let size = 0;
     try {
-      for await (const part of answer as AsyncIterable<Buffer>) {
-        size += part.length;
-        if (size > maxBytes) throw new CayError('internal', `Cannot ${action}: Docker answers with more than ${maxBytes} bytes`);
-        parts.push(part);
-      }
+      return await readWhole(answer, maxBytes);
     } catch (error) {
-      throw fromDocker(error, action, host);
+      throw broken(error, action);
     }
-    return Buffer.concat(parts);
+  }
+
+  function broken(error: unknown, action: string): CayError {
+    if (error instanceof BodyTooLong) return new CayError('internal', `Cannot ${action}: Docker misbehaves: ${error.message}`);
+    return fromDocker(error, action, host);
   }
 
   async function fail(answer: IncomingMessage, action: string): Promise<never> {
@@ -154,20 +153,10 @@ export function dockerClient(host: string): DockerClient {
     async *lines(method, path, call) {
       const { answer } = await send(method, await versioned(path), call, { agent: false });
       if (!ok(answer)) await fail(answer, call.action);
-      let rest = '';
       try {
-        answer.setEncoding('utf8');
-        for await (const part of answer as AsyncIterable<string>) {
-          rest += part;
-          const whole = rest.split('\n');
-          rest = whole.pop() ?? '';
-          if (rest.length > MAX_LINE_BYTES) throw new CayError('internal', `Cannot ${call.action}: Docker sends a line without end`);
-          for (const line of whole) if (line.trim() !== '') yield JSON.parse(line);
-        }
+        yield* jsonLines(answer, MAX_LINE_BYTES);
       } catch (error) {
-        throw fromDocker(error, call.action, host);
-      } finally {
-        answer.destroy();
+        throw broken(error, call.action);
       }
     },
 

@@ -12,12 +12,12 @@ import { CayError, isCayError, type SandboxId, type SandboxSpec } from '@cay/sdk
 import type { Guest } from '../../guest/guest.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
 import { redialling } from '../../guest/redialling-link.ts';
-import { Broadcast } from '../../lib/broadcast.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Freezing, Observation, Resizing } from '../backend.ts';
 import { requireLimits, requireSandboxId } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { guestWithEnv, imageEnvOf } from '../image-env.ts';
+import { news } from '../news.ts';
 import { hashOf } from '../spec-hash.ts';
 import { startMain } from '../start-main.ts';
 import { GUEST_PATH, LABELS, SOCKET_PATH, containerConfig, resources } from './container-config.ts';
@@ -68,11 +68,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   const containers = dockerContainers(client, installation);
   const images = dockerImages(client, { installation, guestPath: options.guestPath, baseImage: options.baseImage ?? 'debian:stable-slim' });
   const starts = new Semaphore(options.startsAtOnce ?? 8);
-  const changes = new Broadcast<Observation>();
-  const told = new Map<SandboxId, Observation>();
+  const changes = news();
   const live = new Map<SandboxId, Live>();
-  /** Sandboxes that a verb is changing: what is seen of them meanwhile is no news. */
-  const busy = new Set<SandboxId>();
   const closing = new AbortController();
   let engine: Promise<Engine> | undefined;
   let feeding = false;
@@ -84,27 +81,6 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       engine = undefined;
       throw error;
     }));
-  }
-
-  function tell(observation: Observation): Observation {
-    const before = told.get(observation.id);
-    if (observation.phase === 'absent') told.delete(observation.id);
-    else told.set(observation.id, observation);
-    const same = before
-      ? before.phase === observation.phase && before.incarnation === observation.incarnation
-      : observation.phase === 'absent';
-    if (!same) changes.send(observation);
-    return observation;
-  }
-
-  /** Runs a verb, at whose end what it resolves with is told. */
-  async function changing(id: SandboxId, verb: () => Promise<Observation>): Promise<Observation> {
-    busy.add(id);
-    try {
-      return tell(await verb());
-    } finally {
-      busy.delete(id);
-    }
   }
 
   async function look(id: SandboxId, call: CallOptions = {}): Promise<Observation> {
@@ -230,7 +206,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     async ensure(id, spec, call = {}) {
       requireSandboxId(id);
       checkSpec(spec, 'Docker', await lookedAt());
-      return changing(id, async () => {
+      return changes.changing(id, async () => {
         const found = await containers.find(id, call);
         if (found && found.inspect.Config.Labels?.[LABELS.specHash] !== hashOf(spec)) {
           throw new CayError('already_exists', `Cannot ensure sandbox "${id}": it was made from a different spec`);
@@ -263,11 +239,9 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
           signal: closing.signal,
           observe: look,
           observeAll: () => containers.observeAll(),
-          known: () => [...told.values()],
-          learn: (observation) => told.set(observation.id, observation),
-          tell: (observation) => {
-            if (!busy.has(observation.id)) tell(observation);
-          },
+          known: changes.known,
+          learn: changes.learn,
+          tell: changes.see,
         });
       }
       return iterator;
@@ -309,7 +283,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
 
     async stop(id, { graceMs = DEFAULT_GRACE_MS, ...call } = {}) {
       requireSandboxId(id);
-      return changing(id, async () => {
+      return changes.changing(id, async () => {
         const found = await containers.find(id, call);
         if (!found) throw new CayError('not_found', `Cannot stop sandbox "${id}": it does not exist`);
         // Noted first, so that an end which comes while nobody looks is not taken for a crash.
@@ -335,7 +309,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
 
     async remove(id, call) {
       requireSandboxId(id);
-      await changing(id, async () => {
+      await changes.changing(id, async () => {
         hangUp(id, 'it was removed');
         const found = await containers.find(id, call);
         if (found) await containers.remove(id, found.container);

@@ -8,7 +8,8 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { CayError, isCayError } from '@cay/sdk/protocol';
-import { USER, withGroup, withUser } from './accounts.ts';
+import { USER } from '../sandbox-user.ts';
+import { withGroup, withUser } from './accounts.ts';
 import { GUEST_PATH, LABELS, SOCKET_DIRECTORY } from './container-config.ts';
 import type { DockerClient } from './docker-client.ts';
 import { packTar, unpackTar, type TarEntry } from './tar-archive.ts';

@@ -19,21 +19,36 @@ const CODES: Record<number, ErrorCode> = {
 
 /** What refuses a pod, told apart by what it says; the API server's status is 403 for all of them. */
 const SAYINGS: [pattern: RegExp, code: ErrorCode, reason: string, hint: string][] = [
-  [/exceeded quota/i, 'resource_exhausted', 'quota_exceeded', 'Remove sandboxes, ask for less, or raise the ResourceQuota of the namespace'],
+  [
+    /exceeded quota/i,
+    'resource_exhausted',
+    'quota_exceeded',
+    'Remove sandboxes, ask for less, or raise the ResourceQuota of the namespace',
+  ],
   [
     /violates PodSecurity/i,
     'failed_precondition',
     'admission_refused',
     'The namespace asks for more than Pod Security "restricted", which every sandbox satisfies; see its labels "pod-security.kubernetes.io/…"',
   ],
-  [/RuntimeClass\s+\\?"?[^"\s]+\\?"? not found/i, 'not_found', 'runtime_class_missing', 'See "kubectl get runtimeclasses" for those that there are'],
+  [
+    /RuntimeClass\s+\\?"?[^"\s]+\\?"? not found/i,
+    'not_found',
+    'runtime_class_missing',
+    'See "kubectl get runtimeclasses" for those that there are',
+  ],
   [
     /(maximum|minimum) (cpu|memory|ephemeral-storage) usage|must be less than or equal to (cpu|memory) limit/i,
     'resource_exhausted',
     'limit_range',
     'Ask for limits that the LimitRange of the namespace allows',
   ],
-  [/admission webhook .* denied|denied the request|ValidatingAdmissionPolicy/i, 'failed_precondition', 'admission_refused', 'A policy of the cluster refuses the pod'],
+  [
+    /admission webhook .* denied|denied the request|ValidatingAdmissionPolicy/i,
+    'failed_precondition',
+    'admission_refused',
+    'A policy of the cluster refuses the pod',
+  ],
   [/namespaces? \\?"[^"]+\\?" not found/i, 'not_found', 'namespace_missing', 'Make the namespace, or name another in the settings'],
 ];
 
@@ -63,7 +78,8 @@ export function fromKubernetes(error: unknown, action: string, where: string): C
   if (error instanceof CayError) return error;
   const { name, code, message } = timeoutIn(error) ?? (error as NodeJS.ErrnoException);
   if (name === 'AbortError') return new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: error });
-  if (name === 'TimeoutError') return new CayError('deadline_exceeded', `Cannot ${action}: Kubernetes at "${where}" took too long`, { cause: error });
+  if (name === 'TimeoutError')
+    return new CayError('deadline_exceeded', `Cannot ${action}: Kubernetes at "${where}" took too long`, { cause: error });
   if (code !== undefined && AWAY.has(code)) {
     return new CayError('unavailable', `Cannot ${action}: no Kubernetes API server answers at "${where}"`, {
       cause: error,

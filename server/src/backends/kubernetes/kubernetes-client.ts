@@ -3,7 +3,7 @@
  * Who we are and where the cluster is, proxies, tokens that are renewed and login programs included, is read as `kubectl` does it.
  */
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
-import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
 import { CayError } from '@cay/sdk/protocol';
 import type { KubeConfig } from '@kubernetes/client-node';
 import WebSocket from 'ws';
@@ -38,6 +38,8 @@ export interface KubernetesClient {
   readonly namespace: string | undefined;
   /** How many requests were made. */
   readonly requests: number;
+  /** What time it is for the cluster, by which it ends leases. */
+  now(): number;
   /** The decoded answer. Statuses in `allow` resolve as `undefined`. */
   json(method: string, path: string, call: KubernetesCall & { allow?: number[] }): Promise<unknown>;
   /** The answer's lines, each a JSON value, until it ends or the signal aborts. */
@@ -66,6 +68,8 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
   let identity: { options: RequestOptions; at: number } | undefined;
   let agent: HttpsAgent | undefined;
   let requests = 0;
+  /** How far the cluster's clock is ahead of ours. */
+  let aheadMs = 0;
 
   async function identified(): Promise<RequestOptions> {
     if (identity && Date.now() - identity.at < IDENTITY_MS) return identity.options;
@@ -96,11 +100,16 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       headers: {
         Accept: 'application/json',
         'User-Agent': 'cay',
-        ...known.headers,
+        ...(known.headers as OutgoingHttpHeaders | undefined), // never an array: the library fills in names
         ...(content && { 'Content-Type': call.type ?? 'application/json', 'Content-Length': content.length }),
       },
     });
-    request.on('response', resolve);
+    request.on('response', (answer) => {
+      const said = Date.parse(answer.headers.date ?? '');
+      // It tells whole seconds, so that less than that is no difference.
+      if (said > 0) aheadMs = Math.abs(said - Date.now()) < 2000 ? 0 : said - Date.now();
+      resolve(answer);
+    });
     request.on('error', (error) => reject(fromKubernetes(error, call.action, where)));
     request.end(content);
     return promise;
@@ -123,6 +132,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
     get requests() {
       return requests;
     },
+    now: () => Date.now() + aheadMs,
 
     async json(method, path, call) {
       const timeout = AbortSignal.timeout(TIMEOUT_MS);
@@ -157,7 +167,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       // A connection that becomes a stream cannot be used again, so it is not one of the agent's.
       const socket = new WebSocket(url, ['v5.channel.k8s.io', 'v4.channel.k8s.io'], {
         ...known,
-        ...(agent && { ...agent.options, agent: false }),
+        ...(agent && { agent: undefined }),
         perMessageDeflate: false,
         handshakeTimeout: TIMEOUT_MS,
       } as WebSocket.ClientOptions);

@@ -20,12 +20,22 @@ export async function stop(engine: Engine, id: SandboxId, { graceMs = DEFAULT_GR
     await shutDownInstance(engine.ground, instance, graceMs);
     await destroyInstance(engine.ground, instance);
   } else await clear(engine, record);
-  await faultPoint('local.stop.ended');
   if (record.phase === 'stopped' && record.instance === undefined) return observationOf(record);
   const { reason: _reason, message: _message, stopping: _stopping, ...rest } = record;
-  const observation = await save(engine, { ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined });
+  const stopped: SandboxRecord = { ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined };
+  try {
+    await faultPoint('local.stop.ended');
+    await save(engine, stopped);
+  } catch (error) {
+    if (!instance) throw error;
+    // It has ended, and there is no way back. After a crash the note that it was being stopped says as much.
+    engine.onError(error);
+    engine.records.remember(stopped);
+    engine.changes.send(observationOf(stopped));
+    return observationOf(stopped);
+  }
   await dropImage(engine, record).catch(engine.onError);
-  return observation;
+  return observationOf(stopped);
 }
 
 async function noteStopping({ records }: Engine, record: SandboxRecord): Promise<void> {

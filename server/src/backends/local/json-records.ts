@@ -15,6 +15,8 @@ export interface JsonRecords<I extends string, R extends { id: I }> {
   get(id: I): R | undefined;
   /** Rejects `resource_exhausted` when the disk is full. */
   save(record: R): Promise<void>;
+  /** Of what has happened and cannot be written now: it counts from here on, and goes to the disk with the next `save`. */
+  remember(record: R): void;
   delete(id: I): Promise<void>;
 }
 
@@ -60,6 +62,7 @@ export async function openJsonRecords<I extends string, R extends { id: I }>(
       }
       all.set(record.id, record);
     },
+    remember: (record) => void all.set(record.id, record),
     async delete(id) {
       await rm(join(dir, `${id}.json`), { force: true });
       all.delete(id);

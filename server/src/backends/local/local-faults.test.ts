@@ -85,6 +85,19 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
     expect(await instances()).toEqual([]);
   });
 
+  it('a sandbox that was stopped is stopped, although the disk is too full to record it, and starts again', async () => {
+    let full = false;
+    const backend = await open((laid) => ({ ...laid, records: failingSave(laid.records, () => full) }));
+    const id = newId('sbx');
+    await backend.ensure(id, spec);
+    full = true;
+    expect((await backend.stop(id, { graceMs: 0 })).phase).toBe('stopped');
+    expect((await backend.observe(id)).phase).toBe('stopped');
+    full = false;
+    expect(await instances()).toEqual([]);
+    expect((await backend.ensure(id, spec)).phase).toBe('ready');
+  });
+
   it('a warm instance that cannot run a command is taken away', async () => {
     const base = baseTemplate();
     // Nothing of the host is shown in it: there is no program at all.

@@ -54,7 +54,7 @@ export interface LocalOptions {
   startsAtOnce?: number;
   /** How often what was left behind is looked for while serving. 0, the default, is never. */
   sweepEveryMs?: number;
-  /** Told what a sweep while serving found and took away. */
+  /** Told what a sweep found and took away: the one when it opens, and those while serving. */
   onSwept?(orphans: Orphan[]): void;
   onError?(error: unknown): void;
   /** Called when the ground was let go of, or does not exist any more. */
@@ -74,7 +74,8 @@ const SPARE_TREES = 4;
 export async function localBackend(options: LocalOptions): Promise<LocalBackend> {
   const engine = makeEngine(options);
   const { ground, records, queue, live, pool, spares, changes, tidying } = engine;
-  await reconcile(engine, { poolSize: options.poolSize ?? 0 });
+  const swept = await reconcile(engine, { poolSize: options.poolSize ?? 0 });
+  if (swept.length > 0) options.onSwept?.(swept);
   pool.fill();
   let sweeping: Promise<unknown> | undefined;
   const timer = options.sweepEveryMs ? setInterval(sweepAgain, options.sweepEveryMs).unref() : undefined;

@@ -17,6 +17,7 @@ import {
   type Instance,
   type InstanceFacts,
 } from '../../host/instances/instance.ts';
+import type { Orphan } from '../backend.ts';
 import { dropImage, dropNext } from './end.ts';
 import { DEFAULT_LIMITS, type Engine } from './engine.ts';
 import { poolKeyOf } from './pool.ts';
@@ -32,7 +33,8 @@ type Found = InstanceFacts | { name: string };
 /** How long a guest that was just revived may take to dial. */
 const REVIVED_TIMEOUT_MS = 5_000;
 
-export async function reconcile(engine: Engine, { poolSize }: { poolSize: number }): Promise<void> {
+/** Resolves what was swept. */
+export async function reconcile(engine: Engine, { poolSize }: { poolSize: number }): Promise<Orphan[]> {
   const instances = new Map<string, Found>();
   for (const facts of await listInstances(engine.ground)) instances.set(facts.name, facts);
 
@@ -44,7 +46,7 @@ export async function reconcile(engine: Engine, { poolSize }: { poolSize: number
   }
   await reapSnapshots(engine).catch(engine.onError);
   await refillFrom(engine, instances, poolSize);
-  await sweep(engine, { alone: true });
+  return sweep(engine, { alone: true });
 }
 
 /** Brings one sandbox to rest. Its instance leaves `instances` if it is still needed. */

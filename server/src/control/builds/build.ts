@@ -49,6 +49,7 @@ export interface BuildFailure {
 }
 
 export interface Build {
+  /** A UUID. */
   id: string;
   project: string;
   template: string;

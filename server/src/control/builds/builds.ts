@@ -1,4 +1,5 @@
-import { CayError, isCayError, newId, type SnapshotId } from '@cay/sdk/protocol';
+import { randomUUID } from 'node:crypto';
+import { CayError, SomeLimitsSchema, isCayError, type SnapshotId } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Control } from '../contract.ts';
 import type { Principal } from '../principal.ts';
@@ -111,6 +112,8 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
     files,
 
     async request(principal, { template, names, limits = {}, digest }) {
+      const allowed = SomeLimitsSchema.safeParse(limits);
+      if (!allowed.success) throw new CayError('invalid_argument', `The limits are not valid: ${allowed.error.issues[0]?.message}`);
       const brought = (await control.templates(principal)).find(({ name, snapshot }) => snapshot === null && names.includes(name));
       if (brought)
         throw new CayError('already_exists', `A template named "${brought.name}" comes with the ${control.backend.name} backend`);
@@ -118,7 +121,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       if (records.unfinished(principal.project).length >= MOST_OPEN)
         throw new CayError('resource_exhausted', `There are ${MOST_OPEN} builds under way already`);
       const build: Build = {
-        id: newId('bld'),
+        id: randomUUID(),
         project: principal.project,
         template,
         names: [...names],

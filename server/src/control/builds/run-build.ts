@@ -25,7 +25,7 @@ export interface BuildRun {
 
 /** What else finds and removes the sandboxes of a build: they are called so before they are made. */
 export const sandboxesOf = ({ id }: Pick<Build, 'id'>) => {
-  const name = id.replace('_', '-');
+  const name = `build-${id}`;
   return [name, `${name}-start`] as const;
 };
 
@@ -78,7 +78,8 @@ async function create({ control, principal, build, signal, timeoutMs }: BuildRun
     ...input,
     limits: build.limits,
     labels: { [OF_BUILD]: build.id },
-    timeoutMs,
+    // Longer than the build itself: it is what remains if the server does not come back.
+    timeoutMs: timeoutMs + 60_000,
     onTimeout: 'destroy',
   });
   return (await control.create(principal, request)).sandbox;

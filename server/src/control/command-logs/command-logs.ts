@@ -6,7 +6,7 @@
  * command and each sandbox, the newest output and the newest commands are kept, and all of it goes away with the sandbox.
  */
 import { mkdirSync } from 'node:fs';
-import { mkdir, readdir, rm } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, type CommandEnd, type CommandInfo } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
@@ -144,7 +144,6 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
         command = again;
         records.insert(command);
       }
-      await mkdir(placeOf(sandbox), { recursive: true, mode: 0o700 });
       begin({ ...command, pid }, { handle, fresh: true });
     },
     get(sandbox, id) {

@@ -2,6 +2,7 @@
  * Records one command: its output into a log on disk, up to its end. It goes on where the log stops, whatever happened in between: the
  * connection, the sandbox's pauses, the server itself. The guest keeps output meanwhile; what it had to drop becomes a gap.
  */
+import { mkdir } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, isCayError, type CommandEnd, type SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
@@ -84,7 +85,10 @@ export function startRecorder({
   };
 
   async function run(): Promise<CommandEnd | undefined> {
-    const opened = await untilRoom(() => openFrameLog({ directory, name: id, fresh }));
+    const opened = await untilRoom(async () => {
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      return openFrameLog({ directory, name: id, fresh });
+    });
     if (!opened) return undefined;
     log = opened;
     wake(waiters);

@@ -61,10 +61,10 @@ export interface Pressure {
   /** Looks now. */
   look(): Promise<Level>;
   /**
-   * Lets one more sandbox in, and holds its place until it shows in the measurement. Rejects `resource_exhausted`,
-   * which tells what would fit and when to ask again.
+   * Lets one more sandbox in, and holds its place until it shows in the measurement. One that does not start takes disk
+   * only. Rejects `resource_exhausted`, which tells what would fit and when to ask again.
    */
-  admit(limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>): void;
+  admit(limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>, options?: { starts?: boolean }): void;
   close(): void;
 }
 
@@ -75,6 +75,8 @@ export interface PressureOptions {
   promised(): { memoryBytes: number; diskBytes: number };
   /** Called at every look at which there is too little. */
   onPressure?(level: Level, resource: Resource): void;
+  /** Called when a level is entered or left. */
+  onChange?(resource: Resource, reading: Reading, before: Level): void;
   now?(): number;
   onError(error: unknown): void;
 }
@@ -89,7 +91,10 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
 
   function note(resource: Resource, total: number, free: number): [Resource, Reading] {
     const share = total > 0 ? 1 - free / total : 0;
-    return [resource, { level: gauges[resource].read(share), share, total, free }];
+    const before = gauges[resource].level;
+    const reading = { level: gauges[resource].read(share), share, total, free };
+    if (reading.level !== before) options.onChange?.(resource, reading, before);
+    return [resource, reading];
   }
 
   async function look(): Promise<Level> {
@@ -124,10 +129,11 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   }
 
   /** A sandbox without a limit promises nothing that could be counted: it is held by the measurement alone. */
-  function requirePromise(resource: 'memory' | 'disk', more: number | null, sum: number, overcommit: number | null): void {
+  function requirePromise(resource: 'memory' | 'disk', more: number | null, overcommit: number | null): void {
     const reading = readings[resource];
     if (!reading || overcommit === null || more === null) return;
     const most = reading.total * overcommit;
+    const sum = promised()[resource === 'memory' ? 'memoryBytes' : 'diskBytes'];
     if (sum + more <= most) return;
     refuse(resource, `${mebibytes(sum)} of ${resource} are promised, and ${mebibytes(most)} may be at most`, most - sum);
   }
@@ -140,16 +146,16 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     level: () => worst(Object.values(readings).map(({ level }) => level)),
     readings: () => readings,
     look,
-    admit({ memoryBytes, diskBytes }) {
-      requireFree('memory', settings.memoryReserveBytes, START_BYTES);
+    admit({ memoryBytes, diskBytes }, { starts = true } = {}) {
       requireFree('disk', settings.diskReserveBytes, MiB);
+      requirePromise('disk', diskBytes, settings.diskOvercommit);
+      if (!starts) return;
+      requireFree('memory', settings.memoryReserveBytes, START_BYTES);
       const { pids } = readings;
       if (pids && (pids.level === 'critical' || pids.free - underWay() * START_PIDS < START_PIDS)) {
         refuse('pids', `${pids.free} processes of ${pids.total} are left`, pids.free);
       }
-      const sum = promised();
-      requirePromise('memory', memoryBytes, sum.memoryBytes, settings.memoryOvercommit);
-      requirePromise('disk', diskBytes, sum.diskBytes, settings.diskOvercommit);
+      requirePromise('memory', memoryBytes, settings.memoryOvercommit);
       starting.push(now());
     },
     close: () => clearInterval(timer),

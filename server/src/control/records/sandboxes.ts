@@ -135,6 +135,12 @@ export interface SandboxRecords {
   used(atMs: ReadonlyMap<string, number>): void;
   /** What a project's sandboxes may take at most: those that are stopped take disk only, frozen ones their memory too. */
   usage(project: string): Usage;
+  /** The sums of what all sandboxes may take: memory of those that are in memory, disk of those whose files are here. */
+  promised(): Pick<Usage, 'memoryBytes' | 'diskBytes'>;
+  /** How many there are in each state. */
+  counts(): Record<string, number>;
+  /** Those that are in memory. */
+  inMemory(): SandboxRow[];
   /** Those whose time is up, and when the next one's will be. */
   expired(nowMs: number): SandboxRow[];
   nextExpiry(): number | undefined;
@@ -243,6 +249,20 @@ export function sandboxRecords(database: Database): SandboxRecords {
       }
       return usage;
     },
+    promised: () =>
+      database.get<{ memoryBytes: number; diskBytes: number }>(
+        `SELECT ifnull(sum(iif(state IN ('creating', 'active') OR paused_as = 'frozen', json_extract(spec, '$.limits.memoryBytes'), 0)), 0) AS memoryBytes,
+                ifnull(sum(iif(paused_as IS 'archived', 0, json_extract(spec, '$.limits.diskBytes'))), 0) AS diskBytes
+         FROM sandboxes`,
+      )!,
+    counts: () =>
+      Object.fromEntries(
+        database
+          .all<{ state: string; count: number }>('SELECT state, count(*) AS count FROM sandboxes GROUP BY state')
+          .map(({ state, count }) => [state, count]),
+      ),
+    inMemory: () =>
+      database.all<StoredRow>(`SELECT * FROM sandboxes WHERE state = 'active' OR paused_as = 'frozen'`).map((row) => parse(row)!),
     expired: (nowMs) => database.all<StoredRow>(`SELECT * FROM sandboxes WHERE expires_at <= ?`, nowMs).map((row) => parse(row)!),
     nextExpiry: () => database.get<{ at: number | null }>('SELECT min(expires_at) AS at FROM sandboxes')?.at ?? undefined,
   };

@@ -70,6 +70,8 @@ export interface SnapshotRecords {
   list(query: SnapshotQuery): SnapshotRow[];
   /** All there are, in whatever state. */
   all(): SnapshotRow[];
+  /** What a sandbox was before its rollbacks, the last first: in the order in which they were recorded, whatever the clock said. */
+  beforeRollbacks(sandbox: string): SnapshotRow[];
   /** Those that are kept and whose parent this is. */
   children(id: string): SnapshotRow[];
   update(
@@ -140,6 +142,7 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       return many(`${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`, ...values, query.limit ?? -1);
     },
     all: () => many('1'),
+    beforeRollbacks: (sandbox) => many(`sandbox = ? AND cause = 'rollback' AND state = 'kept' ORDER BY rowid DESC`, sandbox),
     children: (id) => many(`parent = ? AND state = 'kept'`, id),
     update(id, changes) {
       const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [keyof SnapshotRow, unknown][];

@@ -32,7 +32,10 @@ export interface TestControl {
 }
 
 export interface Installation {
-  open(backend: Backend, options?: Pick<ControlOptions, 'idleLookMs'>): Promise<TestControl>;
+  open(
+    backend: Backend,
+    options?: Pick<ControlOptions, 'idleLookMs' | 'pressure' | 'reclaimUnusedMs' | 'reconcileMs'>,
+  ): Promise<TestControl>;
   /** The names of what is in the archive store. */
   archived(): string[];
   remove(): void;

@@ -43,6 +43,10 @@ export async function captureInstance(ground: Ground, instance: Instance, option
       await speak();
     }
     if (options.goOn) await instance.link.ready({ timeoutMs: BACK_MS });
+  } catch (error) {
+    // A guest that went away while it was hushed told nobody; it may never come back.
+    if (!instance.link.current) instance.onLost();
+    throw error;
   } finally {
     if (frozen) await freezeInstance(instance, true);
   }

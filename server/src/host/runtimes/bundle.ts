@@ -29,6 +29,12 @@ export const CAPABILITIES = [
 ] as const;
 
 /**
+ * When the whole machine runs out of memory the kernel ends sandboxes before the server and before what else it carries. Within a sandbox
+ * commands come before the guest: it raises theirs further.
+ */
+export const OOM_SCORE = 300;
+
+/**
  * The guest's own, where there is a kernel for each sandbox: an image is revived with the name of the machine that it was
  * captured in, and the guest gives it another. No command has it: the guest takes it out of the bounding set first.
  */
@@ -88,6 +94,7 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
       cwd: '/',
       env: ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root'],
       noNewPrivileges: true,
+      oomScoreAdj: OOM_SCORE,
       // Neither inheritable nor ambient: whoever is not root inside has none.
       capabilities: { bounding: capabilities, effective: capabilities, permitted: capabilities, inheritable: [], ambient: [] },
       rlimits: [{ type: 'RLIMIT_NOFILE', soft: openFiles, hard: openFiles }],

@@ -69,6 +69,7 @@ export interface CheckpointTools {
 }
 
 const START_TIMEOUT_MS = 30_000;
+const FAILED_PROBE_MS = 30_000;
 
 export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.name }: OciOptions): Runtime {
   const root = join(stateDir, traits.name);
@@ -158,12 +159,21 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
     }
   }
 
+  /** What works is known for good. What does not may have been mended, or was only the machine's bad moment. */
+  function probe(): Promise<RuntimeProbe> {
+    probed ??= probeOnce().then((found) => {
+      if (!found.available) setTimeout(() => (probed = undefined), FAILED_PROBE_MS).unref();
+      return found;
+    });
+    return probed;
+  }
+
   return {
     name: traits.name,
     isolation: traits.isolation,
     ids,
     guestGuards: traits.guestGuards,
-    probe: () => (probed ??= probeOnce()),
+    probe,
     start: (container: Container) => start(container, runVerb),
     status,
     ...(traits.checkpoints && { checkpoints: traits.checkpoints({ root, binary, call, start, status }) }),

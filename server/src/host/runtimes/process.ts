@@ -15,7 +15,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { isAlive, processStat } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
-import { GUEST_PATH, SOCKET_DIR } from './bundle.ts';
+import { GUEST_PATH, OOM_SCORE, SOCKET_DIR } from './bundle.ts';
 import type { Container, Runtime, RuntimeProbe } from './runtime.ts';
 
 export interface ProcessOptions {
@@ -116,6 +116,7 @@ function script(container: Container): string {
     ...(readOnly ? [`mount -o remount,bind,ro ${inside(target)}`] : []),
   ];
   return [
+    `echo ${OOM_SCORE} > /proc/self/oom_score_adj`,
     ...container.cgroup.joinPaths.map((dir) => `echo 0 > ${quote(join(dir, 'cgroup.procs'))}`),
     // Only a mount can be made read-only for this namespace alone.
     `mount --bind ${inside('/')} ${inside('/')}`,

@@ -10,7 +10,7 @@
  */
 import { mkdir, readdir, realpath, rmdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CayError } from '@cay/sdk/protocol';
+import { CayError, isCayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import { compareTrees } from './compare-trees.ts';
 import { type Ground, openForest, type StepHook } from './forest.ts';
@@ -37,7 +37,7 @@ export interface BtrfsOptions {
 }
 
 export interface BtrfsSnapshotter extends Snapshotter {
-  /** Grows the pool if it is nearly full and sweeps what deleted trees left. Runs by itself as well. */
+  /** Grows the pool if it is nearly full, readies it for a full disk, and sweeps what deleted trees left. Runs by itself as well. */
   tend(): Promise<void>;
   /** Removes every tree, the mount, the loop device and the pool. */
   destroy(): Promise<void>;
@@ -132,6 +132,8 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     async function work(): Promise<void> {
       if (closed) return;
       await pool?.grow();
+      // A disk too full for it is one that a little room may come back to.
+      await pool?.reserve().catch(ignoreFull);
       await qgroups?.recount();
       // On a filesystem of others a group without a subvolume may be meant.
       if (pool) await qgroups?.sweep(() => subvolumes.everyId());
@@ -191,6 +193,10 @@ async function makeBase(path: string): Promise<string> {
 
 export async function isBtrfs(path: string): Promise<boolean> {
   return (await statfs(path)).type === BTRFS_MAGIC;
+}
+
+function ignoreFull(error: unknown): void {
+  if (!isCayError(error, 'resource_exhausted')) throw error;
 }
 
 /** Without counters all of the tree's extents have to be looked at. */

@@ -13,6 +13,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import type { StepHook } from './forest.ts';
 import { listMounts, loopsOf } from './mounts.ts';
+import { reserveMetadata, type Range } from './reserve-metadata.ts';
 
 export interface PoolOptions {
   dir: string;
@@ -29,6 +30,8 @@ export interface Pool {
   space(): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Makes the pool larger if it is nearly full and the disk has room. Resolves whether it did. */
   grow(): Promise<boolean>;
+  /** Sees to it that a full disk does not turn the pool read-only. Rejects if it is too full for that already. */
+  reserve(): Promise<void>;
   unmount(): Promise<void>;
   destroy(): Promise<void>;
 }
@@ -43,6 +46,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
   const dir = await realpath(givenDir);
   const file = join(dir, 'pool.btrfs');
   const path = join(dir, 'pool');
+  let reserved: Range[] = [];
 
   if (!(await isMounted(path))) {
     const fresh = !(await exists(file));
@@ -124,6 +128,11 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
       await step('pool:resize');
       await command(['btrfs', 'filesystem', 'resize', 'max', path]);
       return true;
+    },
+
+    async reserve() {
+      const [loop] = await loopsOf(file);
+      if (loop !== undefined) reserved = await reserveMetadata(file, loop, reserved);
     },
 
     unmount,

@@ -15,6 +15,7 @@ import base64
 import builtins
 import codecs
 import http.server
+import importlib.machinery
 import inspect
 import json
 import linecache
@@ -310,7 +311,7 @@ class Contexts:
         program = {"javascript": "node", "bash": "bash"}.get(name)
         if program and not shutil.which(program):
             raise Refused(400, f"Language {language!r} needs {program}, which this sandbox does not have")
-        cwd = os.path.join(HOME, cwd or "")
+        cwd = os.path.join(HOME, cwd) if cwd else HOME
         if not os.path.isdir(cwd):
             raise Refused(400, f"Directory {cwd!r} does not exist")
         if len(self.all) >= MAX_CONTEXTS:
@@ -532,14 +533,13 @@ class Python:
         self.answer = answer
         self.count = 0
         self.loop = None
-        self.backend = None
         main = types.ModuleType("__main__")
         # The usual ones close standard input, which a context has for more than one run.
         builtins.exit = builtins.quit = leave
         main.__dict__.update(display=self.display, __builtins__=builtins)
         sys.modules["__main__"] = main
         self.names = main.__dict__
-        sys.modules[BACKEND] = Backend(self)
+        sys.meta_path.append(Backend(self))
         sys.path.insert(0, "")
         sys.argv = [""]
         for stream in (sys.stdout, sys.stderr):
@@ -595,6 +595,9 @@ class Python:
             if value is not None:
                 self.names["_"] = value
                 self.tell({"type": "result", "is_main_result": True, **representations(value)})
+                pyplot = sys.modules.get("matplotlib.pyplot")
+                if pyplot and isinstance(value, pyplot.Figure):
+                    pyplot.close(value)
         self.figures()
 
     def evaluate(self, tree, name, mode):
@@ -634,19 +637,23 @@ class Python:
         self.tell({"type": "error", "name": type(error).__name__, "value": value, "traceback": text})
 
 
-class Backend(types.ModuleType):
-    """What matplotlib draws with: in memory, and shown as results. Its parts come when it is used."""
+class Backend:
+    """What matplotlib draws with: in memory, and shown as results. It is made when matplotlib imports it."""
 
     def __init__(self, python):
-        super().__init__(BACKEND)
-        self.show = lambda *_, **__: python.figures()
+        self.python = python
 
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        import matplotlib.backends.backend_agg as agg
+    def find_spec(self, name, _path=None, _target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name == BACKEND else None
 
-        return getattr(agg, name)
+    def create_module(self, _spec):
+        return None
+
+    def exec_module(self, module):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        module.FigureCanvas = FigureCanvasAgg
+        module.show = lambda *_, **__: self.python.figures()
 
 
 def representations(value):

@@ -1,4 +1,5 @@
 /** E2B's API for templates: they are built here, from the builder of its clients, and named with tags. */
+import { createHash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { CayError, type Template } from '@cay/sdk/protocol';
@@ -46,7 +47,7 @@ export function templateRoutes({ control, builds, links, publicUrl }: TemplateRo
   }
 
   const buildOf = (principal: Principal, { snapshot, name }: Template) =>
-    (snapshot === null ? undefined : builds.of(principal, snapshot)?.id) ?? snapshot ?? name;
+    (snapshot === null ? undefined : builds.of(principal, snapshot)?.id) ?? uuidOf(snapshot ?? name);
 
   return [
     route({
@@ -221,6 +222,12 @@ function requireBuild(builds: Builds, principal: Principal, { id, build }: z.inf
   const found = builds.get(principal, build);
   if (found.template === parseTemplateRef(id).name) return found;
   throw new CayError('not_found', `Template "${id.slice(0, 80)}" has no build "${build}"`);
+}
+
+/** Clients take nothing else for the id of a build, and not every template was built. */
+function uuidOf(text: string): string {
+  const hex = createHash('sha256').update(text).digest('hex');
+  return [hex.slice(0, 8), hex.slice(8, 12), `8${hex.slice(13, 16)}`, `8${hex.slice(17, 20)}`, hex.slice(20, 32)].join('-');
 }
 
 /** What a client that came this way can come by again. */

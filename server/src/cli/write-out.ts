@@ -1,0 +1,15 @@
+/** To standard output, at the pace of whoever reads it. A reader that has seen enough, such as `head`, is no failure. */
+export async function writeOut(chunks: AsyncIterable<Uint8Array>): Promise<void> {
+  const { stdout } = process;
+  let gone = false;
+  const left = new Promise<void>((resolve) =>
+    stdout.once('error', () => {
+      gone = true;
+      resolve();
+    }),
+  );
+  for await (const chunk of chunks) {
+    if (!stdout.write(chunk)) await Promise.race([new Promise((resolve) => stdout.once('drain', resolve)), left]);
+    if (gone) return;
+  }
+}

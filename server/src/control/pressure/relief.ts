@@ -1,0 +1,93 @@
+/** Makes room among real sandboxes: finds those that nobody uses, and puts them to rest. Whoever needs one wakes it. */
+import { PAUSES, isCayError, type Pause } from '@cay/sdk/protocol';
+import { canHibernate } from '../../backends/backend.ts';
+import { USES } from '../activity.ts';
+import type { Context } from '../context.ts';
+import type { Pausing } from '../pause.ts';
+import type { SandboxRow } from '../records/sandboxes.ts';
+import type { Unused, Watch } from '../unused.ts';
+import type { Level } from './gauge.ts';
+import type { Pressure, Resource } from './pressure.ts';
+import { openReclaim, type Candidate } from './reclaim.ts';
+
+export interface Relief {
+  /** There is too little of this. Resolves what was put to rest. */
+  relieve(level: Level, resource: Resource): Promise<string[]>;
+}
+
+/** How many are looked at closely at a time: asking all guests would itself be a load. */
+const LOOKED_AT = 16;
+const UNUSED_MS = 30_000;
+const REFUSED_MS = 60_000;
+
+export function openRelief(
+  context: Context,
+  { pausing, pressure, unused }: { pausing: Pausing; pressure: Pick<Pressure, 'readings'>; unused: Unused },
+  { unusedMs = UNUSED_MS }: { unusedMs?: number } = {},
+): Relief {
+  const { activity, backend, now, onError, sandboxes } = context;
+  let watched = new Map<string, Watch>();
+  /** Those that could not be hibernated, and until when that is not tried again. */
+  const refused = new Map<string, number>();
+
+  async function rests(row: SandboxRow, watch: Watch): Promise<boolean> {
+    if (row.state !== 'active') return true;
+    try {
+      return (await unused.busy(row, watch)) === false && !(await unused.runsCommands(row.id));
+    } catch (error) {
+      // It may have gone, or be on its way somewhere.
+      if (!isCayError(error)) onError(error);
+      return false;
+    }
+  }
+
+  async function candidates(): Promise<Candidate[]> {
+    for (const [id, untilMs] of refused) if (untilMs <= now()) refused.delete(id);
+    const oldest = sandboxes
+      .inMemory()
+      .filter(({ id }) => activity.count(id, ...USES) === 0)
+      .map((row) => ({ row, usedAtMs: unused.lastUsedMs(row) }))
+      .filter(({ usedAtMs, row }) => now() - usedAtMs >= unusedMs && !(row.pausedAs === 'frozen' && refused.has(row.id)))
+      .sort((one, other) => one.usedAtMs - other.usedAtMs)
+      .slice(0, LOOKED_AT);
+    const watches = new Map(oldest.map(({ row }) => [row.id as string, watched.get(row.id) ?? {}]));
+    watched = watches;
+    const found: Candidate[] = [];
+    for (const { row, usedAtMs } of oldest) {
+      if (!(await rests(row, watches.get(row.id)!))) continue;
+      found.push({ id: row.id, usedAtMs, frozen: row.pausedAs === 'frozen', hibernates: canHibernate(backend) && !refused.has(row.id) });
+    }
+    return found;
+  }
+
+  async function rest(id: string, rung: Pause): Promise<void> {
+    const row = sandboxes.get(id);
+    if (!row || now() - unused.lastUsedMs(row) < unusedMs) return;
+    const rungs = PAUSES.slice(0, PAUSES.indexOf(rung) + 1).toReversed();
+    try {
+      await unused.ifStill(row, async (current) => void (await pausing.descend(current, rungs, { cause: 'pressure', keepsTime: true })));
+    } finally {
+      if (rung === 'hibernated' && sandboxes.get(id)?.pausedAs !== 'hibernated') refused.set(id, now() + REFUSED_MS);
+    }
+  }
+
+  const reclaim = openReclaim({
+    candidates,
+    freeze: (id) => rest(id, 'frozen'),
+    hibernate: (id) => rest(id, 'hibernated'),
+    now,
+    unusedMs,
+    onError,
+  });
+
+  return {
+    async relieve(level, resource) {
+      // What rests has its files as before, and hibernating writes more of them.
+      if (resource === 'disk') return [];
+      const full = pressure.readings().disk?.level === 'critical';
+      // One that is frozen keeps its processes.
+      if (resource === 'pids') return level === 'critical' && !full ? reclaim.relieve('critical') : [];
+      return reclaim.relieve(level === 'critical' && full ? 'warn' : level);
+    },
+  };
+}

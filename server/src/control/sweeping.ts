@@ -1,0 +1,30 @@
+import { CayError } from '@cay/sdk/protocol';
+import { canSweep, type Orphan } from '../backends/backend.ts';
+import type { Context } from './context.ts';
+import type { Control } from './contract.ts';
+import type { Principal } from './principal.ts';
+
+/** How many are named in an event. */
+const NAMED = 20;
+
+/** What was left behind on the machine, for those who run it. */
+export function sweepVerbs({ backend, events }: Pick<Context, 'backend' | 'events'>): Pick<Control, 'sweep' | 'noteSwept'> {
+  function note(orphans: Orphan[], principal?: Principal): void {
+    if (orphans.length === 0) return;
+    events.append({
+      type: 'host.swept',
+      ...(principal && { project: principal.project, key: principal.key }),
+      data: { count: orphans.length, orphans: orphans.slice(0, NAMED).map(({ kind, name }) => `${kind} ${name}`) },
+    });
+  }
+
+  return {
+    noteSwept: note,
+    async sweep(principal, { dryRun = false } = {}) {
+      if (!canSweep(backend)) throw new CayError('unsupported', `The ${backend.name} backend leaves nothing on this machine to look for`);
+      const orphans = await backend.sweep({ dryRun });
+      if (!dryRun) note(orphans, principal);
+      return orphans;
+    },
+  };
+}
