@@ -3,7 +3,7 @@ import { mkdtempSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type * as e2b from 'e2b';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { visit, type E2bGround } from './ground.ts';
 
 /** Answers with how often it was asked, and when it was started. */
@@ -29,13 +29,16 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
   const { Sandbox, Template, waitForPort } = client;
 
   describe('templates', () => {
-    const context = mkdtempSync(join(tmpdir(), 'cay-context-'));
-    mkdirSync(join(context, 'site', 'deep'), { recursive: true });
-    writeFileSync(join(context, 'site', 'a.txt'), 'a');
-    writeFileSync(join(context, 'site', 'b.md'), 'b');
-    writeFileSync(join(context, 'site', 'deep', '.hidden'), 'h');
-    symlinkSync('a.txt', join(context, 'site', 'link'));
-    writeFileSync(join(context, 'server.py'), SERVER);
+    let context: string;
+    beforeAll(() => {
+      context = mkdtempSync(join(tmpdir(), 'cay-context-'));
+      mkdirSync(join(context, 'site', 'deep'), { recursive: true });
+      writeFileSync(join(context, 'site', 'a.txt'), 'a');
+      writeFileSync(join(context, 'site', 'b.md'), 'b');
+      writeFileSync(join(context, 'site', 'deep', '.hidden'), 'h');
+      symlinkSync('a.txt', join(context, 'site', 'link'));
+      writeFileSync(join(context, 'server.py'), SERVER);
+    });
     afterAll(() => rmSync(context, { recursive: true, force: true }));
 
     const made: e2b.Sandbox[] = [];

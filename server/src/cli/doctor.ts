@@ -89,7 +89,7 @@ async function sweepAlone(composition: Composition, options: Options, dryRun: bo
   if (dryRun) {
     // Opening the backend settles what an earlier server was in the middle of.
     throw new CayError('failed_precondition', `Cannot look without touching anything: no server runs for "${dataDir}"`, {
-      hint: 'start the server with "cay up --detach", or leave out --dry-run',
+      hint: 'a server that starts sweeps, too; without --dry-run what goes is listed',
     });
   }
   const orphans: Orphans['orphans'] = [];

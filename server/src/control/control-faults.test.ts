@@ -143,6 +143,21 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
+  it('says of a removal that it cannot record that it has happened, and forgets the sandbox when there is room', async () => {
+    const { control, principal, sandboxes } = await place.open(backend);
+    const { sandbox } = await control.create(principal, asked());
+    const { update, delete: remove } = sandboxes;
+    sandboxes.update = sandboxes.delete = () => {
+      throw new CayError('resource_exhausted', 'The disk is full');
+    };
+    await expect(control.remove(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
+    expect((await backend.observe(sandbox.id)).phase).toBe('absent');
+    Object.assign(sandboxes, { update, delete: remove });
+    for (let tries = 0; sandboxes.get(sandbox.id) && tries < 400; tries++) await sleep(10);
+    expect(sandboxes.get(sandbox.id)).toBeUndefined();
+    await control.close();
+  });
+
   it('does not leave running what it cannot record as started', async () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());

@@ -161,11 +161,18 @@ export function openKeeping(context: Context): Keeping {
         await forgetObject(row);
         await faultPoint('control.remove_snapshot.done');
       } catch (error) {
-        // What something stands on stays; anything else is tried again when the server opens the next time.
-        if (isCayError(error, 'failed_precondition')) snapshots.update(row.id, { state: row.state });
-        throw error;
+        // What something stands on stays, and what the disk was too full to begin with; anything else is tried again when the server
+        // opens the next time.
+        const stays = isCayError(error, 'failed_precondition') || (isCayError(error, 'resource_exhausted') && (await hasAll(row)));
+        if (stays) snapshots.update(row.id, { state: row.state });
+        throw stays ? error : halfway(error, row);
       }
-      snapshots.delete(row.id);
+      try {
+        snapshots.delete(row.id);
+      } catch (error) {
+        // It is recorded as being removed, and nobody sees it any more.
+        onError(error);
+      }
       if (row.state === 'kept') note('snapshot.removed', { id: row.sandbox, project: row.project }, principal, { snapshot: row.id, cause });
     },
 
@@ -263,6 +270,16 @@ export function openKeeping(context: Context): Keeping {
     if (pins.has(row.id) || standing.some(({ id, state }) => state === 'creating' || lifecycle.making(id) !== undefined)) {
       throw new CayError('conflict', `Cannot remove snapshot "${row.id}": something is being made of it`);
     }
+  }
+
+  async function hasAll({ id, here, object }: SnapshotRow): Promise<boolean> {
+    return object === null && here && (await snapshotting(context).snapshots()).some((snapshot) => snapshot.id === id);
+  }
+
+  /** A full disk says that nothing was done, which is not known here. */
+  function halfway(error: unknown, { id }: SnapshotRow): unknown {
+    if (!isCayError(error, 'resource_exhausted')) return error;
+    return new CayError('unavailable', `Snapshot "${id}" has been removed in part: the disk is full`, { cause: error });
   }
 
   /** Undoes a taking. Should that fail, it is done when the server opens the next time. */

@@ -169,14 +169,26 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
   }
 
   /** Has a removal that has failed tried again. */
-  function remind(id: SandboxId): void {
+  function remind(id: SandboxId, failure: unknown): void {
     try {
-      sandboxes.update(id, { state: 'destroying', expiresAtMs: now() + AGAIN_MS });
+      sandboxes.update(id, {
+        state: 'destroying',
+        expiresAtMs: now() + (isCayError(failure, 'resource_exhausted') ? FULL_AGAIN_MS : AGAIN_MS),
+      });
       expiry.changed();
     } catch (error) {
-      // The caller hears of the failure before it.
+      // The caller hears of the failure before it. On a full disk there is nowhere to write the time down.
       onError(error);
+      setTimeout(() => void removeAgain(id).catch(onError), FULL_AGAIN_MS).unref();
     }
+  }
+
+  function removeAgain(id: SandboxId): Promise<void> {
+    return deeds.run(id, async () => {
+      const row = closed ? undefined : sandboxes.get(id);
+      const begun = row && (row.state === 'destroying' || (await backend.observe(id)).phase === 'absent');
+      if (begun) await lifecycle.destroy(row, undefined, 'recovery');
+    });
   }
 
   const lifecycle: Lifecycle = {
@@ -223,11 +235,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       try {
         stopped = sandboxes.update(row.id, { ...ENDED, state: 'stopped' });
       } catch (error) {
-        if (!isCayError(error, 'resource_exhausted')) throw error;
-        // That would say that nothing has happened. Whoever follows the backend records it as soon as there is room.
-        throw new CayError('unavailable', `Sandbox "${row.id}" has been stopped, which cannot be recorded yet: the disk is full`, {
-          cause: error,
-        });
+        // Whoever follows the backend records it as soon as there is room.
+        throw unrecorded(error, `Sandbox "${row.id}" has been stopped`);
       }
       note('sandbox.stopped', stopped, principal, { cause });
       return stopped;
@@ -244,10 +253,15 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       try {
         await backend.remove(row.id);
       } catch (error) {
-        remind(row.id);
+        remind(row.id, error);
         throw error;
       }
-      sandboxes.delete(row.id);
+      try {
+        sandboxes.delete(row.id);
+      } catch (error) {
+        remind(row.id, error);
+        throw unrecorded(error, `Sandbox "${row.id}" has been removed`);
+      }
       note('sandbox.removed', row, principal, { cause });
       await options.removed(row).catch(onError);
     },
@@ -294,4 +308,10 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     },
   };
   return lifecycle;
+}
+
+/** A full disk says that nothing was done; what was done nevertheless is told as something that is not known yet. */
+function unrecorded(error: unknown, what: string): unknown {
+  if (!isCayError(error, 'resource_exhausted')) return error;
+  return new CayError('unavailable', `${what}, which cannot be recorded yet: the disk is full`, { cause: error });
 }

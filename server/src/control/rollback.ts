@@ -2,7 +2,7 @@
  * Puts a sandbox back to one of its snapshots. What it was is kept first, so that nothing is lost whatever happens next; then the
  * intent is recorded, and a server that was killed after that finishes it.
  */
-import { RollbackSchema, newId, type SandboxId } from '@cay/sdk/protocol';
+import { RollbackSchema, isCayError, newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { withHint } from './archive.ts';
@@ -18,6 +18,8 @@ export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
   /** In line: finishes a rollback that was recorded. Resolves the sandbox as it is then, rolled back or as it was. */
   finish(row: SandboxRow, observed: Observation): Promise<void>;
 }
+
+const FULL_AGAIN_MS = 1000;
 
 export function openRollingBack(context: Context, keeping: Keeping, pausing: Pausing, onRolledBack: (id: SandboxId) => void): RollingBack {
   const { activity, database, deeds, find, lifecycle, note, onError, sandboxes, show, snapshots } = context;
@@ -47,6 +49,17 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
     return after;
   }
 
+  async function dropKept(id: SnapshotId): Promise<void> {
+    try {
+      const kept = snapshots.get(id);
+      if (kept?.state === 'kept') await keeping.drop(kept, undefined, 'rollback failed');
+    } catch (error) {
+      onError(error);
+      // A disk that was too full for the rollback is too full to note the removal, for a while.
+      if (isCayError(error, 'resource_exhausted')) setTimeout(() => void dropKept(id), FULL_AGAIN_MS).unref();
+    }
+  }
+
   return {
     async rollback(principal, ref, request) {
       const { to, memory } = RollbackSchema.parse(request);
@@ -69,8 +82,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
               } catch (error) {
                 // The backend has left it as it was: what was kept for the case is of no use to anybody.
                 sandboxes.update(id, { deed: null });
-                const kept = snapshots.get(deed.kept);
-                if (kept?.state === 'kept') await keeping.drop(kept, undefined, 'rollback failed').catch(onError);
+                await dropKept(deed.kept);
                 throw withHint(error);
               }
             });

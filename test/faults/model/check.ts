@@ -5,6 +5,8 @@
 import type { Client, Outcome } from './client.ts';
 import { newBox, type Box, type Model, type State } from './model.ts';
 
+const PATIENCE_TRIES = 40;
+
 interface Listed {
   id: string;
   state: State | 'creating' | 'destroying';
@@ -17,7 +19,7 @@ export async function check(client: Client, model: Model): Promise<string[]> {
   // A creation without an answer is asked for again: it is made once, however often it is asked for.
   for (const key of model.unanswered.keys()) {
     const made = await need(
-      client.call<{ id: string }>('POST', '/v1/sandboxes', { body: {}, idempotencyKey: key }),
+      () => client.call<{ id: string }>('POST', '/v1/sandboxes', { body: {}, idempotencyKey: key }),
       `create again (${key})`,
       find,
     );
@@ -29,7 +31,7 @@ export async function check(client: Client, model: Model): Promise<string[]> {
   for (const [id, { state }] of listed) {
     if (model.boxes.has(id)) continue;
     if (model.removed.has(id)) find(`${id} was removed and is ${state}`);
-    else if (model.unknownChildren) await need(client.call('DELETE', `/v1/sandboxes/${id}`), `remove the child ${id}`, find);
+    else if (model.unknownChildren) await need(() => client.call('DELETE', `/v1/sandboxes/${id}`), `remove the child ${id}`, find);
     else find(`${id} is ${state} and nobody made it`);
   }
   model.unknownChildren = false;
@@ -47,7 +49,7 @@ export async function check(client: Client, model: Model): Promise<string[]> {
     }
     await checkBox(client, box, found.state as State, find);
   }
-  const chain = await need(client.call<{ ok: boolean }>('GET', '/v1/audit/verify'), 'verify the audit chain', find);
+  const chain = await need(() => client.call<{ ok: boolean }>('GET', '/v1/audit/verify'), 'verify the audit chain', find);
   if (chain && !chain.ok) find(`the audit chain is broken: ${JSON.stringify(chain)}`);
   await checkEvents(client, model, find);
   return findings;
@@ -56,7 +58,7 @@ export async function check(client: Client, model: Model): Promise<string[]> {
 /** What is being made or removed comes to rest first. */
 async function settled(client: Client, find: (what: string) => void): Promise<Map<string, Listed>> {
   for (let tries = 0; ; tries++) {
-    const page = await need(client.call<{ sandboxes: Listed[] }>('GET', '/v1/sandboxes?limit=1000'), 'list sandboxes', find);
+    const page = await need(() => client.call<{ sandboxes: Listed[] }>('GET', '/v1/sandboxes?limit=1000'), 'list sandboxes', find);
     const sandboxes = page?.sandboxes ?? [];
     const moving = sandboxes.filter(({ state }) => state === 'creating' || state === 'destroying');
     if (moving.length === 0 || tries > 100) {
@@ -72,7 +74,8 @@ async function checkBox(client: Client, box: Box, state: State, find: (what: str
   // A process that was killed from outside ends its sandbox, and only that may.
   if (!box.states.has(state) && !(box.hurt && state === 'failed')) find(`${box.id} is ${state}, not ${[...box.states].join(' or ')}`);
   if (state === 'failed') box.launched.clear();
-  if (state === 'stopped' || state === 'failed') await need(client.call('POST', `${at}/start`, { body: {} }), `start ${box.id}`, find);
+  if (state === 'stopped' || state === 'failed')
+    await need(() => client.call('POST', `${at}/start`, { body: {} }), `start ${box.id}`, find);
   box.states = new Set(['active']);
   box.hurt = false;
 
@@ -103,7 +106,7 @@ async function checkBox(client: Client, box: Box, state: State, find: (what: str
 
 async function checkSnapshots(client: Client, box: Box, find: (what: string) => void): Promise<void> {
   const page = await need(
-    client.call<{ snapshots: { id: string; turn: number | null }[] }>('GET', `/v1/sandboxes/${box.id}/snapshots?limit=1000`),
+    () => client.call<{ snapshots: { id: string; turn: number | null }[] }>('GET', `/v1/sandboxes/${box.id}/snapshots?limit=1000`),
     `list the snapshots of ${box.id}`,
     find,
   );
@@ -139,10 +142,11 @@ async function checkEvents(client: Client, model: Model, find: (what: string) =>
   const told = { made: new Set<string>(), removed: new Set<string>() };
   for (let after = 0; ;) {
     const page = await need(
-      client.call<{ events: { id: number; type: string; sandbox: string | null }[]; last: number }>(
-        'GET',
-        `/v1/events?after=${after}&limit=1000`,
-      ),
+      () =>
+        client.call<{ events: { id: number; type: string; sandbox: string | null }[]; last: number }>(
+          'GET',
+          `/v1/events?after=${after}&limit=1000`,
+        ),
       'read the events',
       find,
     );
@@ -158,15 +162,24 @@ async function checkEvents(client: Client, model: Model, find: (what: string) =>
 }
 
 async function read(client: Client, path: string, find: (what: string) => void): Promise<string | undefined> {
-  const outcome = await client.text(path);
+  const outcome = await patiently(() => client.text(path));
   if ('done' in outcome) return outcome.done;
   if ('refused' in outcome && outcome.refused === 'not_found') return '';
   find(`${path} cannot be read: ${JSON.stringify(outcome)}`);
   return undefined;
 }
 
-async function need<T>(call: Promise<Outcome<T>>, what: string, find: (what: string) => void): Promise<T | undefined> {
-  const outcome = await call;
+/** A server that has just seen a full disk, or little memory, may refuse for a while longer: as any client, this one asks again. */
+async function patiently<T>(call: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
+  for (let tries = 0; ; tries++) {
+    const outcome = await call();
+    if (!('refused' in outcome) || outcome.refused !== 'resource_exhausted' || tries === PATIENCE_TRIES) return outcome;
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  }
+}
+
+async function need<T>(call: () => Promise<Outcome<T>>, what: string, find: (what: string) => void): Promise<T | undefined> {
+  const outcome = await patiently(call);
   if ('done' in outcome) return outcome.done;
   find(`cannot ${what}: ${JSON.stringify(outcome)}`);
   return undefined;

@@ -132,12 +132,17 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
       if ('done' in outcome) box.note = new Set(snapshot.note);
       else if ('unknown' in outcome) box.note = new Set([...before, ...snapshot.note]);
       // The log goes back as well, and which words it had then is not kept here.
-      if ('refused' in outcome) perhapsWoken(box);
-      else {
+      if ('refused' in outcome) {
+        perhapsWoken(box);
+        // What it was is kept first; on a full disk that is taken away only when there is room.
+        if (outcome.refused === 'resource_exhausted') box.unknownSnapshots = true;
+      } else {
         for (const word of box.words.keys()) box.words.set(word, false);
         box.unknownSnapshots = true;
         // Processes that ran are gone or not; a paused one stays paused, or is active.
         if (box.states.has('paused')) box.states.add('active').add('stopped');
+        // One that has failed is stopped then.
+        if (box.hurt) box.states.add('stopped');
       }
       return outcome;
     },

@@ -41,6 +41,8 @@ function merge(box: Box, names: readonly string[], pictures: Box[], outcomes: Ou
   const moved = pictures.filter((_, index) => names[index] === 'rollback' && !('refused' in outcomes[index]!));
   if (moved.length > 0) box.note = new Set(moved.flatMap(({ note }) => [...note]));
   box.states = new Set(pictures.flatMap(({ states }) => [...states]));
+  // One that has failed is stopped after a rollback.
+  if (box.hurt && moved.length > 0) box.states.add('stopped');
   for (const word of box.words.keys())
     box.words.set(
       word,

@@ -49,6 +49,24 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     expect(await world.images()).toEqual([]);
   }, 30_000);
 
+  it('a sandbox that dies while its processes are being kept has failed, and starts again', async () => {
+    world = await localWorld({ runtime: 'runsc' });
+    const backend = await world.open();
+    const id = await world.box(backend);
+    armFaultPoints({
+      'local.snapshot.still': async () => {
+        await world.kill(id);
+        // By then nobody is there to let go on.
+        await sleep(200);
+      },
+    });
+    await expect(backend.snapshot(id, newId('snap'), { memory: true })).rejects.toThrow();
+    armFaultPoints();
+    for (let tries = 0; (await backend.observe(id)).phase !== 'failed' && tries < 200; tries++) await sleep(50);
+    expect(await backend.observe(id)).toMatchObject({ phase: 'failed' });
+    expect(await backend.ensure(id, world.spec)).toMatchObject({ phase: 'ready' });
+  }, 60_000);
+
   it('clones share the image of their snapshot, which stays as long as one of them sleeps', async () => {
     world = await localWorld({ runtime: 'runsc' });
     const backend = await world.open();
