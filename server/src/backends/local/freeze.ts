@@ -1,9 +1,9 @@
-import type { SandboxId } from '@cay/sdk/protocol';
+import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { freezeInstance } from '../../host/instances/instance.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { Observation } from '../backend.ts';
 import { requireReady, save, type Engine } from './engine.ts';
-import { observationOf } from './sandbox-record.ts';
+import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 
 export const FREEZE_FAULTS = ['local.freeze.recorded', 'local.freeze.done'] as const;
 
@@ -12,7 +12,7 @@ export async function setFrozen(engine: Engine, id: SandboxId, frozen: boolean):
   const { record, instance } = requireReady(engine, id);
   if (record.frozen === frozen && instance.frozen === frozen) return observationOf(record);
   try {
-    const observation = await save(engine, { ...record, frozen });
+    const observation = await note(engine, { ...record, frozen });
     await faultPoint('local.freeze.recorded');
     await freezeInstance(instance, frozen);
     await faultPoint('local.freeze.done');
@@ -21,5 +21,18 @@ export async function setFrozen(engine: Engine, id: SandboxId, frozen: boolean):
     await freezeInstance(instance, record.frozen).catch(engine.onError);
     await save(engine, record).catch(engine.onError);
     throw error;
+  }
+}
+
+async function note(engine: Engine, record: SandboxRecord): Promise<Observation> {
+  try {
+    return await save(engine, record);
+  } catch (error) {
+    if (record.frozen || !isCayError(error, 'resource_exhausted')) throw error;
+    // A full disk is no reason to let callers wait for one that stands still. After a crash it does so again, and is paused.
+    engine.onError(error);
+    engine.records.remember(record);
+    engine.changes.send(observationOf(record));
+    return observationOf(record);
   }
 }

@@ -98,6 +98,21 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
     expect((await backend.ensure(id, spec)).phase).toBe('ready');
   });
 
+  it('a frozen sandbox goes on although the disk is too full to record it', async () => {
+    let full = false;
+    const backend = await open((laid) => ({ ...laid, records: failingSave(laid.records, () => full) }));
+    const id = newId('sbx');
+    await backend.ensure(id, spec);
+    await backend.freeze(id);
+    full = true;
+    expect(await backend.thaw(id)).toMatchObject({ phase: 'ready', frozen: false });
+    const guest = await backend.connect(id);
+    expect(await guest.commands()).toEqual([]);
+    await expect(backend.freeze(id)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    expect(await guest.commands()).toEqual([]);
+    full = false;
+  });
+
   it('a warm instance that cannot run a command is taken away', async () => {
     const base = baseTemplate();
     // Nothing of the host is shown in it: there is no program at all.
