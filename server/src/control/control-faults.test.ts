@@ -86,6 +86,10 @@ describe.skipIf(!root)(`a disk that is full${root ? '' : ' (skipped: to mount a 
   });
 });
 
+function diskFull(): never {
+  throw new CayError('resource_exhausted', 'The disk is full');
+}
+
 describe('a control plane in trouble', () => {
   let place: Installation;
   let backend: MemoryBackend;
@@ -104,9 +108,7 @@ describe('a control plane in trouble', () => {
     const { sandbox } = await control.create(principal, asked());
     // The deed itself makes room, so only what comes before it is refused.
     const { update } = sandboxes;
-    sandboxes.update = () => {
-      throw new CayError('resource_exhausted', 'The disk is full');
-    };
+    sandboxes.update = diskFull;
     await control.remove(principal, sandbox.id);
     sandboxes.update = update;
     expect((await backend.observe(sandbox.id)).phase).toBe('absent');
@@ -114,13 +116,24 @@ describe('a control plane in trouble', () => {
     await control.close();
   });
 
+  it('forgets a sandbox that could not be made when there is room to do so', async () => {
+    const ensure = async () => diskFull();
+    const { control, principal, sandboxes } = await place.open(changed({ ensure }));
+    const { delete: remove } = sandboxes;
+    sandboxes.delete = diskFull;
+    await expect(control.create(principal, asked())).rejects.toMatchObject({ code: 'resource_exhausted' });
+    expect(control.list(principal, { limit: 10 }).sandboxes).toHaveLength(1);
+    sandboxes.delete = remove;
+    for (let tries = 0; control.list(principal, { limit: 10 }).sandboxes.length > 0 && tries < 400; tries++) await sleep(10);
+    expect(control.list(principal, { limit: 10 }).sandboxes).toEqual([]);
+    await control.close();
+  });
+
   it('says of a stop that it cannot record that it has happened, and records it when there is room', async () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     const { update } = sandboxes;
-    sandboxes.update = () => {
-      throw new CayError('resource_exhausted', 'The disk is full');
-    };
+    sandboxes.update = diskFull;
     await expect(control.stop(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
     expect((await backend.observe(sandbox.id)).phase).toBe('stopped');
     sandboxes.update = update;
@@ -133,9 +146,7 @@ describe('a control plane in trouble', () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     const { update } = sandboxes;
-    sandboxes.update = () => {
-      throw new CayError('resource_exhausted', 'The disk is full');
-    };
+    sandboxes.update = diskFull;
     await expect(control.stop(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
     sandboxes.update = update;
     expect((await control.start(principal, sandbox.id)).state).toBe('active');
@@ -147,9 +158,7 @@ describe('a control plane in trouble', () => {
     const { control, principal, sandboxes } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     const { update, delete: remove } = sandboxes;
-    sandboxes.update = sandboxes.delete = () => {
-      throw new CayError('resource_exhausted', 'The disk is full');
-    };
+    sandboxes.update = sandboxes.delete = diskFull;
     await expect(control.remove(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
     expect((await backend.observe(sandbox.id)).phase).toBe('absent');
     Object.assign(sandboxes, { update, delete: remove });
@@ -163,9 +172,7 @@ describe('a control plane in trouble', () => {
     const { sandbox } = await control.create(principal, asked());
     await control.stop(principal, sandbox.id);
     const { update } = sandboxes;
-    sandboxes.update = () => {
-      throw new CayError('resource_exhausted', 'The disk is full');
-    };
+    sandboxes.update = diskFull;
     await expect(control.start(principal, sandbox.id)).rejects.toMatchObject({ code: 'resource_exhausted' });
     sandboxes.update = update;
     expect((await backend.observe(sandbox.id)).phase).toBe('stopped');

@@ -183,6 +183,21 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     }
   }
 
+  /** Takes away what could not be made. On a full disk its row goes as soon as there is room: the next server would make it again. */
+  async function unmake(id: SandboxId): Promise<void> {
+    await backend.remove(id).catch(onError);
+    try {
+      database.transaction(() => {
+        sandboxes.delete(id);
+        idempotency.forget(id);
+      });
+    } catch (error) {
+      onError(error);
+      if (isCayError(error, 'resource_exhausted'))
+        setTimeout(() => void deeds.run(id, () => unmake(id)).catch(onError), FULL_AGAIN_MS).unref();
+    }
+  }
+
   function removeAgain(id: SandboxId): Promise<void> {
     return deeds.run(id, async () => {
       const row = closed ? undefined : sandboxes.get(id);
@@ -202,11 +217,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
           note('sandbox.created', active, principal, { template: row.spec.template, runtime: active.runtime });
           return active;
         } catch (error) {
-          await backend.remove(row.id).catch(onError);
-          database.transaction(() => {
-            sandboxes.delete(row.id);
-            idempotency.forget(row.id);
-          });
+          await unmake(row.id);
           throw error;
         } finally {
           creating.delete(row.id);

@@ -1,6 +1,6 @@
 /**
  * Puts a sandbox back to one of its snapshots. What it was is kept first, so that nothing is lost whatever happens next; then the
- * intent is recorded, and a server that was killed after that finishes it.
+ * intent is recorded, and a server that finds it after a crash sees whether it was done.
  */
 import { RollbackSchema, isCayError, newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { Observation } from '../backends/backend.ts';
@@ -49,6 +49,16 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
     return after;
   }
 
+  /** Nothing comes of the deed. A server that dies before this is noted sees so itself. */
+  function forget(id: SandboxId, deed: RollbackDeed): void {
+    try {
+      if (sandboxes.get(id)?.deed?.kept === deed.kept) sandboxes.update(id, { deed: null });
+    } catch (error) {
+      onError(error);
+      if (isCayError(error, 'resource_exhausted')) setTimeout(() => forget(id, deed), FULL_AGAIN_MS).unref();
+    }
+  }
+
   async function dropKept(id: SnapshotId): Promise<void> {
     try {
       const kept = snapshots.get(id);
@@ -81,7 +91,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
                 return { sandbox: show(after), kept: showSnapshot(snapshots.get(deed.kept)!) };
               } catch (error) {
                 // The backend has left it as it was: what was kept for the case is of no use to anybody.
-                sandboxes.update(id, { deed: null });
+                forget(id, deed);
                 await dropKept(deed.kept);
                 throw withHint(error);
               }
@@ -101,18 +111,17 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
         return;
       }
       // Another incarnation than the one it was recorded of: it is done already.
-      if (observed.phase === 'ready' && observed.incarnation !== row.incarnation) {
+      if (observed.incarnation !== row.incarnation) {
         const after = landed(row.id, deed, observed);
         note('sandbox.rolled_back', after, undefined, { to: deed.to, kept: deed.kept, memory: deed.memory, cause: 'recovery' });
         return;
       }
-      try {
-        await go(row, deed, undefined);
-      } catch (error) {
-        sandboxes.update(row.id, { deed: null });
-        lifecycle.settle(context.again(row), await context.backend.observe(row.id));
-        onError(error);
-      }
+      // It was never done. The caller may have been told that it cannot be, by a server whose disk was too full to note that, and has
+      // written since: the sandbox stays as it is.
+      sandboxes.update(row.id, { deed: null });
+      lifecycle.settle(context.again(row), observed);
+      // Of one that rests not every backend counts incarnations: what it may have been is kept.
+      if (observed.phase === 'ready') await dropKept(deed.kept);
     },
   };
 }

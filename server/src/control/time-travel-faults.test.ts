@@ -1,7 +1,7 @@
 /** The control plane dies, or something fails, between any two steps: afterwards every sandbox is as before or as after, and nothing is left over. */
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { ListSnapshotsSchema } from '@cay/sdk/protocol';
+import { CayError, ListSnapshotsSchema } from '@cay/sdk/protocol';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { armFaultPoints } from '../lib/fault-point.ts';
@@ -303,6 +303,29 @@ describe('a step that fails', () => {
     await whole(again, scenario);
     expect(again.errors).toEqual([]);
     await again.control.close();
+  });
+});
+
+describe('a rollback that was refused', () => {
+  it('does not happen later, although the disk was too full to note the refusal', async () => {
+    const first = await prepared(SCENARIOS['rollback']!);
+    const full = () => {
+      throw new CayError('resource_exhausted', 'The disk is full');
+    };
+    const { sandboxes } = first;
+    armFaultPoints({
+      'control.rollback.recorded': () => {
+        sandboxes.update = full;
+        full();
+      },
+    });
+    await expect(SCENARIOS['rollback']!.deed(first)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    armFaultPoints();
+    await write(first, 'three');
+    first.kill();
+    const second = await place.open(backend);
+    await whole(second, { ...SCENARIOS['rollback']!, texts: ['three'] });
+    await second.control.close();
   });
 });
 

@@ -77,7 +77,14 @@ async function checkBox(client: Client, box: Box, state: State, find: (what: str
   if (state === 'stopped' || state === 'failed')
     await need(() => client.call('POST', `${at}/start`, { body: {} }), `start ${box.id}`, find);
   box.states = new Set(['active']);
+  const { hurt } = box;
   box.hurt = false;
+
+  // That its processes were killed may have been seen after it was listed.
+  if (hurt && state === 'active') {
+    await client.text(`${at}/files?path=/home/user/note`);
+    await need(() => client.call('POST', `${at}/start`, { body: {} }), `start ${box.id}`, find);
+  }
 
   const note = await read(client, `${at}/files?path=/home/user/note`, find);
   if (note !== undefined && !box.note.has(note))

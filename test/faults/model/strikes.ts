@@ -26,6 +26,8 @@ export interface Strike {
 
 /** Deeds in the middle of which a runtime that dies does the most harm. */
 const TRAVEL = ['snapshot', 'turn', 'pause', 'resume', 'rollback', 'fork', 'pair'] as const;
+/** By then what waited for room on the disk is written. */
+const WRITTEN_MS = 2500;
 const RUNTIMES = ['runc', 'runsc', 'exe'];
 
 export const STRIKES: Record<string, Strike> = {
@@ -140,6 +142,8 @@ export const STRIKES: Record<string, Strike> = {
       await installation.disk?.fill();
       await sleep(500 + random.below(2500));
       await installation.disk?.empty();
+      // Events that wait for room are only in memory: a crash right now would lose them.
+      await sleep(WRITTEN_MS);
       return 'disk full';
     },
   },

@@ -1,5 +1,5 @@
 /** Snapshots as archives, out and in. */
-import { CayError, isCayError, type SnapshotId } from '@cay/sdk/protocol';
+import { CayError, isCayError, newId, type SnapshotId } from '@cay/sdk/protocol';
 import type { Manifest } from '../../host/archives/manifest.ts';
 import { readArchive, type ReadArchiveOptions } from '../../host/archives/read-archive.ts';
 import { writeArchive } from '../../host/archives/write-archive.ts';
@@ -40,8 +40,9 @@ export async function importSnapshot(
   return engine.snapshotQueue.run(snapshot, async () => {
     requireWanted(signal);
     const there = engine.snapshots.get(snapshot);
-    if (there && there.state !== 'taking') throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
-    if (there) await undoSnapshot(engine, there);
+    if (there?.state === 'kept') throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
+    if (there?.state === 'removing') await setAside(engine, there);
+    else if (there) await undoSnapshot(engine, there);
     try {
       return await takeIn(engine, snapshot, archive, signal);
     } catch (error) {
@@ -50,6 +51,12 @@ export async function importSnapshot(
       throw new CayError('resource_exhausted', `Cannot take in snapshot "${snapshot}": the disk is full`, { cause: error });
     }
   });
+}
+
+/** What was removed and others descend from keeps its tree until they are gone, under a name that nobody asks for. */
+async function setAside({ snapshots }: Engine, record: SnapshotRecord): Promise<void> {
+  await snapshots.save({ ...record, id: newId('snap') });
+  await snapshots.delete(record.id);
 }
 
 /**

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { CayError, newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
+import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { until } from '../../../../test/conformance/box.ts';
 import { whyNoLocal } from '../../../../test/support/local-ground.ts';
@@ -17,7 +17,7 @@ import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
 import { layGround, openLocal } from './open-local.ts';
-import type { SandboxRecords } from './sandbox-record.ts';
+import { failingSave } from './testing/failing-save.ts';
 
 const reason = whyNoLocal();
 const spec = SandboxSpecSchema.parse({ runtime: 'runc' });
@@ -83,34 +83,6 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
     await backend.remove(id);
     expect((await backend.observe(id)).phase).toBe('absent');
     expect(await instances()).toEqual([]);
-  });
-
-  it('a sandbox that was stopped is stopped, although the disk is too full to record it, and starts again', async () => {
-    let full = false;
-    const backend = await open((laid) => ({ ...laid, records: failingSave(laid.records, () => full) }));
-    const id = newId('sbx');
-    await backend.ensure(id, spec);
-    full = true;
-    expect((await backend.stop(id, { graceMs: 0 })).phase).toBe('stopped');
-    expect((await backend.observe(id)).phase).toBe('stopped');
-    full = false;
-    expect(await instances()).toEqual([]);
-    expect((await backend.ensure(id, spec)).phase).toBe('ready');
-  });
-
-  it('a frozen sandbox goes on although the disk is too full to record it', async () => {
-    let full = false;
-    const backend = await open((laid) => ({ ...laid, records: failingSave(laid.records, () => full) }));
-    const id = newId('sbx');
-    await backend.ensure(id, spec);
-    await backend.freeze(id);
-    full = true;
-    expect(await backend.thaw(id)).toMatchObject({ phase: 'ready', frozen: false });
-    const guest = await backend.connect(id);
-    expect(await guest.commands()).toEqual([]);
-    await expect(backend.freeze(id)).rejects.toMatchObject({ code: 'resource_exhausted' });
-    expect(await guest.commands()).toEqual([]);
-    full = false;
   });
 
   it('a warm instance that cannot run a command is taken away', async () => {
@@ -387,17 +359,6 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
     return readFile(await cgroupPath(id, file), 'utf8');
   }
 });
-
-/** Records on a disk that is full whenever `full` says so. */
-function failingSave(records: SandboxRecords, full: () => boolean): SandboxRecords {
-  return {
-    ...records,
-    async save(record) {
-      if (full()) throw new CayError('resource_exhausted', 'Cannot record it: the disk is full');
-      await records.save(record);
-    },
-  };
-}
 
 function withCgroup(ground: Ground, change: (group: Cgroup) => Cgroup): Ground {
   return { ...ground, cgroups: { ...ground.cgroups, group: (name) => change(ground.cgroups.group(name)) } };

@@ -1,6 +1,7 @@
 /** Snapshots, clones, rollbacks and pauses of the local backend, where what they promise is not seen through the contract alone. */
 import { readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { until } from '../../../../test/conformance/box.ts';
@@ -52,6 +53,30 @@ describe.skipIf(reason !== undefined)(`time travel of the local backend${reason 
     await until('it is seen as failed', async () => (await backend.observe(id)).phase === 'failed');
     expect(await backend.ensure(id, world.spec)).toMatchObject({ phase: 'ready', incarnation: 2 });
   });
+
+  it('a snapshot that was removed comes back from its archive, although others descend from it', async () => {
+    world = await localWorld({ runtime: 'runc' });
+    const backend = await world.open();
+    const id = await world.box(backend);
+    const [first, second] = [newId('snap'), newId('snap')];
+    await world.note(backend, id, 'first');
+    await backend.snapshot(id, first);
+    const archive = await Array.fromAsync(backend.exportSnapshot(first));
+    await backend.rollback(id, first);
+    await world.note(backend, id, 'second');
+    await backend.snapshot(id, second);
+    await backend.rollback(id, second);
+    await backend.removeSnapshot(first);
+    expect(await world.snapshotTrees()).toHaveLength(2);
+    await backend.importSnapshot(first, Readable.from(archive));
+    await backend.rollback(id, first);
+    expect(await world.readNote(backend, id)).toBe('first');
+    await backend.rollback(id, second);
+    expect(await world.readNote(backend, id)).toBe('second');
+    await backend.remove(id);
+    for (const snapshot of [first, second]) await backend.removeSnapshot(snapshot);
+    expect(await world.snapshotTrees()).toEqual([]);
+  }, 30_000);
 
   it('a snapshot of what is frozen leaves it frozen, and a rollback lets it run', async () => {
     world = await localWorld({ runtime: 'runc' });
