@@ -119,7 +119,7 @@ describe('the rest', () => {
   });
 
   it('lists templates and events, and follows events', async () => {
-    expect(await cay.json<{ name: string }[]>('template', 'ls')).toContainEqual({ name: 'base' });
+    expect(await cay.json<{ name: string }[]>('template', 'ls')).toContainEqual(expect.objectContaining({ name: 'base', snapshot: null }));
     const following = cay.start('events', '--follow', '--json');
     let stdout = '';
     following.stdout!.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
@@ -140,6 +140,7 @@ describe('the rest', () => {
       expect(events.filter(({ sandbox }) => sandbox === id).map(({ type }) => type)).toEqual([
         'sandbox.created',
         'command.started',
+        'command.ended',
         'sandbox.removed',
       ]);
     }
