@@ -45,6 +45,8 @@ export interface Keeping {
   needed(id: SnapshotId): boolean;
 }
 
+const FULL_AGAIN_MS = 1000;
+
 export function openKeeping(context: Context): Keeping {
   const { activity, archives, database, lifecycle, note, now, onError, sandboxes, snapshots, templates } = context;
   const pins = new Map<SnapshotId, number>();
@@ -164,8 +166,8 @@ export function openKeeping(context: Context): Keeping {
         // What something stands on stays, and what the disk was too full to begin with; anything else is tried again when the server
         // opens the next time.
         const stays = isCayError(error, 'failed_precondition') || (isCayError(error, 'resource_exhausted') && (await hasAll(row)));
-        if (stays) snapshots.update(row.id, { state: row.state });
-        throw stays ? error : halfway(error, row);
+        if (stays && reinstated(row)) throw error;
+        throw halfway(error, row);
       }
       try {
         snapshots.delete(row.id);
@@ -274,6 +276,18 @@ export function openKeeping(context: Context): Keeping {
 
   async function hasAll({ id, here, object }: SnapshotRow): Promise<boolean> {
     return object === null && here && (await snapshotting(context).snapshots()).some((snapshot) => snapshot.id === id);
+  }
+
+  /** Shows it again. On a full disk that is done as soon as there is room. */
+  function reinstated({ id, state }: Pick<SnapshotRow, 'id' | 'state'>): boolean {
+    try {
+      if (snapshots.get(id)?.state === 'removing') snapshots.update(id, { state });
+      return true;
+    } catch (error) {
+      onError(error);
+      setTimeout(() => void reinstated({ id, state }), FULL_AGAIN_MS).unref();
+      return false;
+    }
   }
 
   /** A full disk says that nothing was done, which is not known here. */

@@ -2,7 +2,7 @@
  * Puts a sandbox back to one of its snapshots. What it was is kept first, so that nothing is lost whatever happens next; then the
  * intent is recorded, and a server that finds it after a crash sees whether it was done.
  */
-import { RollbackSchema, isCayError, newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
+import { CayError, RollbackSchema, isCayError, newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { withHint } from './archive.ts';
@@ -20,6 +20,7 @@ export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
 }
 
 const FULL_AGAIN_MS = 1000;
+const UNRECORDED = 'unrecorded';
 
 export function openRollingBack(context: Context, keeping: Keeping, pausing: Pausing, onRolledBack: (id: SandboxId) => void): RollingBack {
   const { activity, database, deeds, find, lifecycle, note, onError, sandboxes, show, snapshots } = context;
@@ -42,11 +43,35 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
       after = landed(row.id, deed, observed);
     } catch (error) {
       const kept = snapshots.get(deed.kept);
-      if (kept) lifecycle.standing(context.again(row), await backend.rollback(row.id, kept.id, { memory: kept.memory }));
+      if (!kept) throw error;
+      const back = await backend.rollback(row.id, kept.id, { memory: kept.memory }).catch(onError);
+      // What cannot be undone either has happened.
+      if (!back) throw landSoon(row.id, deed, observed, error);
+      lifecycle.standing(context.again(row), back);
       throw error;
     }
     note('sandbox.rolled_back', after, principal, { to: deed.to, kept: deed.kept, memory: deed.memory });
     return after;
+  }
+
+  /** Records where the sandbox stands as soon as that can be done; a server that dies before sees it by the deed. */
+  function landSoon(id: SandboxId, deed: RollbackDeed, observed: Observation, cause: unknown): CayError {
+    setTimeout(() => {
+      void deeds
+        .run(id, async () => {
+          if (sandboxes.get(id)?.deed?.kept !== deed.kept) return;
+          try {
+            note('sandbox.rolled_back', landed(id, deed, observed), undefined, { to: deed.to, kept: deed.kept, memory: deed.memory });
+          } catch (error) {
+            landSoon(id, deed, observed, error);
+          }
+        })
+        .catch(onError);
+    }, FULL_AGAIN_MS).unref();
+    return new CayError('unavailable', `Sandbox "${id}" has been rolled back to "${deed.to}", which cannot be recorded yet`, {
+      details: { reason: UNRECORDED, kept: deed.kept },
+      cause,
+    });
   }
 
   /** Nothing comes of the deed. A server that dies before this is noted sees so itself. */
@@ -90,6 +115,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
                 onRolledBack(id);
                 return { sandbox: show(after), kept: showSnapshot(snapshots.get(deed.kept)!) };
               } catch (error) {
+                if (error instanceof CayError && error.details['reason'] === UNRECORDED) throw error;
                 // The backend has left it as it was: what was kept for the case is of no use to anybody.
                 forget(id, deed);
                 await dropKept(deed.kept);

@@ -47,6 +47,7 @@ export async function check(client: Client, model: Model): Promise<string[]> {
       // Whether a removal that was cut off had begun is for the server to decide; it is there, so it goes on.
       box.leaving = false;
     }
+    if (found.state === 'paused' && performance.now() < model.pressedUntilMs) box.states.add('paused');
     await checkBox(client, box, found.state as State, find);
   }
   const chain = await need(() => client.call<{ ok: boolean }>('GET', '/v1/audit/verify'), 'verify the audit chain', find);

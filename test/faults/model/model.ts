@@ -44,6 +44,8 @@ export interface Model {
   removed: Set<string>;
   /** Some children of a fork may exist whose ids nobody was told. */
   unknownChildren: boolean;
+  /** Until then the server may pause what nobody uses, because it was short of something. */
+  pressedUntilMs: number;
   /** How many of each deed are under way. */
   underWay: Map<string, number>;
   /** What was seen during deeds that cannot be true. */
@@ -59,6 +61,7 @@ export function newModel(): Model {
     unanswered: new Map(),
     removed: new Set(),
     unknownChildren: false,
+    pressedUntilMs: 0,
     underWay: new Map(),
     findings: [],
     acknowledged: 0,

@@ -28,6 +28,8 @@ export interface Strike {
 const TRAVEL = ['snapshot', 'turn', 'pause', 'resume', 'rollback', 'fork', 'pair'] as const;
 /** By then what waited for room on the disk is written. */
 const WRITTEN_MS = 2500;
+/** Pressure is over a good while after what made it. */
+const PRESSED_MS = 20_000;
 const RUNTIMES = ['runc', 'runsc', 'exe'];
 
 export const STRIKES: Record<string, Strike> = {
@@ -144,6 +146,7 @@ export const STRIKES: Record<string, Strike> = {
       await installation.disk?.empty();
       // Events that wait for room are only in memory: a crash right now would lose them.
       await sleep(WRITTEN_MS);
+      model.pressedUntilMs = performance.now() + PRESSED_MS;
       return 'disk full';
     },
   },
