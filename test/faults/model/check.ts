@@ -74,7 +74,8 @@ async function checkBox(client: Client, box: Box, state: State, find: (what: str
   const at = `/v1/sandboxes/${box.id}`;
   // A process that was killed from outside ends its sandbox, and only that may.
   if (!box.states.has(state) && !(box.hurt && state === 'failed')) find(`${box.id} is ${state}, not ${[...box.states].join(' or ')}`);
-  if (state === 'failed') box.launched.clear();
+  // What it ran may have ended with it.
+  if (state === 'failed' || box.hurt) box.launched.clear();
   if (state === 'stopped' || state === 'failed')
     await need(() => client.call('POST', `${at}/start`, { body: {} }), `start ${box.id}`, find);
   box.states = new Set(['active']);

@@ -144,7 +144,7 @@ export const STRIKES: Record<string, Strike> = {
       await installation.disk?.fill();
       await sleep(500 + random.below(2500));
       await installation.disk?.empty();
-      // Events that wait for room are only in memory: a crash right now would lose them.
+      // Events of commands and files that wait for room are only in memory: a crash right now would lose them.
       await sleep(WRITTEN_MS);
       model.pressedUntilMs = performance.now() + PRESSED_MS;
       return 'disk full';

@@ -37,6 +37,12 @@ export interface RollbackDeed {
   kept: SnapshotId;
 }
 
+export interface ResizeDeed {
+  kind: 'resize';
+  /** Those that change, as they will be. */
+  limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids' | 'diskBytes'>>;
+}
+
 /** A sandbox as the control plane records it. */
 export interface SandboxRow {
   id: SandboxId;
@@ -67,7 +73,7 @@ export interface SandboxRow {
   base: SnapshotId | null;
   turn: number;
   origin: Origin | null;
-  deed: RollbackDeed | null;
+  deed: RollbackDeed | ResizeDeed | null;
 }
 
 interface StoredRow {
@@ -302,7 +308,7 @@ function parse(row: StoredRow | undefined): SandboxRow | undefined {
     base: row.base as SnapshotId | null,
     turn: row.turn,
     origin: json<Origin>(row.origin),
-    deed: json<RollbackDeed>(row.deed),
+    deed: json<RollbackDeed | ResizeDeed>(row.deed),
   };
 }
 
