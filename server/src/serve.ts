@@ -30,6 +30,7 @@ import { projectRecords } from './control/records/projects.ts';
 import { sandboxRecords } from './control/records/sandboxes.ts';
 import { installationSecret } from './control/records/secrets.ts';
 import { openWebhooks, type WebhooksOptions } from './control/webhooks/webhooks.ts';
+import { openClock } from './lib/clock.ts';
 import { lockFile } from './lib/file-lock.ts';
 import { openDirectoryStore } from './stores/directory.ts';
 import type { Store } from './stores/store.ts';
@@ -119,6 +120,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     });
     undo.push(() => eventLog.close());
     const events = promisedEvents(database, eventLog);
+    const clock = openClock();
     const keys = keyRecords(database);
     const projects = projectRecords(database);
     const project = projects.byName('default') ?? projects.create('default');
@@ -187,7 +189,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       keys,
       projects,
       sandboxes,
-      idempotency: idempotency(database),
+      idempotency: idempotency(database, clock.now, clock.ageing),
       keySecret: installationSecret(database, 'keys'),
       e2bSecret: installationSecret(database, 'e2b'),
       log,

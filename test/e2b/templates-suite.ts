@@ -112,6 +112,39 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       expect(await run(child, 'echo $CHILD')).toBe('yes');
     });
 
+    it('keeps of its parent what it does not set itself', async () => {
+      const access = ground().access;
+      await Template.build(
+        builder().fromTemplate('base').setEnvs({ OF: 'parent', BOTH: 'parent' }).setWorkdir('/srv/parent').setUser('root'),
+        'parent',
+        access,
+      );
+      const told = 'echo "$(id -un) $PWD $OF $BOTH"';
+      await Template.build(builder().fromTemplate('parent').setEnvs({ BOTH: 'child' }).runCmd(`${told} > told`), 'child', access);
+      const child = await create('child');
+      expect(await run(child, `cat /srv/parent/told; ${told}`)).toBe('root /srv/parent parent child\nroot /srv/parent parent child');
+      // What it sets holds, also where it is what every sandbox has that nobody changed.
+      await Template.build(builder().fromTemplate('child').setUser('user').setWorkdir('/home/user'), 'grandchild', access);
+      expect(await run(await create('grandchild'), told)).toBe('user /home/user parent child');
+    });
+
+    it('removes one with all its tags, and nothing else', async () => {
+      const access = ground().access;
+      const remove = (name: string, key = access.apiKey) =>
+        fetch(`${ground().url}/templates/${encodeURIComponent(name)}`, { method: 'DELETE', headers: { 'x-api-key': key } });
+      await Template.build(builder().fromTemplate('base').runCmd('echo 1 > it'), 'going', { ...access, tags: ['default', 'v1'] });
+      await Template.build(builder().fromTemplate('base').runCmd('echo 2 > it'), 'going:v2', access);
+      await Template.build(builder().fromTemplate('base').runCmd('echo 3 > it'), 'going-on', access);
+      const standing = await create('going:v2');
+      expect((await remove('going', ground().stranger.apiKey)).status).toBe(404);
+      expect((await remove('going')).status).toBe(204);
+      expect((await remove('going')).status).toBe(404);
+      for (const name of ['going', 'going:v1', 'going:v2']) await expect(Sandbox.create(name, access)).rejects.toThrow(/^404: /);
+      expect(await run(standing, 'cat it')).toBe('2');
+      expect(await run(await create('going-on'), 'cat it')).toBe('3');
+      expect((await remove('base')).status).toBe(404);
+    });
+
     it('builds in the background and tells how far it is', async () => {
       const info = await Template.buildInBackground(builder().fromTemplate('base').runCmd('sleep 0.3 && seq 250'), 'slow', ground().access);
       let status = await Template.getBuildStatus(info, ground().access);

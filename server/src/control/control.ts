@@ -11,6 +11,7 @@
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Store } from '../stores/store.ts';
 import type { Backend } from '../backends/backend.ts';
+import { openClock } from '../lib/clock.ts';
 import { openActivity } from './activity.ts';
 import { openArchiving } from './archive.ts';
 import { commandKeys } from './command-keys.ts';
@@ -94,7 +95,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const closing = new AbortController();
   const deeds = openDeeds();
   const activity = openActivity({ save: (used) => sandboxes.used(used), clock, onError });
-  const keyed = idempotency(database, now);
+  const keyed = idempotency(database, now, clock.ageing);
 
   const note: Context['note'] = (type, row, principal, data = {}) =>
     events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data });
@@ -211,7 +212,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   return {
     backend,
     events,
-    commandKeys: commandKeys(database, now),
+    commandKeys: commandKeys(database, now, clock.ageing),
     ...verbs,
     ...createVerb(context, keeping, { start: verbs.start, idling }),
     ...snapshotVerbs(context, keeping, pausing, retaining),

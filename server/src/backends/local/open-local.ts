@@ -1,5 +1,5 @@
 /** Lays the ground for the local backend in a directory, and opens it there. One server at a time has the directory. */
-import { chmod, mkdir, readFile, rm, stat } from 'node:fs/promises';
+import { chmod, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
@@ -15,6 +15,7 @@ import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockFile, type FileLock } from '../../lib/file-lock.ts';
+import { bootId } from '../../lib/proc.ts';
 import { randomName } from '../../lib/random-name.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
 import { openImages } from './images.ts';
@@ -74,12 +75,11 @@ type Laid = Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | '
 export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Laid> {
   const { dir } = options;
   const installation = await installationName(dir);
-  const [cgroups, records, snapshots, images, bootId] = await Promise.all([
+  const [cgroups, records, snapshots, images] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
     openSandboxRecords(join(dir, 'sandboxes')),
     openSnapshotRecords(join(dir, 'snapshots')),
     openImages(join(dir, 'images')),
-    readFile('/proc/sys/kernel/random/boot_id', 'utf8'),
   ]);
   // Last, because it mounts: whatever else fails has then left nothing to take back.
   const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
@@ -92,7 +92,7 @@ export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage
     cgroups,
     runtimes: new Map<string, Runtime>(runtimes.map((runtime) => [runtime.name, runtime])),
     guestBinary: guestBinary(),
-    bootId: bootId.trim(),
+    bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
   return { ground, records, snapshots, images, templates };

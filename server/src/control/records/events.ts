@@ -8,6 +8,7 @@
  */
 import { DatabaseSync, backup } from 'node:sqlite';
 import type { AuditEvent, AuditVerdict, CayEvent } from '@cay/sdk/protocol';
+import { openClock } from '../../lib/clock.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { boundedText } from '../audit/bounded-data.ts';
 import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from '../audit/chain.ts';
@@ -74,6 +75,8 @@ export interface EventLogOptions {
   key?: Uint8Array;
   keep?: EventRetention;
   now?(): number;
+  /** What the age of events is told by. Default: a clock that nobody can set forward while the log is open. */
+  ageing?(): number;
   onError?(error: unknown): void;
 }
 
@@ -89,6 +92,7 @@ type Waiting = Omit<StoredEvent, 'id' | 'hash'> & { promise?: number };
 
 export function openEventLog(path: string, options: EventLogOptions = {}): EventLog {
   const { key, keep = {}, now = Date.now, onError = () => {} } = options;
+  const ageing = options.ageing ?? options.now ?? openClock().ageing;
   const sqlite = new DatabaseSync(path);
   sqlite.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000');
   prepareTables(sqlite, key);
@@ -240,7 +244,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
           : ((sqlite
               // The first that is young enough: a clock that was set back does not make those behind it old.
               .prepare('SELECT id FROM events WHERE at >= ? ORDER BY id LIMIT 1')
-              .get(now() - keep.ageMs) as { id: number } | undefined) ?? { id: head.id + 1 });
+              .get(ageing() - keep.ageMs) as { id: number } | undefined) ?? { id: head.id + 1 });
       const upTo = Math.min(Math.max(head.id - (keep.events ?? KEPT), old ? old.id - 1 : 0), anchor + PRUNE_AT_ONCE);
       if (upTo <= anchor) return;
       const last = sqlite.prepare('SELECT id, hash FROM events WHERE id = ?').get(upTo) as Link | undefined;

@@ -18,9 +18,11 @@ export interface Interpreter {
 }
 
 export const INTERPRETER_TEMPLATE = 'code-interpreter-v1';
-const KERNEL = '/var/lib/code-interpreter/kernel.py';
+const DIRECTORY = '/var/lib/code-interpreter';
+/** What the kernel is made of; the first is what is started. */
+const MODULES = ['kernel.py', 'kernel_context.py', 'kernel_python.py', 'kernel_charts.py'] as const;
 /** Read by the kernel before it runs anything. */
-const ENVIRONMENT = '/var/lib/code-interpreter/env.json';
+const ENVIRONMENT = `${DIRECTORY}/env.json`;
 const PORT = 49_999;
 
 export function openInterpreter(control: Control, builds: Builds): Interpreter {
@@ -29,14 +31,14 @@ export function openInterpreter(control: Control, builds: Builds): Interpreter {
 
   function wanted(): { recipe: Recipe; digest: string } {
     if (known) return known;
-    const content = readFileSync(join(import.meta.dirname, 'kernel.py'));
+    const modules = MODULES.map((name) => ({ name, content: readFileSync(join(import.meta.dirname, name)) }));
     const recipe: Recipe = {
       from: 'base',
-      steps: [{ type: 'write', path: KERNEL, content, mode: 0o644 }],
-      start: `exec python3 ${KERNEL} ${PORT} ${ENVIRONMENT}`,
+      steps: modules.map(({ name, content }) => ({ type: 'write', path: `${DIRECTORY}/${name}`, content, mode: 0o644 })),
+      start: `exec python3 ${DIRECTORY}/${MODULES[0]} ${PORT} ${ENVIRONMENT}`,
       ready: `: < /dev/tcp/127.0.0.1/${PORT}`,
     };
-    const digest = createHash('sha256').update(JSON.stringify(recipe)).update(content).digest('hex');
+    const digest = createHash('sha256').update(JSON.stringify(recipe)).digest('hex');
     return (known = { recipe, digest });
   }
 
