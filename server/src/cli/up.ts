@@ -252,7 +252,15 @@ async function openBackend(
     });
   }
   const docker = dockerOf(options);
-  return composition.openBackend(name, { dir: join(dataDir, 'engine'), runtime, storage, docker, poolSize: pool, ...hooks });
+  return composition.openBackend(name, {
+    dir: join(dataDir, 'engine'),
+    runtime,
+    storage,
+    docker,
+    poolSize: pool,
+    protectServer: true,
+    ...hooks,
+  });
 }
 
 function pressureOf(options: Options): Partial<PressureSettings> {

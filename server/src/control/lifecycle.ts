@@ -73,7 +73,14 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
   const { backend, database, deeds, sandboxes, idempotency, note, now, onError } = options;
   const creating = new Map<string, Promise<SandboxRow>>();
   let closed = false;
-  const expiry = startExpiry({ next: () => sandboxes.nextExpiry(), due: () => sandboxes.expired(now()), shorten: () => sandboxes.shorten(now(), AGAIN_MS), expire, now, onError });
+  const expiry = startExpiry({
+    next: () => sandboxes.nextExpiry(),
+    due: () => sandboxes.expired(now()),
+    shorten: () => sandboxes.shorten(now(), AGAIN_MS),
+    expire,
+    now,
+    onError,
+  });
 
   async function end(row: SandboxRow): Promise<void> {
     await deeds.run(row.id, async () => {

@@ -83,9 +83,10 @@ async function checkBox(client: Client, box: Box, state: State, find: (what: str
   box.hurt = false;
 
   // That its processes were killed may have been seen after it was listed.
-  if (hurt && state === 'active') {
+  for (let tries = 0; hurt && state === 'active' && tries < 3; tries++) {
     await client.text(`${at}/files?path=/home/user/note`);
     await need(() => client.call('POST', `${at}/start`, { body: {} }), `start ${box.id}`, find);
+    if ('done' in (await client.text(`${at}/files?path=/home/user/note`))) break;
   }
 
   const note = await read(client, `${at}/files?path=/home/user/note`, find);

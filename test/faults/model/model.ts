@@ -44,6 +44,8 @@ export interface Model {
   removed: Set<string>;
   /** Some children of a fork may exist whose ids nobody was told. */
   unknownChildren: boolean;
+  /** Whatever needs room may be refused. */
+  full: boolean;
   /** Until then the server may pause what nobody uses, because it was short of something. */
   pressedUntilMs: number;
   /** How many of each deed are under way. */
@@ -61,6 +63,7 @@ export function newModel(): Model {
     unanswered: new Map(),
     removed: new Set(),
     unknownChildren: false,
+    full: false,
     pressedUntilMs: 0,
     underWay: new Map(),
     findings: [],
