@@ -28,6 +28,8 @@ export interface Box {
   /** Some may have been taken without an answer. */
   unknownSnapshots: boolean;
   launched: Map<string, Launched>;
+  /** Its limit, once somebody has changed it. */
+  memoryBytes: Set<number> | undefined;
   lastTurn: number;
   /** A removal has begun whose outcome is unknown. */
   leaving: boolean;
@@ -82,6 +84,7 @@ export function newBox(id: string, from?: Pick<Box, 'note' | 'words'>): Box {
     snapshots: new Map(),
     unknownSnapshots: false,
     launched: new Map(),
+    memoryBytes: undefined,
     lastTurn: 0,
     leaving: false,
     taken: false,
