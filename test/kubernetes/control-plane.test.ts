@@ -50,7 +50,11 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
   }
 
   const pathOf = (id: SandboxId) => `/apis/batch/v1/namespaces/${namespace}/jobs/${objectName(id)}`;
-  const rejected = (promise: Promise<unknown>) => promise.then(() => expect.fail('it resolved'), (error: unknown) => error);
+  const rejected = (promise: Promise<unknown>) =>
+    promise.then(
+      () => expect.fail('it resolved'),
+      (error: unknown) => error,
+    );
 
   /** The pod that the cluster makes for a sandbox that is being started. */
   async function podOf(id: SandboxId): Promise<Pod> {
@@ -71,11 +75,18 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
   }
 
   it('makes pods that Pod Security "restricted" takes', async () => {
-    const options = { settings: { guestImage: 'guest:1', baseImage: 'base:1' }, runtime: 'default', pullPolicy: 'Never', requests: { cpus: 0.05, memoryBytes: 1e6 } };
+    const options = {
+      settings: { guestImage: 'guest:1', baseImage: 'base:1' },
+      runtime: 'default',
+      pullPolicy: 'Never',
+      requests: { cpus: 0.05, memoryBytes: 1e6 },
+    };
     const pod = { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'ours' }, spec: podSpec(newId('sbx'), spec, options) };
     await expect(api.create(`/api/v1/namespaces/${namespace}/pods?dryRun=All`, pod)).resolves.toBeDefined();
     const bare = { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'bare' }, spec: { containers: [{ name: 'c', image: 'x' }] } };
-    await expect(api.create(`/api/v1/namespaces/${namespace}/pods?dryRun=All`, bare)).rejects.toMatchObject({ details: { reason: 'admission_refused' } });
+    await expect(api.create(`/api/v1/namespaces/${namespace}/pods?dryRun=All`, bare)).rejects.toMatchObject({
+      details: { reason: 'admission_refused' },
+    });
   });
 
   it('says that the quota is used up, and leaves nothing', async () => {
@@ -90,13 +101,23 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
 
   it('names a RuntimeClass that is not there', async () => {
     const backend = await open();
-    expect(await rejected(backend.validate({ ...spec, runtime: 'warp' }))).toMatchObject({ code: 'not_found', message: expect.stringContaining('"warp"') });
+    expect(await rejected(backend.validate({ ...spec, runtime: 'warp' }))).toMatchObject({
+      code: 'not_found',
+      message: expect.stringContaining('"warp"'),
+    });
     const other = await open({ runtimeClass: 'warp' });
-    expect(await rejected(other.capabilities())).toMatchObject({ code: 'failed_precondition', details: { reason: 'runtime_class_missing' } });
+    expect(await rejected(other.capabilities())).toMatchObject({
+      code: 'failed_precondition',
+      details: { reason: 'runtime_class_missing' },
+    });
   });
 
   it('names the rights that the account lacks, and a command that mends it', async () => {
-    await api.create(`/api/v1/namespaces/${namespace}/serviceaccounts`, { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'weak' } });
+    await api.create(`/api/v1/namespaces/${namespace}/serviceaccounts`, {
+      apiVersion: 'v1',
+      kind: 'ServiceAccount',
+      metadata: { name: 'weak' },
+    });
     const request = { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} };
     const made = (await api.create(`/api/v1/namespaces/${namespace}/serviceaccounts/weak/token`, request)) as { status: { token: string } };
     const kubeconfig = `${cluster.directory}/weak-${namespace}`;
@@ -104,14 +125,28 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
     own.users[0]!.user = { token: made.status.token };
     await writeFile(kubeconfig, JSON.stringify(own), { mode: 0o600 });
     const error = await rejected((await open({ kubeconfig })).capabilities());
-    expect(error).toMatchObject({ code: 'permission_denied', details: { reason: 'rights_missing' }, hint: expect.stringContaining('kubectl create role') });
+    expect(error).toMatchObject({
+      code: 'permission_denied',
+      details: { reason: 'rights_missing' },
+      hint: expect.stringContaining('kubectl create role'),
+    });
     expect((error as Error).message).toContain('create jobs.batch');
     expect((error as Error).message).toContain('create pods/exec');
   });
 
   it.each([
-    ['an image that cannot be pulled', { containerStatuses: [waiting('ImagePullBackOff', 'Back-off pulling image "base:1"')] }, 'not_found', 'image_pull_failed'],
-    ['a container that cannot be made', { containerStatuses: [waiting('CreateContainerConfigError', 'no')] }, 'failed_precondition', 'start_failed'],
+    [
+      'an image that cannot be pulled',
+      { containerStatuses: [waiting('ImagePullBackOff', 'Back-off pulling image "base:1"')] },
+      'not_found',
+      'image_pull_failed',
+    ],
+    [
+      'a container that cannot be made',
+      { containerStatuses: [waiting('CreateContainerConfigError', 'no')] },
+      'failed_precondition',
+      'start_failed',
+    ],
   ])('reports %s, and undoes the start', async (_, status, code, reason) => {
     const backend = await open();
     const id = newId('sbx');
@@ -126,7 +161,13 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
     const id = newId('sbx');
     const startedAt = Date.now();
     const ensured = rejected(backend.ensure(id, spec));
-    const condition = { type: 'PodScheduled', status: 'False', reason: 'Unschedulable', message: '0/3 nodes are available', lastTransitionTime: null };
+    const condition = {
+      type: 'PodScheduled',
+      status: 'False',
+      reason: 'Unschedulable',
+      message: '0/3 nodes are available',
+      lastTransitionTime: null,
+    };
     await setStatus(await podOf(id), { phase: 'Pending', conditions: [condition] });
     expect(await ensured).toMatchObject({ code: 'resource_exhausted', details: { reason: 'unschedulable' } });
     expect(Date.now() - startedAt).toBeGreaterThan(5_000);
@@ -156,7 +197,14 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
   it('tells of a pod that the cluster evicts', async () => {
     const backend = await open();
     const { id, pod } = await pretend(backend);
-    const running = { name: 'sandbox', ready: true, restartCount: 0, image: 'x', imageID: 'x', state: { running: { startedAt: new Date().toISOString() } } };
+    const running = {
+      name: 'sandbox',
+      ready: true,
+      restartCount: 0,
+      image: 'x',
+      imageID: 'x',
+      state: { running: { startedAt: new Date().toISOString() } },
+    };
     await backend.close();
     await setStatus(pod, { phase: 'Running', containerStatuses: [running] });
     await api.patch(pathOf(id), standingPatch({ incarnation: 1, mark: 'ready', pod: pod.metadata.uid, restarts: 0 }));

@@ -183,8 +183,10 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
           (error: unknown) => reject(error as Error),
         );
       });
-      socket.on('error', (error) => reject(fromKubernetes(error, call.action, where)));
-      socket.once('close', () => reject(fromKubernetes(call.signal?.reason ?? new Error('it was closed'), call.action, where)));
+      // A caller who gives up has the socket closed, which is then what it complains about.
+      const failed = (error: Error) => reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
+      socket.on('error', failed);
+      socket.once('close', () => failed(new Error('it was closed')));
       if (call.signal?.aborted) abort();
       try {
         return await promise;
