@@ -176,12 +176,14 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
   it('has the cluster end what nobody renews', async () => {
     const backend = await open({ leaseSeconds: 60 });
     const { id, done } = await pretend(backend);
+    await backend.close();
+    await done;
+    const other = await open({ leaseSeconds: 60 });
     const job = await api.get<Job & { spec: { ttlSecondsAfterFinished: number } }>(pathOf(id));
     expect(job.spec.activeDeadlineSeconds).toBe(60);
     expect(job.spec.ttlSecondsAfterFinished).toBeGreaterThan(0);
     await api.patch(pathOf(id), { spec: { activeDeadlineSeconds: 1 } });
-    await until('the lease is over', async () => (await backend.observe(id)).message?.includes('lease') ?? false, 20_000);
-    await done;
+    await until('the lease is over', async () => (await other.observe(id)).message?.includes('lease') ?? false, 20_000);
   });
 
   it('renews the leases of what it finds', async () => {

@@ -26,6 +26,11 @@ const STOP_MS = 20_000;
 
 export type Tier = 'control-plane' | 'full';
 
+const PARTS: Record<Tier, Part[]> = {
+  'control-plane': ['debian', 'kubernetes'],
+  full: ['debian', 'kubernetes', 'containerd', 'gvisor'],
+};
+
 export interface Cluster {
   readonly directory: string;
   /** A kubeconfig with every right, for this process. */
@@ -51,9 +56,8 @@ export async function whyNoCluster(tier: Tier, options: { gvisor?: boolean } = {
   if (process.platform !== 'linux') return 'it needs Linux';
   if (tier === 'full' && process.getuid?.() !== 0) return 'a node needs root';
   if (tier === 'full' && !(await canUnshare())) return 'namespaces cannot be made here';
-  const parts = await installParts();
-  const needed: Part[] = tier === 'full' ? ['debian', 'kubernetes', 'containerd'] : ['debian', 'kubernetes'];
-  if (options.gvisor) needed.push('gvisor');
+  const needed = options.gvisor ? PARTS[tier] : PARTS[tier].filter((part) => part !== 'gvisor');
+  const parts = await installParts(needed);
   return needed.map(parts.whyNot).find((reason) => reason !== undefined);
 }
 
@@ -66,7 +70,7 @@ function canUnshare(): Promise<boolean> {
 
 export async function startCluster(tier: Tier): Promise<Cluster> {
   const full = tier === 'full';
-  const parts = await installParts();
+  const parts = await installParts(PARTS[tier]);
   const directory = await mkdtemp('/tmp/cay-cluster-');
   const ports = full ? OWN_PORTS : await freePorts();
   const cgroup = `/${directory.slice(directory.lastIndexOf('/') + 1)}`;

@@ -12,9 +12,9 @@ export interface Parts {
   whyNot(part: Part): string | undefined;
 }
 
-/** The first time this builds for some ten minutes, and says so on standard error. */
-export async function installParts(): Promise<Parts> {
-  const child = spawn(SCRIPT, [], { stdio: ['ignore', 'pipe', 'inherit'] });
+/** Of the parts that are needed. The first time this builds for some ten minutes, and says so on standard error. */
+export async function installParts(needed: Part[]): Promise<Parts> {
+  const child = spawn(SCRIPT, needed, { stdio: ['ignore', 'pipe', 'inherit'] });
   let out = '';
   child.stdout.on('data', (part: Buffer) => (out += part.toString()));
   const code = await new Promise<number | null>((resolve, reject) => {

@@ -12,6 +12,8 @@ export interface JobGround {
   settings: KubernetesSettings & { leaseSeconds: number; requests: { cpus: number; memoryBytes: number }; pullPolicy: string };
   jobs: Jobs;
   links: GuestLinks;
+  /** Aborted when the backend lets go: what is under way then stays as it is, for whoever comes next. */
+  closing: AbortSignal;
   /** The view, up to date from the first use on. */
   looking(): Promise<JobView>;
 }

@@ -25,9 +25,12 @@ export function whyOver({ metadata, status }: Job): Failure | undefined {
   if (metadata.deletionTimestamp !== undefined) return { reason: 'removed_outside', message: 'It is being removed from the cluster' };
   for (const { type, status: is, reason, message } of status?.conditions ?? []) {
     if (is !== 'True') continue;
-    if (type === 'Failed' && reason === 'DeadlineExceeded')
-      return { reason: 'removed_outside', message: 'Its lease was not renewed, and the cluster has ended it' };
-    if (type === 'Failed' || type === 'FailureTarget') return { reason: 'crashed', message: message ?? reason ?? 'Its Job has failed' };
+    // The second says so as soon as it is decided, the first when the pods have ended; both stay.
+    if (type === 'Failed' || type === 'FailureTarget') {
+      if (reason === 'DeadlineExceeded')
+        return { reason: 'removed_outside', message: 'Its lease was not renewed, and the cluster has ended it' };
+      return { reason: 'crashed', message: message ?? reason ?? 'Its Job has failed' };
+    }
     if (type === 'Complete') return { reason: 'crashed', message: 'Its guest has ended' };
   }
   return undefined;

@@ -14,10 +14,9 @@ export interface JobView {
   ids(): SandboxId[];
   /**
    * Resolves with what `look` makes of the sandbox as soon as that is something, or rejects with what it throws. Looks at once,
-   * at every change, and every `everyMs`. Rejects `deadline_exceeded` when the time is over.
+   * at every change, and every `everyMs`. Rejects `deadline_exceeded` when the time is over, `unavailable` when the backend is closed.
    */
   until<T>(id: SandboxId, look: (found: Found | undefined) => Promise<T | undefined> | T | undefined, options: UntilOptions): Promise<T>;
-  close(): void;
 }
 
 export interface UntilOptions {
@@ -27,10 +26,19 @@ export interface UntilOptions {
   signal?: AbortSignal;
 }
 
-export function jobView(client: KubernetesClient, options: { installation: string; jobs: Jobs; onChange(id: SandboxId): void }): JobView {
+interface ViewOptions {
+  installation: string;
+  jobs: Jobs;
+  /** Ends every wait and the watch. */
+  closing: AbortSignal;
+  onChange(id: SandboxId): void;
+}
+
+export function jobView(client: KubernetesClient, options: ViewOptions): JobView {
   const {
     installation,
     jobs: { paths },
+    closing,
     onChange,
   } = options;
   const selector = selectorOf(installation);
@@ -67,6 +75,12 @@ export function jobView(client: KubernetesClient, options: { installation: strin
     },
   });
 
+  closing.addEventListener('abort', () => {
+    jobs.close();
+    pods.close();
+    for (const wakers of waiting.values()) for (const wake of wakers) wake();
+  });
+
   function find(id: SandboxId): Found | undefined {
     const job = jobs.objects.get(jobOf.get(id) ?? '');
     return (
@@ -98,6 +112,7 @@ export function jobView(client: KubernetesClient, options: { installation: strin
         const timer = setTimeout(resolve, everyMs);
         signal?.addEventListener('abort', () => resolve(), { once: true });
         try {
+          if (closing.aborted) throw new CayError('unavailable', `Cannot ${action}: the backend was closed`);
           if (signal?.aborted) throw new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: signal.reason });
           const found = await look(find(id));
           if (found !== undefined) return found;
@@ -111,11 +126,6 @@ export function jobView(client: KubernetesClient, options: { installation: strin
         }
         waiting.set(id, wakers);
       }
-    },
-
-    close() {
-      jobs.close();
-      pods.close();
     },
   };
 }

@@ -56,6 +56,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
   const starts = new Semaphore(options.startsAtOnce ?? 32);
   const changes = news();
   const leases = leaseKeeping({ client, jobs, settings }, (error) => options.onError?.(error));
+  const closing = new AbortController();
   let runtimes: Promise<Map<string, Runtime>> | undefined;
   /** What is there before anybody looks is no news. */
   let learning = true;
@@ -74,6 +75,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
   const view = jobView(client, {
     installation,
     jobs,
+    closing: closing.signal,
     onChange(id) {
       const found = view.find(id);
       const observation = found ? observationOf(id, found) : absent(id);
@@ -90,7 +92,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
     return view;
   }
 
-  const ground: JobGround = { client, namespace, installation, settings, jobs, links, looking };
+  const ground: JobGround = { client, namespace, installation, settings, jobs, links, looking, closing: closing.signal };
 
   function knownRuntimes(): Promise<Map<string, Runtime>> {
     return (runtimes ??= prepare().catch((error: unknown) => {
@@ -259,7 +261,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
 
     async close() {
       leases.stop();
-      view.close();
+      closing.abort();
       links.close();
       changes.close();
       client.close();

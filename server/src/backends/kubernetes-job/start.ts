@@ -51,6 +51,7 @@ export async function startJob(ground: JobGround, before: Found | undefined, wan
     });
     return await finish(ground, job, { ...wanted, incarnation, hasRun: kept !== undefined && hasRun });
   } catch (error) {
+    if (ground.closing.aborted) throw error;
     links.hangUp(id, 'it could not be started');
     if (!kept) await endJob(ground, id);
     else {
