@@ -23,6 +23,7 @@ const run = promisify(execFile);
 const RUN_DAEMONS = fileURLToPath(new URL('run-daemons', import.meta.url));
 const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url));
 const STOP_MS = 20_000;
+const PREFIX = '/tmp/cay-cluster-';
 
 export type Tier = 'control-plane' | 'full';
 
@@ -71,9 +72,11 @@ function canUnshare(): Promise<boolean> {
 export async function startCluster(tier: Tier): Promise<Cluster> {
   const full = tier === 'full';
   const parts = await installParts(PARTS[tier]);
-  const directory = await mkdtemp('/tmp/cay-cluster-');
+  await sweep();
+  const directory = await mkdtemp(PREFIX);
+  await writeFile(`${directory}/owner`, String(process.pid));
   const ports = full ? OWN_PORTS : await freePorts();
-  const cgroup = `/${directory.slice(directory.lastIndexOf('/') + 1)}`;
+  const cgroup = cgroupOf(directory);
   let child: ChildProcess | undefined;
   let relay: Server | undefined;
 
@@ -121,10 +124,10 @@ export async function startCluster(tier: Tier): Promise<Cluster> {
     await Promise.all(all.map((daemon) => writeDaemon(directory, daemon)));
     child = full
       ? spawn('unshare', ['-m', '-n', '-p', '-f', '--mount-proc', '--kill-child', RUN_DAEMONS, directory, '--node'], {
-          stdio: 'ignore',
+          stdio: ['pipe', 'ignore', 'ignore'],
           env: { ...process.env, NODE_IP, NODE_BRIDGE },
         })
-      : spawn(RUN_DAEMONS, [directory], { stdio: 'ignore', detached: true });
+      : spawn(RUN_DAEMONS, [directory], { stdio: ['pipe', 'ignore', 'ignore'], detached: true });
     const led = full ? await relayFrom(`${directory}/api.sock`) : undefined;
     relay = led?.server;
     const port = led?.port ?? ports.api;
@@ -163,6 +166,21 @@ export async function startCluster(tier: Tier): Promise<Cluster> {
     else await stop();
     throw new Error(`The cluster did not start: ${(error as Error).message}\n${said.join('\n')}`, { cause: error });
   }
+}
+
+/** Removes what is left of clusters whose owners were killed; their processes have ended with them. */
+async function sweep(): Promise<void> {
+  for (const name of readdirSync('/tmp').filter((each) => `/tmp/${each}`.startsWith(PREFIX))) {
+    const directory = `/tmp/${name}`;
+    const owner = await readFile(`${directory}/owner`, 'utf8').catch(() => undefined);
+    if (owner === undefined || existsSync(`/proc/${owner}`)) continue;
+    await removeCgroups(cgroupOf(directory));
+    await rm(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
+  }
+}
+
+function cgroupOf(directory: string): string {
+  return directory.slice(directory.lastIndexOf('/'));
 }
 
 async function importPause(cluster: Cluster, kubernetes: string): Promise<void> {

@@ -44,7 +44,7 @@ export async function troubleOf(
         hint: known?.hint,
       });
     }
-    if (reason === 'FailedCreatePodSandBox' && /no runtime for|runtime handler|RuntimeHandler/i.test(message)) {
+    if (reason === 'FailedCreatePodSandBox' && /no runtime for|runtime handler|failed to resolve runtime path/i.test(message)) {
       return new CayError('not_found', `Cannot ${action}: the node does not know the RuntimeClass: ${message}`, {
         details: { reason: 'runtime_class_unusable' },
         hint: 'Configure its handler in containerd of the node, or choose another runtime',
