@@ -77,7 +77,7 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
   it('makes pods that Pod Security "restricted" takes', async () => {
     const options = {
       settings: { guestImage: 'guest:1', baseImage: 'base:1' },
-      runtime: 'default',
+      runtime: { name: 'default', gvisor: false },
       pullPolicy: 'Never',
       requests: { cpus: 0.05, memoryBytes: 1e6 },
     };

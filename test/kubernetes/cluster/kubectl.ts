@@ -13,6 +13,8 @@ export interface Kubectl {
   remove(path: string): Promise<void>;
   /** A namespace whose pods have to satisfy Pod Security `restricted`, ready for pods. */
   createNamespace(name: string): Promise<void>;
+  /** One whose handler has the same name. */
+  createRuntimeClass(name: string): Promise<void>;
   pods(namespace: string, id: SandboxId): Promise<Pod[]>;
   /** The node's ids of the containers of a sandbox. */
   containers(namespace: string, id: SandboxId): Promise<string[]>;
@@ -41,6 +43,10 @@ export async function kubectl(cluster: Cluster): Promise<Kubectl> {
         if (Date.now() > deadline) throw new Error(`The namespace "${name}" has no account`);
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
+    },
+    async createRuntimeClass(name) {
+      const body = { apiVersion: 'node.k8s.io/v1', kind: 'RuntimeClass', metadata: { name }, handler: name };
+      await self.create('/apis/node.k8s.io/v1/runtimeclasses', body);
     },
     async pods(namespace, id) {
       return (await self.get<List<Pod>>(`/api/v1/namespaces/${namespace}/pods`, { labelSelector: `${LABELS.sandbox}=${id}` })).items;

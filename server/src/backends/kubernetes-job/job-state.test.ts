@@ -10,7 +10,7 @@ const options = {
   settings: { guestImage: 'guest:1', baseImage: 'base:1' },
   requests: { cpus: 0.05, memoryBytes: 1 },
   pullPolicy: 'Never',
-  runtime: 'default',
+  runtime: { name: 'default', gvisor: false },
   namespace: 'default',
   installation: 'default',
   specHash: 'hash',

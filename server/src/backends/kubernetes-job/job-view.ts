@@ -110,7 +110,8 @@ export function jobView(client: KubernetesClient, options: ViewOptions): JobView
         const { promise, resolve } = Promise.withResolvers<void>();
         wakers.add(resolve);
         const timer = setTimeout(resolve, everyMs);
-        signal?.addEventListener('abort', () => resolve(), { once: true });
+        const wake = () => resolve();
+        signal?.addEventListener('abort', wake, { once: true });
         try {
           if (closing.aborted) throw new CayError('unavailable', `Cannot ${action}: the backend was closed`);
           if (signal?.aborted) throw new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: signal.reason });
@@ -120,6 +121,7 @@ export function jobView(client: KubernetesClient, options: ViewOptions): JobView
           await promise;
         } finally {
           clearTimeout(timer);
+          signal?.removeEventListener('abort', wake);
           wakers.delete(resolve);
           if (wakers.size === 0) waiting.delete(id);
           else waiting.set(id, wakers);

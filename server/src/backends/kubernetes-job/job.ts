@@ -39,7 +39,7 @@ export function renderJob(id: SandboxId, spec: SandboxSpec, incarnation: number,
       labels: { ...labels, [LABELS.incarnation]: String(incarnation) },
       annotations: {
         [ANNOTATIONS.specHash]: options.specHash,
-        [ANNOTATIONS.runtime]: options.runtime,
+        [ANNOTATIONS.runtime]: options.runtime.name,
         [ANNOTATIONS.mark]: 'starting' satisfies Mark,
         ...(memoryBytes !== null && { [ANNOTATIONS.memoryBytes]: String(memoryBytes) }),
       },

@@ -45,7 +45,7 @@ export async function startJob(ground: JobGround, before: Found | undefined, wan
       settings: ground.settings,
       namespace: ground.namespace,
       installation: ground.installation,
-      runtime: runtime.name,
+      runtime,
       specHash: hashOf(spec),
       ...call,
     });

@@ -9,7 +9,7 @@ interface Container {
   volumeMounts: { mountPath: string; readOnly?: boolean }[];
 }
 
-function pod(spec: SandboxSpecInput = {}, runtime = 'default') {
+function pod(spec: SandboxSpecInput = {}, runtime = { name: 'default', gvisor: false }) {
   const settings = { guestImage: 'guest:1', baseImage: 'base:1' };
   const options = { settings, runtime, pullPolicy: 'IfNotPresent', requests: { cpus: 0.05, memoryBytes: 64 * 1024 * 1024 } };
   return podSpec(newId('sbx'), SandboxSpecSchema.parse(spec), options) as Record<string, unknown> & {
@@ -17,6 +17,8 @@ function pod(spec: SandboxSpecInput = {}, runtime = 'default') {
     containers: Container[];
   };
 }
+
+const GVISOR = { name: 'gvisor', gvisor: true };
 
 const writable = (spec?: SandboxSpecInput) =>
   pod(spec)
@@ -42,7 +44,7 @@ describe('podSpec', () => {
 
   it('names a RuntimeClass only where one was chosen', () => {
     expect(pod()).not.toHaveProperty('runtimeClassName');
-    expect(pod({}, 'gvisor')).toMatchObject({ runtimeClassName: 'gvisor' });
+    expect(pod({}, GVISOR)).toMatchObject({ runtimeClassName: 'gvisor' });
   });
 
   it('lets be written what programs expect, and the working directory', () => {
@@ -57,5 +59,11 @@ describe('podSpec', () => {
     expect(limits).toEqual({ cpu: '50m', memory: '16777216' });
     expect(requests).toEqual({ cpu: '50m', memory: '16777216' });
     expect(pod({ limits: { cpus: null, memoryBytes: null } }).containers[0]!.resources.limits).toEqual({});
+  });
+
+  it('leaves gVisor room above what the guest guards, and lets the first container have no more than the second', () => {
+    const { initContainers, containers } = pod({ limits: { cpus: 0.5, memoryBytes: 128 * 1024 * 1024 } }, GVISOR);
+    expect(containers[0]!.resources.limits).toEqual({ cpu: '500m', memory: String(320 * 1024 * 1024) });
+    expect(initContainers[0]!.resources).toEqual(containers[0]!.resources);
   });
 });

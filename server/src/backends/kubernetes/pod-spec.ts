@@ -7,10 +7,12 @@
  */
 import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { USER } from '../sandbox-user.ts';
+import type { Runtime } from './runtimes.ts';
 import { DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from './settings.ts';
 
 /** The container of the sandbox itself. */
 export const CONTAINER = 'sandbox';
+const MiB = 1024 * 1024;
 const INSTALLER = 'guest';
 
 const GUEST_DIRECTORY = '/.cay';
@@ -36,13 +38,14 @@ export interface PodOptions {
   settings: KubernetesSettings;
   requests: { cpus: number; memoryBytes: number };
   pullPolicy: string;
-  /** The name of a RuntimeClass, or `default`. */
-  runtime: string;
+  runtime: Runtime;
 }
 
 export function podSpec(id: SandboxId, spec: SandboxSpec, options: PodOptions): object {
   const { settings, runtime, pullPolicy } = options;
   const writable = writableOf(spec);
+  // For both containers alike: the limits of a pod, which are those that hold for gVisor, are those of its largest container.
+  const allowed = resources(hardLimits(spec.limits, runtime), options.requests);
   const security = {
     allowPrivilegeEscalation: false,
     privileged: false,
@@ -50,7 +53,7 @@ export function podSpec(id: SandboxId, spec: SandboxSpec, options: PodOptions): 
     capabilities: { drop: ['ALL'] },
   };
   return {
-    ...(runtime !== DEFAULT_RUNTIME && { runtimeClassName: runtime }),
+    ...(runtime.name !== DEFAULT_RUNTIME && { runtimeClassName: runtime.name }),
     hostname: id.replace('_', '-'),
     // The kubelet starts the container again where the pod is, so that a guest that crashes costs no files.
     restartPolicy: 'OnFailure',
@@ -77,7 +80,7 @@ export function podSpec(id: SandboxId, spec: SandboxSpec, options: PodOptions): 
         imagePullPolicy: pullPolicy,
         command: [GUEST_IN_IMAGE, 'install', '/guest', ...writable.map(({ name, mode }) => `${mode}:/files/${name}`)],
         securityContext: security,
-        resources: resources({ cpus: 1, memoryBytes: 128 * 1024 * 1024 }, options.requests),
+        resources: allowed,
         volumeMounts: [
           { name: 'guest', mountPath: '/guest' },
           { name: 'files', mountPath: '/files' },
@@ -92,7 +95,7 @@ export function podSpec(id: SandboxId, spec: SandboxSpec, options: PodOptions): 
         command: [GUEST_PATH, 'serve', SOCKET_PATH],
         workingDir: '/',
         securityContext: security,
-        resources: resources(spec.limits, options.requests),
+        resources: allowed,
         volumeMounts: [
           { name: 'guest', mountPath: GUEST_DIRECTORY, readOnly: true },
           { name: 'guest', mountPath: '/etc/passwd', subPath: 'passwd', readOnly: true },
@@ -123,7 +126,17 @@ function writableOf(spec: SandboxSpec): Writable[] {
   return [...usual, { path: spec.workdir, name: 'work', mode: '0755' }];
 }
 
-export function resources(limits: Pick<Limits, 'cpus' | 'memoryBytes'>, requests: { cpus: number; memoryBytes: number }): object {
+/**
+ * In gVisor the guest guards memory itself, because Linux would end the whole sandbox. What the cluster enforces is the second line,
+ * far enough above that the guest acts first, with room for what gVisor needs.
+ */
+function hardLimits(limits: Limits, { gvisor }: Runtime): Limits {
+  const { memoryBytes } = limits;
+  if (!gvisor || memoryBytes === null) return limits;
+  return { ...limits, memoryBytes: memoryBytes + Math.max(192 * MiB, Math.ceil(memoryBytes / 8)) };
+}
+
+function resources(limits: Pick<Limits, 'cpus' | 'memoryBytes'>, requests: { cpus: number; memoryBytes: number }): object {
   const { cpus, memoryBytes } = limits;
   return {
     limits: { ...(cpus !== null && { cpu: millicores(cpus) }), ...(memoryBytes !== null && { memory: String(memoryBytes) }) },
