@@ -49,6 +49,8 @@ export interface Cluster {
   signal(name: string, signal: NodeJS.Signals): Promise<void>;
   /** The last lines of what a program said. */
   log(name: string, lines?: number): string;
+  /** How long all pods together have used the processor, as Linux counts it. */
+  cpuUsageMs(): number;
   stop(): Promise<void>;
 }
 
@@ -154,6 +156,7 @@ export async function startCluster(tier: Tier): Promise<Cluster> {
         await until(`${name} was started`, () => existsSync(`${directory}/pids/${name}`));
       },
       signal,
+      cpuUsageMs: () => cpuUsageMs(cgroup),
       log: (name, lines = 20) => tail(`${directory}/logs/${name}`, lines),
       stop,
     };
@@ -225,6 +228,13 @@ async function makeCgroups(cgroup: string): Promise<void> {
   for (const file of ['cpuset.cpus', 'cpuset.mems']) {
     if (existsSync(`${cpuset}/${file}`)) await writeFile(`${cpuset}${cgroup}/${file}`, readFileSync(`${cpuset}/${file}`));
   }
+}
+
+function cpuUsageMs(cgroup: string): number {
+  const first = `/sys/fs/cgroup/cpuacct${cgroup}/kubepods/cpuacct.usage`;
+  if (existsSync(first)) return Number(readFileSync(first, 'utf8')) / 1e6;
+  const second = readFileSync(`/sys/fs/cgroup${cgroup}/kubepods/cpu.stat`, 'utf8');
+  return Number(/^usage_usec (\d+)/m.exec(second)?.[1]) / 1e3;
 }
 
 /** Processes that were killed may take a moment to leave. */

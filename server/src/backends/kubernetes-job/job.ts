@@ -29,7 +29,7 @@ export interface JobOptions extends PodOptions {
 
 export function renderJob(id: SandboxId, spec: SandboxSpec, incarnation: number, options: JobOptions): object {
   const labels = { [LABELS.managedBy]: MANAGER, [LABELS.installation]: options.installation, [LABELS.sandbox]: id };
-  const { memoryBytes } = spec.limits;
+  const { cpus, memoryBytes } = spec.limits;
   return {
     apiVersion: 'batch/v1',
     kind: 'Job',
@@ -42,6 +42,7 @@ export function renderJob(id: SandboxId, spec: SandboxSpec, incarnation: number,
         [ANNOTATIONS.runtime]: options.runtime.name,
         [ANNOTATIONS.mark]: 'starting' satisfies Mark,
         ...(memoryBytes !== null && { [ANNOTATIONS.memoryBytes]: String(memoryBytes) }),
+        ...(cpus !== null && { [ANNOTATIONS.cpus]: String(cpus) }),
       },
     },
     spec: {

@@ -144,7 +144,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
       throw new CayError('failed_precondition', `Cannot ${action}: sandbox "${id}" is ${phase}${message ? ` (${message})` : ''}`);
     }
     // The guest knows its limits from whoever started it.
-    const live = links.open({ id, pod, incarnation, memoryLimitBytes: memoryLimitOf(found) });
+    const live = links.open({ id, pod, incarnation, limits: limitsOf(found) });
     await live.link.ready({ ...call, timeoutMs: ANSWER_MS });
     return live;
   }
@@ -202,11 +202,11 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
       requireSandboxId(id);
       const now = await reach(id, `read the stats of sandbox "${id}"`, call);
       const read = await (await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })).stats(call);
-      now.cpuUsageMs = Math.max(now.cpuUsageMs, read.cpuUsageMs);
       now.oomKills = Math.max(now.oomKills, read.oomKills);
+      const atMs = Date.now();
       return {
-        atMs: Date.now(),
-        cpuUsageMs: now.cpuUsageMs,
+        atMs,
+        cpuUsageMs: now.cpuUsageMs(read.cpuUsageMs, atMs),
         memoryBytes: read.memoryBytes,
         memoryLimitBytes: now.memoryLimitBytes,
         pids: read.processes,
@@ -228,7 +228,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
         if (phase === 'stopped' || whyOver(found.job)) return stopped;
         const pod = found.pods.find(isRunning);
         if (phase !== 'failed' && pod) {
-          const { link } = links.open({ id, pod, incarnation, memoryLimitBytes: memoryLimitOf(found) });
+          const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
           const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
           // The pod goes on, because the files are in it.
           await guest.shutdown(graceMs, { again: true });
@@ -269,6 +269,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
   };
 }
 
-function memoryLimitOf({ job }: Found): number | null {
-  return Number(job.metadata.annotations?.[ANNOTATIONS.memoryBytes]) || null;
+function limitsOf({ job }: Found): { cpus: number | null; memoryBytes: number | null } {
+  const read = (name: string) => Number(job.metadata.annotations?.[name]) || null;
+  return { cpus: read(ANNOTATIONS.cpus), memoryBytes: read(ANNOTATIONS.memoryBytes) };
 }

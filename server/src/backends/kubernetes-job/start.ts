@@ -72,7 +72,7 @@ async function finish(ground: JobGround, job: Job, wanted: Wanted & { incarnatio
     id,
     pod,
     incarnation,
-    memoryLimitBytes: limits.memoryBytes,
+    limits,
     openFilesLimit: limits.openFiles,
     ...(runtime.gvisor && { memoryLimit: limits.memoryBytes, pidsLimit: limits.pids }),
   });

@@ -1,9 +1,10 @@
 /** The links to the guests of pods, each over an exec of the bridge. */
-import type { SandboxId } from '@cay/sdk/protocol';
+import type { Limits, SandboxId } from '@cay/sdk/protocol';
 import type { ServerHello } from '../../guest/connection.ts';
 import type { Guest } from '../../guest/guest.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
 import { redialling } from '../../guest/redialling-link.ts';
+import { cpuCounter } from './cpu-counter.ts';
 import { execStream } from './exec-stream.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import { guestWithPodEnv } from './pod-env.ts';
@@ -16,15 +17,16 @@ export interface Live {
   readonly link: GuestLink;
   readonly guest: Guest;
   readonly memoryLimitBytes: number | null;
+  /** What the sandbox has used of the processor, of what its guest reads at a moment. */
+  cpuUsageMs(readMs: number, atMs: number): number;
   /** The most that was read: counters only grow. */
-  cpuUsageMs: number;
   oomKills: number;
 }
 
 export interface OpenOptions extends Omit<ServerHello, 'sandbox'> {
   id: SandboxId;
   pod: Pod;
-  memoryLimitBytes: number | null;
+  limits: Pick<Limits, 'cpus' | 'memoryBytes'>;
 }
 
 export interface GuestLinks {
@@ -53,7 +55,7 @@ export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): G
   return {
     get: (id) => live.get(id),
 
-    open({ id, pod, memoryLimitBytes, ...hello }) {
+    open({ id, pod, limits: { cpus, memoryBytes }, ...hello }) {
       const { incarnation } = hello;
       const now = live.get(id);
       if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
@@ -67,7 +69,8 @@ export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): G
         whyGone: () => whyGone(id, incarnation),
       });
       const guest = guestWithPodEnv(link.guest);
-      const made: Live = { pod: pod.metadata.uid, incarnation, link, guest, memoryLimitBytes, cpuUsageMs: 0, oomKills: 0 };
+      const { uid } = pod.metadata;
+      const made: Live = { pod: uid, incarnation, link, guest, memoryLimitBytes: memoryBytes, cpuUsageMs: cpuCounter(cpus), oomKills: 0 };
       live.set(id, made);
       return made;
     },

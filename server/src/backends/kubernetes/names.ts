@@ -20,6 +20,7 @@ export const ANNOTATIONS = {
   restarts: 'cay.dev/restarts',
   runtime: 'cay.dev/runtime',
   memoryBytes: 'cay.dev/memory-bytes',
+  cpus: 'cay.dev/cpus',
 } as const;
 
 export const MANAGER = 'cay';
