@@ -31,7 +31,8 @@ export function whyOver({ metadata, status }: Job): Failure | undefined {
         return { reason: 'removed_outside', message: 'Its lease was not renewed, and the cluster has ended it' };
       return { reason: 'crashed', message: message ?? reason ?? 'Its Job has failed' };
     }
-    if (type === 'Complete') return { reason: 'crashed', message: 'Its guest has ended' };
+    // A guest ends well only when it is told to, which we do not do to one whose Job is to stay.
+    if (type === 'Complete') return { reason: 'removed_outside', message: 'Its pod was ended from outside' };
   }
   return undefined;
 }

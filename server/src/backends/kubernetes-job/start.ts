@@ -34,8 +34,9 @@ export async function startJob(ground: JobGround, before: Found | undefined, wan
   const last = before && standingOf(before.job);
   const hasRun = last !== undefined && last.mark !== 'starting';
   const incarnation = (last?.incarnation ?? 1) + (hasRun ? 1 : 0);
-  // A Job that is over keeps nothing that could go on.
-  const kept = before && !whyOver(before.job) ? before.job : undefined;
+  // A Job that is over keeps nothing that could go on, nor does one whose pod has ended.
+  const lost = hasRun && !before?.pods.some(goesOn);
+  const kept = before && !lost && !whyOver(before.job) ? before.job : undefined;
   let job = kept;
   try {
     if (before && !kept) await endJob(ground, id, call);
@@ -109,9 +110,7 @@ async function running(
       if (found?.job.metadata.uid !== job.metadata.uid) return undefined;
       const over = whyOver(found.job);
       if (over) throw new CayError('unavailable', `Cannot ${action}: ${over.message}`, { details: { reason: 'start_failed' } });
-      const pod =
-        newest(found.pods.filter(({ metadata, status }) => !metadata.deletionTimestamp && status?.phase !== 'Failed')) ??
-        newest(found.pods);
+      const pod = newest(found.pods.filter(goesOn)) ?? newest(found.pods);
       if (pod && isRunning(pod)) return pod;
       const why = pod && whyNotStarting(pod, action, { hasRun });
       const patient = why?.details['reason'] === 'unschedulable' && Date.now() - startedAt < SCHEDULE_MS;
@@ -123,6 +122,11 @@ async function running(
     },
     options,
   );
+}
+
+/** Runs, or may still come to. */
+function goesOn({ metadata, status }: Pod): boolean {
+  return metadata.deletionTimestamp === undefined && status?.phase !== 'Failed' && status?.phase !== 'Succeeded';
 }
 
 function newest(pods: Pod[]): Pod | undefined {
