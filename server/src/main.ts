@@ -3,7 +3,7 @@
  * when it is needed: a client verb loads neither a server nor a backend.
  */
 import { createHash } from 'node:crypto';
-import type { Backend } from './backends/backend.ts';
+import type { Backend, Orphan } from './backends/backend.ts';
 import type { BackendOptions, OpenedBackend } from './cli/verb.ts';
 
 const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBackend>> = {
@@ -33,6 +33,21 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
   },
 };
 
+async function surveyBackend(name: string, options: BackendOptions): Promise<Orphan[]> {
+  if (name === 'local') {
+    const { surveyLocal } = await import('./backends/local/open-local.ts');
+    return surveyLocal(options);
+  }
+  // The others settle nothing when they are opened.
+  const backend = await BACKENDS[name]!(options);
+  try {
+    const { canSweep } = await import('./backends/backend.ts');
+    return canSweep(backend) ? await backend.sweep({ dryRun: true }) : [];
+  } finally {
+    await backend.close();
+  }
+}
+
 /** Several data directories may share one engine or one cluster. */
 function installationOf(dir: string): string {
   return createHash('sha256').update(dir).digest('hex').slice(0, 12);
@@ -53,6 +68,7 @@ const exitCode = await runCli(
     backends: Object.keys(BACKENDS),
     entry: import.meta.filename,
     openBackend: (name, options) => BACKENDS[name]!(options),
+    surveyBackend,
   },
   process.argv.slice(2),
 );

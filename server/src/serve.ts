@@ -16,7 +16,8 @@ import { REDACTED } from './api/redact.ts';
 import { refuseUpgrade } from './api/refuse-upgrade.ts';
 import type { Backend, Orphan } from './backends/backend.ts';
 import { openBuilds } from './control/builds/builds.ts';
-import { openCommandLogs } from './control/command-logs/command-logs.ts';
+import { openCommandLogs, type CommandLogs } from './control/command-logs/command-logs.ts';
+import { promisedEvents } from './control/audit/promised-events.ts';
 import { openControl } from './control/control.ts';
 import { idempotency } from './control/idempotency.ts';
 import type { PressureSettings } from './control/pressure/pressure.ts';
@@ -29,6 +30,7 @@ import { projectRecords } from './control/records/projects.ts';
 import { sandboxRecords } from './control/records/sandboxes.ts';
 import { installationSecret } from './control/records/secrets.ts';
 import { openWebhooks, type WebhooksOptions } from './control/webhooks/webhooks.ts';
+import { openClock } from './lib/clock.ts';
 import { lockFile } from './lib/file-lock.ts';
 import { openDirectoryStore } from './stores/directory.ts';
 import type { Store } from './stores/store.ts';
@@ -111,12 +113,14 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     await sweepBackups(dataDir);
     const database = openDatabase(join(dataDir, 'records.db'));
     undo.push(() => database.close());
-    const events = openEventLog(join(dataDir, 'events.db'), {
+    const eventLog = openEventLog(join(dataDir, 'events.db'), {
       key: installationSecret(database, 'audit'),
       keep: options.keepEvents,
       onError: failed('events'),
     });
-    undo.push(() => events.close());
+    undo.push(() => eventLog.close());
+    const events = promisedEvents(database, eventLog);
+    const clock = openClock();
     const keys = keyRecords(database);
     const projects = projectRecords(database);
     const project = projects.byName('default') ?? projects.create('default');
@@ -137,6 +141,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const previewUrl = (id: SandboxId, at: number) => `${base.protocol}//${previewHost(id, at, previewDomain)}/`;
 
     const sandboxes = sandboxRecords(database);
+    let logs: CommandLogs | undefined;
     const control = await openControl({
       backend,
       database,
@@ -147,6 +152,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       previewUrl,
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
       pressure: options.pressure,
+      drain: async (id) => logs?.drain(id),
       // Its own errors the control plane notes itself.
       onError: (error) => log.error({ err: error }, 'control'),
     });
@@ -158,14 +164,14 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       directory: join(dataDir, 'build-files'),
       onError: failed('builds'),
     });
-    const logs = openCommandLogs({
+    const recorded = (logs = openCommandLogs({
       directory: join(dataDir, 'logs'),
       database,
       sandboxes,
       backend,
       events,
       onError: failed('command logs'),
-    });
+    }));
     const webhooks = openWebhooks({
       ...options.webhooks,
       database,
@@ -177,13 +183,13 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const opened = (api = openApi({
       control,
       builds,
-      logs,
+      logs: recorded,
       webhooks,
       backup: (signal) => backup({ database, events, version: VERSION }, { scratch: dataDir, signal }),
       keys,
       projects,
       sandboxes,
-      idempotency: idempotency(database),
+      idempotency: idempotency(database, clock.now, clock.ageing),
       keySecret: installationSecret(database, 'keys'),
       e2bSecret: installationSecret(database, 'e2b'),
       log,
@@ -210,7 +216,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
         return (closing ??= (async () => {
           opened.close();
           await closeServer(server);
-          await Promise.all([builds.close(), logs.close(), webhooks.close()]);
+          await Promise.all([builds.close(), recorded.close(), webhooks.close()]);
           await control.close();
           await spans?.close();
           lock.release();

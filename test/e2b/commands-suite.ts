@@ -123,12 +123,27 @@ export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void
     });
 
     it('has the git helpers', async () => {
-      await sandbox.git.init('/home/user/repository');
-      await sandbox.files.write('/home/user/repository/file.txt', 'content');
-      await sandbox.git.configureUser('Somebody', 'somebody@example.com');
-      await sandbox.git.add('/home/user/repository');
-      await sandbox.git.commit('/home/user/repository', 'First');
-      expect(await sandbox.git.status('/home/user/repository')).toMatchObject({ isClean: true });
+      const { git, files } = sandbox;
+      const repository = '/home/user/repository';
+      await git.init(repository, { initialBranch: 'main' });
+      await git.configureUser('Somebody', 'somebody@example.com');
+      await files.write(`${repository}/file.txt`, 'one');
+      expect((await git.status(repository)).fileStatus.map(({ name }) => name)).toEqual(['file.txt']);
+      await git.add(repository);
+      await git.commit(repository, 'First');
+      expect(await git.status(repository)).toMatchObject({ isClean: true, currentBranch: 'main' });
+      await git.createBranch(repository, 'other');
+      await git.checkoutBranch(repository, 'main');
+      expect(await git.branches(repository)).toMatchObject({ currentBranch: 'main', branches: ['main', 'other'] });
+      await git.deleteBranch(repository, 'other', { force: true });
+      await files.write(`${repository}/file.txt`, 'two');
+      await git.restore(repository, { paths: ['file.txt'] });
+      expect(await files.read(`${repository}/file.txt`)).toBe('one');
+      await git.clone(`file://${repository}`, { path: '/home/user/cloned' });
+      expect(await files.read('cloned/file.txt')).toBe('one');
+      expect(await git.remoteGet('/home/user/cloned', 'origin')).toBe(`file://${repository}`);
+      await git.setConfig('core.editor', 'true', { scope: 'local', path: repository });
+      expect(await git.getConfig('core.editor', { scope: 'local', path: repository })).toBe('true');
     });
   });
 }

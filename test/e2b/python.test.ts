@@ -1,30 +1,33 @@
 import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../support/local-ground.ts';
 import { e2bGround, type E2bGround } from './ground.ts';
-import { PYTHON_CLIENT, pythonClient } from './python-client.ts';
+import { pythonPackages } from './python-packages.ts';
 
+const CLIENT = ['e2b==2.63.0', 'e2b-code-interpreter==2.11.5'];
+const SUITES = ['python_suite', 'python_templates_suite', 'python_interpreter_suite'];
 const why = whyNoLocal();
 if (why) console.warn(`E2B's Python client is not tested: ${why}`);
 
 describe.skipIf(why).each([
-  ['runc', 'python_suite', 17],
-  ['runsc', 'python_memory_suite', 4],
-])(`E2B's Python client (${PYTHON_CLIENT}) on %s`, (runtime, suite, count) => {
-  let client: Awaited<ReturnType<typeof pythonClient>>;
+  ['runc', SUITES],
+  ['runsc', [...SUITES, 'python_memory_suite']],
+] as const)(`E2B's Python client (${CLIENT.join(', ')}) on %s`, (runtime, suites) => {
+  let client: Awaited<ReturnType<typeof pythonPackages>>;
   let ground: E2bGround | undefined;
   beforeAll(async () => {
-    client = await pythonClient();
+    client = await pythonPackages(CLIENT);
     if ('python' in client) ground = await e2bGround(runtime);
   }, 240_000);
   afterAll(() => ground?.[Symbol.asyncDispose]());
 
-  it(`passes ${suite}.py`, { timeout: 90_000 }, async (test) => {
+  it.for(suites)('passes %s.py', { timeout: 120_000 }, async (suite, test) => {
     if (!ground || !('python' in client)) {
       const reason = `it cannot be installed: ${'why' in client ? client.why : 'unknown'}`;
-      console.warn(`E2B's Python client is not tested: ${reason}`);
+      console.warn(`E2B'S PYTHON CLIENT IS NOT TESTED: ${reason}`);
       return test.skip(reason);
     }
     const env = {
@@ -32,11 +35,14 @@ describe.skipIf(why).each([
       E2B_API_URL: ground.url,
       E2B_SANDBOX_URL: ground.url,
       E2B_API_KEY: ground.access.apiKey,
+      CAY_STRANGER_KEY: ground.stranger.apiKey,
+      CAY_RUNTIME: runtime,
       PYTHONDONTWRITEBYTECODE: '1',
     };
-    const { stderr } = await promisify(execFile)(client.python, ['-m', 'unittest', '-v', suite], { cwd: join(import.meta.dirname), env });
+    const { stderr } = await promisify(execFile)(client.python, ['-m', 'unittest', '-v', suite], { cwd: import.meta.dirname, env });
     // It tells the count last; a suite in which no test is found succeeds as well.
-    expect(Number(/Ran (\d+) tests/.exec(stderr)?.[1])).toBe(count);
+    const written = readFileSync(join(import.meta.dirname, `${suite}.py`), 'utf8').match(/def test_/g)!.length;
+    expect(Number(/Ran (\d+) tests/.exec(stderr)?.[1])).toBe(written);
     expect(stderr).toMatch(/\nOK\n$/);
   });
 });

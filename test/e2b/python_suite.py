@@ -2,9 +2,11 @@
 
 import asyncio
 import gzip
-import time
+import io
 import unittest
+import urllib.error
 import urllib.request
+from datetime import datetime, timedelta, timezone
 
 from e2b import (
     ALL_TRAFFIC,
@@ -20,15 +22,8 @@ from e2b import (
     SandboxState,
     TimeoutException,
 )
-from e2b.exceptions import AuthenticationException, InvalidArgumentException
-
-
-def eventually(condition, seconds=10):
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            raise AssertionError("it did not become true")
-        time.sleep(0.02)
+from e2b.exceptions import AuthenticationException, InvalidArgumentException, SandboxNotFoundException
+from python_support import GVISOR, STRANGER, eventually, visit
 
 
 class Blocking(unittest.TestCase):
@@ -61,6 +56,17 @@ class Blocking(unittest.TestCase):
         self.sandbox.commands.close_stdin(handle.pid)
         self.assertEqual(handle.wait().stdout, "hello\n")
 
+    def test_streams_input(self):
+        handle = self.sandbox.commands.run("cat", background=True, stdin=True)
+        self.sandbox.commands.stream_input(handle.pid, (f"{index}\n" for index in range(3)))
+        handle.close_stdin()
+        self.assertEqual(handle.wait().stdout, "0\n1\n2\n")
+
+    def test_hands_output_out_as_it_comes(self):
+        out, err = [], []
+        self.sandbox.commands.run("echo 1; echo 2 >&2; echo 3", on_stdout=out.append, on_stderr=err.append)
+        self.assertEqual(("".join(out), "".join(err)), ("1\n3\n", "2\n"))
+
     def test_connects_and_kills(self):
         handle = self.sandbox.commands.run("sleep 1000", background=True)
         handle.disconnect()
@@ -78,6 +84,20 @@ class Blocking(unittest.TestCase):
         self.assertEqual(terminal.wait(on_pty=seen.append).exit_code, 0)
         self.assertIn(b"wide-132", b"".join(seen))
 
+    def test_connects_to_and_kills_terminals(self):
+        terminal = self.sandbox.pty.create(PtySize(rows=24, cols=80), envs={"FROM_PTY": "yes"}, cwd="/tmp", timeout=0)
+        terminal.disconnect()
+        again = self.sandbox.pty.connect(terminal.pid)
+        self.sandbox.pty.send_stdin(terminal.pid, b"echo $FROM_PTY in $PWD; exit 3\n")
+        seen = []
+        with self.assertRaises(CommandExitException) as failure:
+            again.wait(on_pty=seen.append)
+        self.assertEqual(failure.exception.exit_code, 3)
+        self.assertIn(b"yes in /tmp", b"".join(seen))
+        other = self.sandbox.pty.create(PtySize(rows=24, cols=80))
+        self.assertTrue(self.sandbox.pty.kill(other.pid))
+        self.assertFalse(self.sandbox.pty.kill(999_999))
+
     def test_reads_and_writes_files(self):
         self.assertEqual(self.sandbox.files.write("text.txt", "häß").path, "/home/user/text.txt")
         self.assertEqual(self.sandbox.files.read("text.txt"), "häß")
@@ -88,7 +108,18 @@ class Blocking(unittest.TestCase):
         written = self.sandbox.files.write_files([{"path": "/app/a b", "data": "1"}, {"path": "c", "data": b"2"}])
         self.assertEqual([file.path for file in written], ["/app/a b", "/home/user/c"])
 
+    def test_writes_streams_for_the_user_asked_for(self):
+        self.sandbox.files.write("/root/large", io.BytesIO(b"x" * 5_000_000), user="root")
+        info = self.sandbox.files.get_info("/root/large")
+        self.assertEqual((info.size, info.owner, info.permissions), (5_000_000, "root", "-rw-r--r--"))
+        self.sandbox.files.write("empty", "")
+        self.assertEqual(self.sandbox.files.read("empty"), "")
+
     def test_notes_metadata(self):
+        if GVISOR:
+            with self.assertRaisesRegex(SandboxException, "501"):
+                self.sandbox.files.write("noted", "x", metadata={"author": "me"})
+            return
         self.sandbox.files.write("noted", "x", metadata={"author": "me"})
         self.assertEqual(self.sandbox.files.get_info("noted").metadata, {"author": "me"})
 
@@ -118,6 +149,8 @@ class Blocking(unittest.TestCase):
 
         eventually(written)
         self.assertIn(FilesystemEventType.CREATE, [event.type for event in seen])
+        self.sandbox.files.remove("watched/below/new")
+        eventually(lambda: seen.extend(watch.get_new_events()) or any(event.type == FilesystemEventType.REMOVE for event in seen))
         watch.stop()
         with self.assertRaises(SandboxException):
             watch.get_new_events()
@@ -151,8 +184,28 @@ class Blocking(unittest.TestCase):
         self.assertEqual(Sandbox.list(query=SandboxQuery(metadata={"a key": "other"})).next_items(), [])
 
     def test_git_helpers(self):
-        self.sandbox.git.init("/home/user/repository")
-        self.assertTrue(self.sandbox.git.status("/home/user/repository").is_clean)
+        git, repository = self.sandbox.git, "/home/user/repository"
+        git.init(repository, initial_branch="main")
+        git.configure_user("Somebody", "somebody@example.com")
+        git.set_config("core.editor", "true", scope="local", path=repository)
+        self.assertEqual(git.get_config("core.editor", scope="local", path=repository), "true")
+        self.sandbox.files.write(f"{repository}/file", "one")
+        self.assertEqual([file.name for file in git.status(repository).file_status], ["file"])
+        git.add(repository)
+        self.assertTrue(git.status(repository).has_staged)
+        git.commit(repository, "First")
+        self.assertTrue(git.status(repository).is_clean)
+        git.create_branch(repository, "other")
+        git.checkout_branch(repository, "main")
+        branches = git.branches(repository)
+        self.assertEqual((branches.current_branch, sorted(branches.branches)), ("main", ["main", "other"]))
+        git.delete_branch(repository, "other", force=True)
+        self.sandbox.files.write(f"{repository}/file", "two")
+        git.restore(repository, paths=["file"])
+        self.assertEqual(self.sandbox.files.read(f"{repository}/file"), "one")
+        git.clone(f"file://{repository}", path="/home/user/cloned")
+        self.assertEqual(self.sandbox.files.read("cloned/file"), "one")
+        self.assertEqual(git.remote_get("/home/user/cloned", "origin"), f"file://{repository}")
 
 
 class Lives(unittest.TestCase):
@@ -166,24 +219,127 @@ class Lives(unittest.TestCase):
         with self.assertRaises(SandboxException):
             sandbox.commands.run("true")
 
-    def test_pauses_with_files_alone_and_refuses_to_pretend_more(self):
+    def test_pages_and_orders(self):
+        made = [Sandbox.create(metadata={"group": "pages"}) for _ in range(3)]
+        try:
+            ids = [sandbox.sandbox_id for sandbox in made]
+
+            def pages(**options):
+                paginator, found = Sandbox.list(query=SandboxQuery(metadata={"group": "pages"}), limit=2, **options), []
+                while paginator.has_next:
+                    found.append([one.sandbox_id for one in paginator.next_items()])
+                return found
+
+            self.assertEqual(pages(), [ids[:0:-1], ids[:1]])
+            self.assertEqual(pages(order="asc"), [ids[:2], ids[2:]])
+            paused = SandboxQuery(metadata={"group": "pages"}, state=[SandboxState.PAUSED])
+            self.assertEqual(Sandbox.list(query=paused).next_items(), [])
+        finally:
+            for sandbox in made:
+                sandbox.kill()
+
+    def test_lives_longer_or_shorter(self):
+        sandbox = Sandbox.create(timeout=60)
+        left = lambda: sandbox.get_info().end_at - datetime.now(timezone.utc)
+        Sandbox.connect(sandbox.sandbox_id, timeout=10)
+        self.assertGreater(left(), timedelta(seconds=40))
+        sandbox.connect(timeout=600)
+        self.assertGreater(left(), timedelta(seconds=500))
+        sandbox.set_timeout(1)
+        eventually(lambda: not sandbox.is_running())
+        with self.assertRaises(SandboxException):
+            sandbox.files.read("note")
+        self.assertFalse(Sandbox.kill(sandbox.sandbox_id))
+        for attempt in (Sandbox.connect, Sandbox.get_info, lambda one: Sandbox.set_timeout(one, 10)):
+            with self.assertRaises(SandboxNotFoundException):
+                attempt(sandbox.sandbox_id)
+
+    def test_shows_ports(self):
+        page = "python3 -m http.server 8000"
+        public = Sandbox.create()
+        private = Sandbox.create(network={"allow_public_traffic": False})
+        try:
+            for sandbox in (public, private):
+                sandbox.files.write("index.html", sandbox.sandbox_id)
+                sandbox.commands.run(page, background=True, timeout=0)
+            eventually(lambda: visit(public.get_host(8000)) == (200, public.sandbox_id))
+            self.assertEqual(visit(public.get_host(8001))[0], 502)
+            token = {"e2b-traffic-access-token": private.traffic_access_token}
+            eventually(lambda: visit(private.get_host(8000), token) == (200, private.sandbox_id))
+            self.assertEqual(visit(private.get_host(8000))[0], 403)
+        finally:
+            public.kill()
+            private.kill()
+
+    def test_network_rules(self):
+        sandbox = Sandbox.create(network={"deny_out": [ALL_TRAFFIC]}, allow_internet_access=False)
+        try:
+            self.assertFalse(sandbox.get_info().allow_internet_access)
+            self.assertEqual(sandbox.commands.run("(exec 3<>/dev/tcp/1.1.1.1/80) 2>/dev/null || echo none").stdout, "none\n")
+            sandbox.update_network({"deny_out": [ALL_TRAFFIC]})
+            for wish in (
+                {"allow_out": ["example.com"]},
+                {"rules": {"example.com": [{"transform": {"headers": {"A": "b"}}}]}},
+                {"egress_proxy": {"address": "proxy.example.com:1080"}},
+                {"dns_servers": ["1.1.1.1"]},
+            ):
+                with self.assertRaisesRegex(SandboxException, "501"):
+                    Sandbox.create(network=wish)
+                with self.assertRaisesRegex(SandboxException, "501"):
+                    sandbox.update_network(wish)
+        finally:
+            sandbox.kill()
+
+    def test_pauses_with_files_alone(self):
         sandbox = Sandbox.create()
         sandbox.files.write("note", "kept")
-        with self.assertRaisesRegex(SandboxException, "501"):
-            sandbox.pause()
-        sandbox.pause(keep_memory=False)
+        if not GVISOR:
+            for pretended in (sandbox.pause, sandbox.fork, sandbox.create_snapshot):
+                with self.assertRaisesRegex(SandboxException, "501"):
+                    pretended()
+            with self.assertRaisesRegex(SandboxException, "501"):
+                Sandbox.create(lifecycle={"on_timeout": "pause"})
+        self.assertTrue(sandbox.pause(mode="filesystem"))
+        self.assertFalse(sandbox.pause(mode="filesystem"))
         self.assertEqual(sandbox.get_info().state, SandboxState.PAUSED)
         sandbox.connect()
         self.assertEqual(sandbox.files.read("note"), "kept")
         sandbox.kill()
 
-    def test_refuses_wrong_keys_and_unknown_templates(self):
+    def test_pauses_by_itself_with_files_alone(self):
+        sandbox = Sandbox.create(lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}})
+        sandbox.files.write("note", "kept")
+        sandbox.set_timeout(1)
+        eventually(lambda: sandbox.get_info().state == SandboxState.PAUSED)
+        self.assertEqual(Sandbox.connect(sandbox.sandbox_id).files.read("note"), "kept")
+        sandbox.kill()
+
+    def test_snapshots_of_files_alone(self):
+        sandbox = Sandbox.create()
+        sandbox.files.write("note", "kept")
+        sandbox.commands.run("sleep 1000", background=True)
+        snapshot = sandbox.create_snapshot(name="files-alone", mode="filesystem")
+        self.assertEqual(snapshot.names, ["files-alone"])
+        self.assertEqual(len(sandbox.commands.list()), 1)
+        child = Sandbox.create("files-alone")
+        self.assertEqual(child.files.read("note"), "kept")
+        self.assertEqual(child.commands.list(), [])
+        child.kill()
+        sandbox.kill()
+        self.assertTrue(Sandbox.delete_snapshot(snapshot.snapshot_id))
+        self.assertFalse(Sandbox.delete_snapshot(snapshot.snapshot_id))
+
+    def test_refuses_strangers_wrong_keys_and_unknown_templates(self):
+        sandbox = Sandbox.create()
+        for attempt in (Sandbox.connect, Sandbox.get_info, Sandbox.get_metrics, Sandbox.pause, Sandbox.fork, Sandbox.create_snapshot):
+            with self.assertRaises(NotFoundException):
+                attempt(sandbox.sandbox_id, api_key=STRANGER)
+        self.assertFalse(Sandbox.kill(sandbox.sandbox_id, api_key=STRANGER))
+        self.assertTrue(sandbox.kill())
         with self.assertRaises(AuthenticationException):
             Sandbox.create(api_key="e2b_" + "0" * 40)
         with self.assertRaisesRegex(SandboxException, "404"):
             Sandbox.create("no-such-template")
-        with self.assertRaisesRegex(SandboxException, "501"):
-            Sandbox.create(network={"allow_out": ["example.com"], "deny_out": [ALL_TRAFFIC]})
 
 
 class Asynchronous(unittest.IsolatedAsyncioTestCase):
@@ -208,3 +364,31 @@ class Asynchronous(unittest.IsolatedAsyncioTestCase):
             self.assertTrue(await sandbox.kill())
         with self.assertRaises(SandboxException):
             await waiting
+
+    async def test_lives_terminals_and_git(self):
+        sandbox = await AsyncSandbox.create(timeout=60, metadata={"asynchronous": "yes"})
+        try:
+            again = await AsyncSandbox.connect(sandbox.sandbox_id)
+            await again.files.write("note", "same")
+            self.assertEqual(await sandbox.files.read("note"), "same")
+            listed = await AsyncSandbox.list(query=SandboxQuery(metadata={"asynchronous": "yes"})).next_items()
+            self.assertEqual([one.sandbox_id for one in listed], [sandbox.sandbox_id])
+            self.assertGreater((await sandbox.get_metrics())[0].mem_total, 0)
+            seen = []
+            terminal = await sandbox.pty.create(PtySize(rows=24, cols=80), on_data=seen.append)
+            await sandbox.pty.send_stdin(terminal.pid, b"echo wide-$(tput cols); exit\n")
+            self.assertEqual((await terminal.wait()).exit_code, 0)
+            self.assertIn(b"wide-80", b"".join(seen))
+            handle = await sandbox.commands.run("cat", background=True, stdin=True)
+            await sandbox.commands.send_stdin(handle.pid, "in")
+            await sandbox.commands.close_stdin(handle.pid)
+            self.assertEqual((await handle.wait()).stdout, "in")
+            await sandbox.git.init("/home/user/repository")
+            self.assertTrue((await sandbox.git.status("/home/user/repository")).is_clean)
+            await sandbox.set_timeout(120)
+            await sandbox.pause(mode="filesystem")
+            self.assertFalse(await sandbox.is_running())
+            await sandbox.connect()
+            self.assertEqual(await sandbox.files.read("note"), "same")
+        finally:
+            await sandbox.kill()

@@ -145,6 +145,25 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
       await expect(Sandbox.create({ ...access, metadata: { big: 'x'.repeat(5000) } })).rejects.toThrow(/^400: /);
       const sandbox = await create({ network: { denyOut: [client.ALL_TRAFFIC] } });
       expect((await sandbox.getInfo()).allowInternetAccess).toBe(false);
+      expect((await sandbox.commands.run('(exec 3<>/dev/tcp/1.1.1.1/80) 2>/dev/null || echo none')).stdout).toBe('none\n');
+      // What it has already can be asked for anew; nothing else can.
+      await sandbox.updateNetwork({ denyOut: [client.ALL_TRAFFIC] });
+      await expect(sandbox.updateNetwork({ allowOut: ['example.com'] })).rejects.toThrow(/^501: /);
+      await expect(sandbox.updateNetwork({ rules: { 'example.com': [{ transform: { headers: { a: 'b' } } }] } })).rejects.toThrow(/^501: /);
+      await expect(Sandbox.updateNetwork('i0000000000000000000', {}, access)).rejects.toBeInstanceOf(client.SandboxNotFoundError);
+    });
+
+    it('pauses with its files alone, and by itself too', async () => {
+      const sandbox = await create();
+      await sandbox.files.write('note', 'kept');
+      expect(await sandbox.pause({ keepMemory: false })).toBe(true);
+      expect(await sandbox.pause({ keepMemory: false })).toBe(false);
+      expect((await sandbox.getInfo()).state).toBe('paused');
+      expect(await sandbox.isRunning()).toBe(false);
+      const again = await Sandbox.connect(sandbox.sandboxId, ground().access);
+      expect(await again.files.read('note')).toBe('kept');
+      const listed = await Sandbox.list({ ...ground().access, query: { state: ['paused'] } }).nextItems();
+      expect(listed.map(({ sandboxId }) => sandboxId)).not.toContain(sandbox.sandboxId);
     });
   });
 }

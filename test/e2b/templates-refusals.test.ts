@@ -28,24 +28,6 @@ describe('templates for E2B clients', () => {
   const request = async (key?: string) =>
     (await call('POST', '/v3/templates', { name: 'mine' }, key)).body as { templateID: string; buildID: string };
 
-  it('needs a key on every route', async () => {
-    const { buildID } = await request();
-    for (const key of [null, '', 'e2b_0000000000000000000000000000000000000000']) {
-      for (const [method, path, body] of [
-        ['POST', '/v3/templates', { name: 'mine' }],
-        ['GET', `/templates/mine/files/${HASH}`],
-        ['POST', `/v2/templates/mine/builds/${buildID}`, { fromTemplate: 'base' }],
-        ['GET', `/templates/mine/builds/${buildID}/status`],
-        ['GET', '/templates/aliases/base'],
-        ['POST', '/templates/tags', { target: 'mine', tags: ['x'] }],
-        ['DELETE', '/templates/tags', { name: 'mine', tags: ['x'] }],
-        ['GET', '/templates/base/tags'],
-      ] as const) {
-        expect(await call(method, path, body, key), `${method} ${path}`).toEqual(refused(401));
-      }
-    }
-  });
-
   it('does not know builds and templates of others', async () => {
     const { buildID } = await request();
     expect(await call('GET', `/templates/mine/builds/${buildID}/status`, undefined, stranger)).toEqual(refused(404));

@@ -26,7 +26,7 @@ export interface TemplatesTraits {
 }
 
 export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { memory }: TemplatesTraits): void {
-  const { Sandbox, Template, waitForPort } = client;
+  const { Sandbox, Template, waitForPort, waitForTimeout } = client;
 
   describe('templates', () => {
     let context: string;
@@ -37,6 +37,11 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       writeFileSync(join(context, 'site', 'b.md'), 'b');
       writeFileSync(join(context, 'site', 'deep', '.hidden'), 'h');
       symlinkSync('a.txt', join(context, 'site', 'link'));
+      mkdirSync(join(context, 'links'));
+      writeFileSync(join(context, 'links', 'file'), 'linked');
+      symlinkSync('file', join(context, 'links', 'relative'));
+      symlinkSync(join(context, 'links', 'file'), join(context, 'links', 'absolute'));
+      symlinkSync('nowhere', join(context, 'links', 'dangling'));
       writeFileSync(join(context, 'server.py'), SERVER);
     });
     afterAll(() => rmSync(context, { recursive: true, force: true }));
@@ -110,6 +115,55 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       const child = await create('serving-child');
       expect(await visit(ground().url, child.getHost(8000))).toMatchObject({ status: 200 });
       expect(await run(child, 'echo $CHILD')).toBe('yes');
+    });
+
+    it('copies links as they are or what they lead to, and takes a start command that ends', async () => {
+      const template = builder()
+        .fromTemplate('base')
+        .copy('links/*', 'links', { forceUpload: true })
+        .copy('links/relative', 'resolved/file', { forceUpload: true, resolveSymlinks: true })
+        .makeSymlink('.bashrc', '.bashrc.local')
+        .makeSymlink('.bashrc', '.bashrc.local', { force: true })
+        .runCmd(['cat links/relative resolved/file', 'test "$(readlink .bashrc.local)" = .bashrc'])
+        .setStartCmd('echo hello', waitForTimeout(1000));
+      await Template.build(template, 'linking', { ...ground().access, skipCache: true });
+      const sandbox = await create('linking');
+      expect(await run(sandbox, 'cat links/relative resolved/file; readlink links/dangling; test -h resolved/file || echo file')).toBe(
+        'linkedlinkednowhere\nfile',
+      );
+    });
+
+    it('keeps of its parent what it does not set itself', async () => {
+      const access = ground().access;
+      await Template.build(
+        builder().fromTemplate('base').setEnvs({ OF: 'parent', BOTH: 'parent' }).setWorkdir('/srv/parent').setUser('root'),
+        'parent',
+        access,
+      );
+      const told = 'echo "$(id -un) $PWD $OF $BOTH"';
+      await Template.build(builder().fromTemplate('parent').setEnvs({ BOTH: 'child' }).runCmd(`${told} > told`), 'child', access);
+      const child = await create('child');
+      expect(await run(child, `cat /srv/parent/told; ${told}`)).toBe('root /srv/parent parent child\nroot /srv/parent parent child');
+      // What it sets holds, also where it is what every sandbox has that nobody changed.
+      await Template.build(builder().fromTemplate('child').setUser('user').setWorkdir('/home/user'), 'grandchild', access);
+      expect(await run(await create('grandchild'), told)).toBe('user /home/user parent child');
+    });
+
+    it('removes one with all its tags, and nothing else', async () => {
+      const access = ground().access;
+      const remove = (name: string, key = access.apiKey) =>
+        fetch(`${ground().url}/templates/${encodeURIComponent(name)}`, { method: 'DELETE', headers: { 'x-api-key': key } });
+      await Template.build(builder().fromTemplate('base').runCmd('echo 1 > it'), 'going', { ...access, tags: ['default', 'v1'] });
+      await Template.build(builder().fromTemplate('base').runCmd('echo 2 > it'), 'going:v2', access);
+      await Template.build(builder().fromTemplate('base').runCmd('echo 3 > it'), 'going-on', access);
+      const standing = await create('going:v2');
+      expect((await remove('going', ground().stranger.apiKey)).status).toBe(404);
+      expect((await remove('going')).status).toBe(204);
+      expect((await remove('going')).status).toBe(404);
+      for (const name of ['going', 'going:v1', 'going:v2']) await expect(Sandbox.create(name, access)).rejects.toThrow(/^404: /);
+      expect(await run(standing, 'cat it')).toBe('2');
+      expect(await run(await create('going-on'), 'cat it')).toBe('3');
+      expect((await remove('base')).status).toBe(404);
     });
 
     it('builds in the background and tells how far it is', async () => {

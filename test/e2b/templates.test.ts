@@ -1,4 +1,5 @@
-import * as client from 'e2b';
+import * as newest from 'e2b';
+import * as older from 'e2b-2.45';
 import { afterAll, beforeAll, describe } from 'vitest';
 import { whyNoLocal } from '../support/local-ground.ts';
 import { e2bGround, type E2bGround } from './ground.ts';
@@ -7,7 +8,12 @@ import { templatesSuite } from './templates-suite.ts';
 const why = whyNoLocal();
 if (why) console.warn(`Template builds of E2B's clients are not tested: ${why}`);
 
-describe.skipIf(why).for(['runc', 'runsc'] as const)("E2B's JavaScript client on %s", (runtime) => {
+describe.skipIf(why).for([
+  ['2.51', 'runc', newest],
+  ['2.51', 'runsc', newest],
+  // An older client of the same shape, as far as the suite uses it.
+  ['2.45', 'runc', older as unknown as typeof newest],
+] as const)("E2B's JavaScript client %s on %s", ([, runtime, client]) => {
   let ground: E2bGround;
   beforeAll(async () => {
     ground = await e2bGround(runtime);

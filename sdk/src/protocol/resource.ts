@@ -87,7 +87,7 @@ export const SandboxSchema = z.object({
   name: z.string().nullable(),
   project: z.string(),
   state: z.enum(SANDBOX_STATES),
-  /** Why it failed. */
+  /** Why it failed, or that it was the machine's restart that stopped it. */
   reason: z.string().optional(),
   message: z.string().optional(),
   backend: z.string(),

@@ -116,6 +116,8 @@ export function openApi(options: ApiOptions): Api {
     domain: options.previewDomain,
     bodyTimeoutMs: options.bodyTimeoutMs,
     onFailure: audit.failed,
+    onRefused: audit.turnedAway,
+    log,
   });
   const sockets = openSockets({ control, logs, authenticator: authenticate, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));

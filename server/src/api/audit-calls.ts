@@ -9,9 +9,13 @@ import type { Trace } from './trace.ts';
 export interface CallAudit {
   /** Notes what it refuses. Strangers can ask as often as they like, so they are counted and noted once a minute. */
   authenticator(inner: Authenticator): Authenticator;
+  /** Notes, in the same measure, somebody who came to a sandbox without what opens it. */
+  turnedAway(request: Caller, error: CayError, sandbox?: { id: string; project: string }): void;
   /** Notes a call that would have changed something. */
   failed(trace: Trace, error: unknown): void;
 }
+
+type Caller = Pick<IncomingMessage, 'headers'> & { socket?: { remoteAddress?: string | undefined } };
 
 const REFUSED_EVERY_MS = 60_000;
 const noted = new WeakSet<Error>();
@@ -25,7 +29,7 @@ export function failureNoted(error: unknown): unknown {
 export function callAudit(events: EventLog): CallAudit {
   const refusals = seldom({ everyMs: REFUSED_EVERY_MS });
 
-  function refused(request: Pick<IncomingMessage, 'headers'> & { socket?: { remoteAddress?: string | undefined } }, error: CayError): void {
+  function refused(request: Caller, error: CayError): void {
     const { key = null, project = null } = error.details as { key?: string; project?: string };
     const from = request.socket?.remoteAddress ?? null;
     const { first, held } = refusals.happens(`${error.code} ${key ?? from}`);
@@ -44,11 +48,28 @@ export function callAudit(events: EventLog): CallAudit {
         }
       },
     }),
+    turnedAway(request, error, sandbox) {
+      failureNoted(error);
+      const from = request.socket?.remoteAddress ?? null;
+      const { first, held } = refusals.happens(`token ${sandbox?.id} ${from}`);
+      if (!first) return;
+      const data = { from, ...(held > 0 && { alsoRefused: held }) };
+      events.append({
+        type: 'token.refused',
+        project: sandbox?.project ?? null,
+        key: null,
+        sandbox: sandbox?.id ?? null,
+        outcome: error.code,
+        data,
+      });
+    },
     failed(trace, error) {
       if (error instanceof Error && noted.has(error)) return;
       const outcome = error instanceof CayError ? error.code : 'internal';
       if (outcome === 'cancelled') return;
       const { sandbox, principal } = trace;
+      // Nobody whom we know: as often as strangers like.
+      if (!principal && !refusals.happens(`${outcome} ${trace.route}`).first) return;
       const known = sandbox?.startsWith('sbx_') ? sandbox.slice(0, 80) : null;
       events.append({
         type: 'call.failed',

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CayError, isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
+import { isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
 import { Option } from 'commander';
 import { canHibernate } from '../backends/backend.ts';
 import { withCommonOptions } from './common-options.ts';
@@ -65,7 +65,7 @@ export const doctorVerb: Verb = (program, composition) => {
     });
 };
 
-/** The server that has the data directory is asked; without one the backend is opened there, which sweeps. */
+/** The server that has the data directory is asked; without one the backend is opened there, which sweeps, or only looked into. */
 async function sweep(composition: Composition, options: Options): Promise<void> {
   const dryRun = options.dryRun ?? false;
   const { own } = addressOf(options);
@@ -86,15 +86,10 @@ async function sweep(composition: Composition, options: Options): Promise<void> 
 
 async function sweepAlone(composition: Composition, options: Options, dryRun: boolean): Promise<Orphans['orphans']> {
   const dataDir = dataDirOf(options);
-  if (dryRun) {
-    // Opening the backend settles what an earlier server was in the middle of.
-    throw new CayError('failed_precondition', `Cannot look without touching anything: no server runs for "${dataDir}"`, {
-      hint: 'a server that starts sweeps, too; without --dry-run what goes is listed',
-    });
-  }
   const orphans: Orphans['orphans'] = [];
   const dir = join(dataDir, 'engine');
   if (options.backend === 'local' && !existsSync(dir)) return orphans;
+  if (dryRun) return composition.surveyBackend(options.backend, { dir });
   const backend = await composition.openBackend(options.backend, { dir, poolSize: 0, onSwept: (found) => orphans.push(...found) });
   await backend.close();
   return orphans;

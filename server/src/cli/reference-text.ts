@@ -6,6 +6,7 @@ export async function referenceText(backends: readonly string[]): Promise<string
   const program = await loadProgram({
     backends,
     entry: '',
+    surveyBackend: () => Promise.reject(new Error('Not while the reference is written')),
     openBackend: () => Promise.reject(new Error('Not while the reference is written')),
   });
   const configure = { helpWidth: 120 };

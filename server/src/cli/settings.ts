@@ -40,6 +40,8 @@ export interface ServerFile {
   pid: number;
   /** Tells the process from a later one with the same id. */
   startTime: number;
+  /** And from one of another boot of the machine; absent in a file of an earlier version. */
+  bootId?: string;
   url: string;
   backend: string;
   startedAtMs: number;

@@ -4,7 +4,7 @@ import { CayError } from '@cay/sdk/client';
 import { Option } from 'commander';
 import type { PressureSettings } from '../control/pressure/pressure.ts';
 import { writeFileAtomic } from '../lib/atomic-file.ts';
-import { lowerOomScore, processStat } from '../lib/proc.ts';
+import { bootId, lowerOomScore, processStat } from '../lib/proc.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { colour, note, print } from './output.ts';
@@ -223,6 +223,7 @@ async function upForeground(composition: Composition, options: Options): Promise
     const self: ServerFile = {
       pid: process.pid,
       startTime: processStat(process.pid)!.startTime,
+      bootId: bootId(),
       url: server.url,
       backend: options.backend,
       startedAtMs: Date.now(),
@@ -251,7 +252,15 @@ async function openBackend(
     });
   }
   const docker = dockerOf(options);
-  return composition.openBackend(name, { dir: join(dataDir, 'engine'), runtime, storage, docker, poolSize: pool, ...hooks });
+  return composition.openBackend(name, {
+    dir: join(dataDir, 'engine'),
+    runtime,
+    storage,
+    docker,
+    poolSize: pool,
+    protectServer: true,
+    ...hooks,
+  });
 }
 
 function pressureOf(options: Options): Partial<PressureSettings> {

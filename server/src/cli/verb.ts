@@ -15,6 +15,8 @@ export interface BackendOptions {
   poolSize?: number;
   storage?: string;
   docker?: DockerSettings;
+  /** The process is the server, and to be kept from starving. */
+  protectServer?: boolean;
   onError?(error: unknown): void;
   /** Told what a sweep while serving took away. */
   onSwept?(orphans: Orphan[]): void;
@@ -27,6 +29,8 @@ export type OpenedBackend = Backend & { destroy(): Promise<void> };
 export interface Composition {
   backends: readonly string[];
   openBackend(name: string, options: BackendOptions): Promise<OpenedBackend>;
+  /** What opening the backend would sweep, without doing so. No server may have it. */
+  surveyBackend(name: string, options: BackendOptions): Promise<Orphan[]>;
   /** The entry point's own path: starting the server in the background runs it again. */
   entry: string;
 }

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openClock } from '../lib/clock.ts';
 import { openActivity, type Activity } from './activity.ts';
 import { attendedGuest } from './attended-guest.ts';
 import { asked, installation, memoryBackend } from './testing/test-control.ts';
@@ -11,7 +12,7 @@ beforeEach(() => {
   nowMs = 1000;
   activity = openActivity({
     save: (used) => saved.push(new Map(used)),
-    now: () => nowMs,
+    clock: openClock({ now: () => nowMs, monotonic: () => nowMs }),
     onError: (error) => expect.unreachable(String(error)),
   });
 });

@@ -5,6 +5,8 @@
  * commands it waits for, the idle policy what nobody uses, and a pause that nothing is on its way in. While
  * a gate is closed newcomers wait in front of it; what is inside goes on.
  */
+import type { Clock } from '../lib/clock.ts';
+
 export const USES = [
   /** A command that somebody waits for. */
   'command',
@@ -19,7 +21,7 @@ export type Use = (typeof USES)[number];
 export interface ActivityOptions {
   /** Notes when sandboxes were used last. */
   save(used: ReadonlyMap<string, number>): void;
-  now(): number;
+  clock: Clock;
   onError(error: unknown): void;
 }
 
@@ -38,8 +40,16 @@ export interface Activity {
   /** Whether there are no such uses, now or within the time. */
   without(id: string, uses: readonly Use[], waitMs: number): Promise<boolean>;
   touch(id: string): void;
-  /** Since the server began; undefined if not since then. */
+  /** It is used now, which is recorded elsewhere. */
+  mark(id: string): void;
+  /** By the time of day, since the server began; undefined if not since then. */
   usedAtMs(id: string): number | undefined;
+  /** The same by the steady clock. */
+  steadyUsedAtMs(id: string): number | undefined;
+  /** It counts as used for so long, or no longer with 0. */
+  lease(id: string, forMs: number): void;
+  /** Until when, by the steady clock; undefined if no lease was given since the server began. */
+  steadyLeaseUntilMs(id: string): number | undefined;
   forget(id: string): void;
   /** Saves what is not saved yet. */
   close(): void;
@@ -55,9 +65,10 @@ interface Place {
 
 const SAVE_EVERY_MS = 3_000;
 
-export function openActivity({ save, now, onError }: ActivityOptions): Activity {
+export function openActivity({ save, clock, onError }: ActivityOptions): Activity {
   const places = new Map<string, Place>();
-  const used = new Map<string, number>();
+  const used = new Map<string, { atMs: number; steadyMs: number }>();
+  const leases = new Map<string, number>();
   let unsaved = new Map<string, number>();
   let timer: NodeJS.Timeout | undefined;
 
@@ -139,15 +150,19 @@ export function openActivity({ save, now, onError }: ActivityOptions): Activity 
       });
     },
     touch(id) {
-      const atMs = now();
-      used.set(id, atMs);
-      unsaved.set(id, atMs);
+      activity.mark(id);
+      unsaved.set(id, clock.now());
       timer ??= setTimeout(flush, SAVE_EVERY_MS).unref();
     },
-    usedAtMs: (id) => used.get(id),
+    mark: (id) => void used.set(id, { atMs: clock.now(), steadyMs: clock.steady() }),
+    usedAtMs: (id) => used.get(id)?.atMs,
+    steadyUsedAtMs: (id) => used.get(id)?.steadyMs,
+    lease: (id, forMs) => void leases.set(id, clock.steady() + forMs),
+    steadyLeaseUntilMs: (id) => leases.get(id),
     forget(id) {
       places.delete(id);
       used.delete(id);
+      leases.delete(id);
       unsaved.delete(id);
     },
     close: flush,

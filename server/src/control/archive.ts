@@ -12,6 +12,7 @@ import type { Store } from '../stores/store.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { snapshotting, type Context } from './context.ts';
 import type { Keeping } from './keeping.ts';
+import type { Tell } from './lifecycle.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
 
@@ -19,7 +20,7 @@ export interface Archiving {
   /** Rejects `unsupported` without an archive store. When it rejects the sandbox is here and as it was. */
   archive(row: SandboxRow): Promise<SandboxRow>;
   /** Brings it back: running, or with `filesOnly` stopped. When it rejects it is in the store as before. */
-  restore(row: SandboxRow, options?: { filesOnly?: boolean }): Promise<SandboxRow>;
+  restore(row: SandboxRow, options?: { filesOnly?: boolean; tell?: Tell }): Promise<SandboxRow>;
 }
 
 export function openArchiving(context: Context, keeping: Keeping): Archiving {
@@ -116,7 +117,7 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
       }
     },
 
-    async restore(row, { filesOnly = false } = {}) {
+    async restore(row, { filesOnly = false, tell } = {}) {
       const snapshot = row.base === null ? undefined : snapshots.get(row.base);
       if (!snapshot) throw new CayError('internal', `Sandbox "${row.id}" is archived, and its archive is not recorded`);
       const travel = snapshotting(context);
@@ -127,7 +128,7 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
           await travel.clone(row.id, row.spec, snapshot.id, { memory });
           await faultPoint('control.restore.cloned');
           if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
-          return await lifecycle.activate(row);
+          return await lifecycle.activate(row, tell);
         });
       } catch (error) {
         if (context.again(row).state === 'paused') await backend.remove(row.id).catch(onError);

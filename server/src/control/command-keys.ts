@@ -23,7 +23,7 @@ export interface CommandKeys {
 
 const KEPT_MS = 7 * 24 * 3600 * 1000;
 
-export function commandKeys(database: Database, now: () => number = Date.now): CommandKeys {
+export function commandKeys(database: Database, now: () => number = Date.now, ageing = now): CommandKeys {
   function known(sandbox: string, key: string, request: unknown): { id: string; started: boolean } | undefined {
     const claimed = database.get<{ request: string; command: string; started: number }>(
       'SELECT request, command, started FROM command_keys WHERE sandbox = ? AND key = ?',
@@ -45,7 +45,7 @@ export function commandKeys(database: Database, now: () => number = Date.now): C
         const before = known(sandbox, key, request);
         if (before) return before;
         const atMs = now();
-        database.run('DELETE FROM command_keys WHERE created_at < ?', atMs - KEPT_MS);
+        database.run('DELETE FROM command_keys WHERE created_at < ?', ageing() - KEPT_MS);
         const claimed = database.run(
           'INSERT INTO command_keys (sandbox, key, request, command, started, created_at) SELECT id, ?, ?, ?, 0, ? FROM sandboxes WHERE id = ?',
           keyDigest(key),

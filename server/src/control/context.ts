@@ -1,5 +1,6 @@
 /** What the verbs of the control plane share. */
-import { CayError, type Capabilities, type Sandbox } from '@cay/sdk/protocol';
+import { CayError, type Capabilities, type Sandbox, type SandboxId } from '@cay/sdk/protocol';
+import type { Clock } from '../lib/clock.ts';
 import type { Store } from '../stores/store.ts';
 import { canSnapshot, type Backend, type Snapshotting } from '../backends/backend.ts';
 import type { Activity } from './activity.ts';
@@ -35,6 +36,10 @@ export interface Context {
   readonly lifecycle: Lifecycle;
   /** Where archived sandboxes are; absent where there is no such place. */
   readonly archives: Store | undefined;
+  /** Records what the sandbox's commands have written so far, before their processes end. */
+  drain(id: SandboxId): Promise<void>;
+  /** The time of day, as `now`, and what has passed, which is another thing. */
+  readonly clock: Clock;
   now(): number;
   onError(error: unknown): void;
   show(row: SandboxRow): Sandbox;

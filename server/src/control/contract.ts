@@ -47,8 +47,13 @@ export interface Keyed {
   idempotencyKey?: string;
 }
 
+export interface Creating extends Keyed {
+  /** Of a snapshot: user and directory are those of the request also where these are the default, which else stands for the snapshot's own. */
+  exactly?: boolean;
+}
+
 export interface SandboxVerbs {
-  create(principal: Principal, request: CreateSandbox, options?: Keyed): Promise<{ sandbox: Sandbox; created: boolean }>;
+  create(principal: Principal, request: CreateSandbox, options?: Creating): Promise<{ sandbox: Sandbox; created: boolean }>;
   get(principal: Principal, ref: string): Sandbox;
   list(principal: Principal, query: ListSandboxes): SandboxPage;
   update(principal: Principal, ref: string, changes: UpdateSandbox): Promise<Sandbox>;

@@ -236,6 +236,7 @@ describe('the expiry timer', () => {
     let reads = 0;
     const { promise, resolve } = Promise.withResolvers<void>();
     const expiry = startExpiry({
+      shorten() {},
       next: () => 0,
       due() {
         if (++reads > 1) resolve();

@@ -155,7 +155,7 @@ describe('a control plane that was killed', () => {
 
   it.each([
     ['start', 'active'],
-    ['stay', 'failed'],
+    ['stay', 'stopped'],
   ] as const)('lets what the machine has ended %s as it asks for', async (onBoot, state) => {
     const first = await place.open(backend);
     const { sandbox } = await first.control.create(first.principal, asked({ onBoot }));
@@ -167,6 +167,7 @@ describe('a control plane that was killed', () => {
     const { control, principal } = await place.open(backend);
     await expect.poll(() => control.get(principal, sandbox.id).state).toBe(state);
     await expect.poll(() => control.get(principal, frozen.id).state).toBe(state);
+    if (onBoot === 'stay') expect(control.get(principal, sandbox.id).reason).toBe('host_restarted');
     await control.close();
   });
 

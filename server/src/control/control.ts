@@ -11,6 +11,7 @@
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Store } from '../stores/store.ts';
 import type { Backend } from '../backends/backend.ts';
+import { openClock } from '../lib/clock.ts';
 import { openActivity } from './activity.ts';
 import { openArchiving } from './archive.ts';
 import { commandKeys } from './command-keys.ts';
@@ -39,6 +40,7 @@ import type { ProjectRecords } from './records/projects.ts';
 import type { SandboxRecords } from './records/sandboxes.ts';
 import { snapshotRecords } from './records/snapshots.ts';
 import { templateRecords } from './records/templates.ts';
+import { openResizing } from './resizing.ts';
 import { openRetaining } from './retention.ts';
 import { openRollingBack } from './rollback.ts';
 import { sandboxVerbs } from './sandboxes.ts';
@@ -70,13 +72,19 @@ export interface ControlOptions {
   reconcileMs?: number;
   /** How long a sandbox must not have been used before it is put to rest to make room. Default 30,000. */
   reclaimUnusedMs?: number;
+  /** Called before the processes of a sandbox end, to record what its commands have written. */
+  drain?(id: SandboxId): Promise<void>;
   now?(): number;
+  /** Milliseconds since whenever, without jumps. Default: the process's own. */
+  monotonic?(): number;
   onError?(error: unknown): void;
 }
 
 export async function openControl(options: ControlOptions): Promise<Control> {
   const { backend, database, sandboxes, projects, events, previews } = options;
-  const now = options.now ?? Date.now;
+  const clock = openClock({ now: options.now, monotonic: options.monotonic });
+  const { now } = clock;
+  const drain = async (id: SandboxId) => options.drain?.(id);
   const onError = (error: unknown) => {
     health?.noteError(error);
     options.onError?.(error);
@@ -86,8 +94,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   let relieving: Promise<unknown> | undefined;
   const closing = new AbortController();
   const deeds = openDeeds();
-  const activity = openActivity({ save: (used) => sandboxes.used(used), now, onError });
-  const keyed = idempotency(database, now);
+  const activity = openActivity({ save: (used) => sandboxes.used(used), clock, onError });
+  const keyed = idempotency(database, now, clock.ageing);
 
   const note: Context['note'] = (type, row, principal, data = {}) =>
     events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data });
@@ -99,6 +107,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     sandboxes,
     idempotency: keyed,
     note,
+    drain,
+    began: activity.mark,
     now,
     onError,
     pause: (row) => pausing.byTimeout(row),
@@ -142,6 +152,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     pressure,
     lifecycle,
     archives: options.archives,
+    drain,
+    clock,
     now,
     onError,
     note,
@@ -168,12 +180,16 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const keeping = openKeeping(context);
   const pausing = openPausing(context, openArchiving(context, keeping));
   const rollingBack = openRollingBack(context, keeping, pausing, (id) => retaining.changed(id));
+  const resizing = openResizing(context);
   const forking = openForking(context, keeping, pausing);
   const visits = openVisits(context, pausing.wake);
 
   const changes = backend.watch({ signal: closing.signal });
   await forking.undoUnkeyed();
-  await lifecycle.recover(rollingBack.finish);
+  await lifecycle.recover(async (row, observed) => {
+    if (row.deed?.kind === 'resize') await resizing.finish(row, row.deed, observed);
+    else if (row.deed) await rollingBack.finish(row, row.deed, observed);
+  });
   await recoverSnapshots(context, keeping);
   forking.finishKeyed();
   lifecycle.follow(changes).catch(onError);
@@ -191,12 +207,12 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     now,
   });
 
-  const verbs = sandboxVerbs(context, { pausing, visits, idling, retaining, previews });
+  const verbs = sandboxVerbs(context, { pausing, visits, idling, resizing, retaining, previews });
   const { compare } = compareVerb(context, keeping, pausing);
   return {
     backend,
     events,
-    commandKeys: commandKeys(database, now),
+    commandKeys: commandKeys(database, now, clock.ageing),
     ...verbs,
     ...createVerb(context, keeping, { start: verbs.start, idling }),
     ...snapshotVerbs(context, keeping, pausing, retaining),

@@ -10,7 +10,7 @@ import {
   type SandboxSpec,
 } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
-import type { SandboxVerbs } from './contract.ts';
+import type { Creating, SandboxVerbs } from './contract.ts';
 import { withHint } from './archive.ts';
 import { noMemory } from './fork.ts';
 import type { Idling } from './idle.ts';
@@ -56,6 +56,7 @@ export function createVerb(
   function specOf(
     { template, runtime, cmd, env, workdir, user, limits, readOnlyRoot }: CreateSandbox,
     from: SnapshotRow | undefined,
+    exactly: boolean,
   ): SandboxSpec {
     const own = { template, env, workdir, user, readOnlyRoot, ...(runtime !== undefined && { runtime }), ...(cmd && { cmd }) };
     if (!from) return { ...own, limits: limitsFor(limits) };
@@ -66,8 +67,8 @@ export function createVerb(
       ...own,
       template: spec.template,
       env: { ...spec.env, ...env },
-      workdir: workdir === DEFAULTS.workdir ? spec.workdir : workdir,
-      user: user === DEFAULTS.user ? spec.user : user,
+      workdir: workdir === DEFAULTS.workdir && !exactly ? spec.workdir : workdir,
+      user: user === DEFAULTS.user && !exactly ? spec.user : user,
       readOnlyRoot: readOnlyRoot || spec.readOnlyRoot,
       limits: { ...spec.limits, ...limits },
     };
@@ -77,10 +78,10 @@ export function createVerb(
     principal: Principal,
     request: CreateSandbox,
     from: SnapshotRow | undefined,
-    idempotencyKey: string | undefined,
+    { idempotencyKey, exactly = false }: Creating,
   ): SandboxRow {
     const { name, labels, timeoutMs, onTimeout, ports, idle, retention, onBoot } = request;
-    const spec = specOf(request, from);
+    const spec = specOf(request, from, exactly);
     const row: SandboxRow = {
       id: newId('sbx'),
       project: principal.project,
@@ -139,25 +140,25 @@ export function createVerb(
     return row.state === 'active' ? Promise.resolve(show(row)) : start(principal, row.id);
   }
 
-  async function make(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, idempotencyKey: string | undefined) {
-    await backend.validate(specOf(request, from));
+  async function make(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, options: Creating) {
+    await backend.validate(specOf(request, from, options.exactly ?? false));
     // Another call may have come first meanwhile; from here to the insert nothing can come between.
-    const meanwhile = existing(principal, request, idempotencyKey);
+    const meanwhile = existing(principal, request, options.idempotencyKey);
     if (meanwhile) return { sandbox: await meanwhile, created: false };
-    const made = lifecycle.make(insert(principal, request, from, idempotencyKey), principal);
+    const made = lifecycle.make(insert(principal, request, from, options), principal);
     idling.changed();
     return { sandbox: show(await made), created: true };
   }
 
   return {
-    async create(principal, request, { idempotencyKey } = {}) {
+    async create(principal, request, options = {}) {
       if (request.getOrCreate && request.name === undefined) throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
-      const before = existing(principal, request, idempotencyKey);
+      const before = existing(principal, request, options.idempotencyKey);
       if (before) return { sandbox: await before, created: false };
       const from = originOf(principal, request);
-      if (!from) return make(principal, request, undefined, idempotencyKey);
+      if (!from) return make(principal, request, undefined, options);
       return keeping
-        .using(from, () => make(principal, request, from, idempotencyKey))
+        .using(from, () => make(principal, request, from, options))
         .catch((error: unknown) => {
           throw withHint(error);
         });

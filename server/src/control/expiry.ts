@@ -11,6 +11,8 @@ export interface ExpiryOptions {
   next(): number | undefined;
   due(): SandboxRow[];
   expire(row: SandboxRow): Promise<void>;
+  /** The clock was set back: no sandbox may get more time by that than it was given. */
+  shorten(): void;
   now(): number;
   onError(error: unknown): void;
 }
@@ -27,6 +29,7 @@ export function startExpiry(options: ExpiryOptions): Expiry {
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
   const inProgress = new Set<string>();
+  let seenMs = Number.POSITIVE_INFINITY;
 
   function tick(): void {
     timer = undefined;
@@ -54,6 +57,8 @@ export function startExpiry(options: ExpiryOptions): Expiry {
   function sleep(): void {
     if (stopped) return;
     clearTimeout(timer);
+    if (options.now() < seenMs) attempt(options.shorten);
+    seenMs = options.now();
     // Records that cannot be read now are read again.
     const next = attempt(() => options.next() ?? Number.POSITIVE_INFINITY) ?? options.now() + LONGEST_SLEEP_MS;
     if (next === Number.POSITIVE_INFINITY) return;

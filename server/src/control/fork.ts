@@ -105,7 +105,7 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
   }
 
   /** Settles when all children are there; otherwise none is, and the call is forgotten. */
-  function make(fork: ForkRow, principal: Principal | undefined): Promise<void> {
+  function make(fork: ForkRow, principal?: Principal, parent = snapshots.get(fork.snapshot)?.sandbox): Promise<void> {
     const made = (async () => {
       const results = await Promise.allSettled(
         fork.children.map(async (id) => {
@@ -117,8 +117,12 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
       const failed = results.find(({ status }) => status === 'rejected');
       if (failed?.status === 'rejected') throw failed.reason;
       await faultPoint('control.fork.made');
-      if (fork.keyed) forks.made(fork.id);
-      else forks.delete(fork.id);
+      database.transaction(() => {
+        const { snapshot, children, project } = fork;
+        if (parent !== undefined) note('sandbox.forked', { id: parent, project }, principal, { snapshot, children });
+        if (fork.keyed) forks.made(fork.id);
+        else forks.delete(fork.id);
+      });
     })()
       .catch(async (error: unknown) => {
         await undo(fork);
@@ -192,8 +196,7 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
       await faultPoint('control.fork.captured');
       const fork = record(begun, parent, snapshot, request, key);
       await faultPoint('control.fork.recorded');
-      await make(fork, principal);
-      note('sandbox.forked', parent, principal, { snapshot: snapshot.id, children: fork.children });
+      await make(fork, principal, parent.id);
       return answer(fork, key);
     } catch (error) {
       await undo(forks.get(begun.id) ?? begun).catch(onError);

@@ -24,7 +24,7 @@ interface Deed<T> {
 
 const KEPT_MS = 7 * 24 * 3600 * 1000;
 
-export function idempotency(database: Database, now: () => number = Date.now): Idempotency {
+export function idempotency(database: Database, now: () => number = Date.now, ageing = now): Idempotency {
   const records: Idempotency = {
     find(project, key, request) {
       const known = database.get<{ request: string; made: string }>(
@@ -36,7 +36,7 @@ export function idempotency(database: Database, now: () => number = Date.now): I
       return known?.made;
     },
     remember(project, key, request, made, atMs) {
-      database.run('DELETE FROM idempotency WHERE created_at < ?', atMs - KEPT_MS);
+      database.run('DELETE FROM idempotency WHERE created_at < ?', Math.min(atMs, ageing()) - KEPT_MS);
       database.run(
         'INSERT INTO idempotency (project, key, request, made, created_at) VALUES (?, ?, ?, ?, ?)',
         project,

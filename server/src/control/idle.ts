@@ -3,7 +3,8 @@
  *
  * Only those with a policy are looked at, every few seconds: whether somebody is inside, whether a lease holds it, and how
  * much processor time it took since the last look. Whether commands run that nobody waits for is asked of the guest, and only when it
- * would be paused otherwise. The clock is the record's, so it goes on while no server runs.
+ * would be paused otherwise. What counts is the time that has passed: a clock that is set, or a machine that was suspended, makes nothing idle.
+ * While no server runs it goes on by the record's time.
  */
 import { PAUSES, isCayError, type IdlePolicy, type Pause, type SandboxId } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
@@ -51,7 +52,7 @@ export function openIdling(
   unused: Unused,
   { lookEveryMs = LOOK_EVERY_MS }: { lookEveryMs?: number } = {},
 ): Idling {
-  const { activity, lifecycle, now, onError, sandboxes } = context;
+  const { activity, clock, lifecycle, onError, sandboxes } = context;
   const watched = new Map<SandboxId, Watched>();
   const descending = new Set<SandboxId>();
   let timer: NodeJS.Timeout | undefined;
@@ -78,8 +79,8 @@ export function openIdling(
   /** The deepest rung that is due and was not refused of late. */
   function allowed(row: SandboxRow, { refused }: Watched): Rung | undefined {
     const policy = { ...row.idle! };
-    for (const [rung, { untilMs }] of refused) if (untilMs > now()) policy[AFTER[rung]] = null;
-    return dueRung(policy, now() - unused.lastUsedMs(row), row.pausedAs);
+    for (const [rung, { untilMs }] of refused) if (untilMs > clock.steady()) policy[AFTER[rung]] = null;
+    return dueRung(policy, unused.unusedMs(row), row.pausedAs);
   }
 
   async function descend(row: SandboxRow, rung: Rung, watch: Watched): Promise<void> {
@@ -100,7 +101,7 @@ export function openIdling(
 
   function refuse({ refused }: Watched, rung: Rung, untilMs?: number): void {
     const times = refused.get(rung)?.times ?? 0;
-    refused.set(rung, { times: times + 1, untilMs: untilMs ?? now() + Math.min(AGAIN_MS * 2 ** times, AGAIN_AT_MOST_MS) });
+    refused.set(rung, { times: times + 1, untilMs: untilMs ?? clock.steady() + Math.min(AGAIN_MS * 2 ** times, AGAIN_AT_MOST_MS) });
   }
 
   async function lookAtAll(): Promise<void> {

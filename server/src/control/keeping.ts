@@ -129,24 +129,17 @@ export function openKeeping(context: Context): Keeping {
         await faultPoint('control.snapshot.taken');
         const kept = database.transaction(() => {
           if (taking.stands) sandboxes.update(row.id, { base: id });
-          return snapshots.update(id, {
+          const { turn, name, cause, memory, ...rest } = snapshots.update(id, {
             state: taking.passing ? 'passing' : 'kept',
             memory: facts.memory,
             runtime: facts.memory ? (facts.runtime ?? row.runtime) : null,
           });
+          const data = { snapshot: id, cause, memory, ...(turn !== null && { turn }), ...(name !== null && { name }) };
+          if (!taking.passing) note('snapshot.taken', row, principal, data);
+          return { turn, name, cause, memory, ...rest };
         });
         // Archiving is nobody's use of it.
         if (taking.cause !== 'archive') activity.touch(row.id);
-        if (!taking.passing) {
-          const { turn, name, cause, memory } = kept;
-          note('snapshot.taken', row, principal, {
-            snapshot: id,
-            cause,
-            memory,
-            ...(turn !== null && { turn }),
-            ...(name !== null && { name }),
-          });
-        }
         return kept;
       } catch (error) {
         await discard(id);
@@ -169,13 +162,17 @@ export function openKeeping(context: Context): Keeping {
         if (stays && reinstated(row)) throw error;
         throw halfway(error, row);
       }
+      const tell = () => note('snapshot.removed', { id: row.sandbox, project: row.project }, principal, { snapshot: row.id, cause });
       try {
-        snapshots.delete(row.id);
+        database.transaction(() => {
+          snapshots.delete(row.id);
+          if (row.state === 'kept') tell();
+        });
       } catch (error) {
         // It is recorded as being removed, and nobody sees it any more.
         onError(error);
+        if (row.state === 'kept') tell();
       }
-      if (row.state === 'kept') note('snapshot.removed', { id: row.sandbox, project: row.project }, principal, { snapshot: row.id, cause });
     },
 
     resolve(project, ref, sandbox) {

@@ -28,9 +28,16 @@ export interface LifecycleOptions {
   /** Takes away what a sandbox that is gone has left. */
   removed(row: SandboxRow): Promise<void>;
   note(type: string, row: SandboxRow, principal: Principal | undefined, data?: Record<string, unknown>): void;
+  /** Records what the sandbox's commands have written so far, before their processes end. */
+  drain(id: SandboxId): Promise<void>;
+  /** It is recorded as used, because it runs from now on. */
+  began(id: SandboxId): void;
   now(): number;
   onError(error: unknown): void;
 }
+
+/** Notes an event of a change, as part of recording it. */
+export type Tell = (changed: SandboxRow) => void;
 
 export interface Lifecycle {
   readonly expiry: Expiry;
@@ -39,12 +46,12 @@ export interface Lifecycle {
   /** Runs the deed behind a row in state `creating`. When it fails the row goes away again. */
   make(row: SandboxRow, principal: Principal | undefined): Promise<SandboxRow>;
   /** Makes a recorded sandbox run, and records that it does. */
-  activate(row: SandboxRow): Promise<SandboxRow>;
+  activate(row: SandboxRow, tell?: Tell): Promise<SandboxRow>;
   stop(row: SandboxRow, principal: Principal | undefined, options: { cause: string; graceMs?: number }): Promise<SandboxRow>;
   destroy(row: SandboxRow, principal: Principal | undefined, cause: string, options?: { onIntent?(): void }): Promise<void>;
   expiryOf(row: Pick<SandboxRow, 'timeoutMs'>): number | null;
   /** Records where the backend says that it stands. */
-  standing(row: SandboxRow, observed: Observation): SandboxRow;
+  standing(row: SandboxRow, observed: Observation, tell?: Tell): SandboxRow;
   /** Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by itself. */
   settle(row: SandboxRow, observed: Observation): void;
   /** Brings records and backend together after a start: finishes, notes, or takes away. */
@@ -66,7 +73,14 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
   const { backend, database, deeds, sandboxes, idempotency, note, now, onError } = options;
   const creating = new Map<string, Promise<SandboxRow>>();
   let closed = false;
-  const expiry = startExpiry({ next: () => sandboxes.nextExpiry(), due: () => sandboxes.expired(now()), expire, now, onError });
+  const expiry = startExpiry({
+    next: () => sandboxes.nextExpiry(),
+    due: () => sandboxes.expired(now()),
+    shorten: () => sandboxes.shorten(now(), AGAIN_MS),
+    expire,
+    now,
+    onError,
+  });
 
   async function end(row: SandboxRow): Promise<void> {
     await deeds.run(row.id, async () => {
@@ -96,17 +110,36 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     const as = pauseOf(observed);
     const running = (observed.phase === 'ready' && !observed.frozen) || observed.phase === 'starting';
     if (running && row.state !== 'active') {
-      deeds.run(row.id, async () => note('sandbox.started', await lifecycle.activate(row), undefined)).catch(onError);
+      deeds.run(row.id, () => lifecycle.activate(row, (active) => note('sandbox.started', active, undefined))).catch(onError);
     } else if (as !== null && row.pausedAs !== as) {
-      note('sandbox.paused', lifecycle.standing(row, observed), undefined, { as, cause: 'backend' });
+      lifecycle.standing(row, observed, (paused) => note('sandbox.paused', paused, undefined, { as, cause: 'backend' }));
     } else if (observed.phase === 'stopped' && (row.state === 'active' || row.state === 'paused')) {
-      note('sandbox.stopped', lifecycle.standing(row, observed), undefined, { cause: 'backend' });
+      lifecycle.standing(row, observed, (stopped) => note('sandbox.stopped', stopped, undefined, { cause: 'backend' }));
     } else if ((row.state === 'active' || row.state === 'paused') && !running && as === null) {
-      fail(row, observed);
-      if (row.onBoot === 'start' && observed.reason === 'host_restarted') {
-        deeds.run(row.id, async () => note('sandbox.started', await lifecycle.activate(row), undefined, { cause: 'boot' })).catch(onError);
-      }
+      if (observed.reason === 'host_restarted') haltedByBoot(row, observed);
+      else fail(row, observed);
     }
+    if (row.onBoot === 'start') startAfterBoot(row.id);
+  }
+
+  /** Nothing of it went wrong: it has its files and no processes, as if somebody had stopped it. */
+  function haltedByBoot(row: SandboxRow, { message }: Observation): void {
+    change(row, { ...ENDED, state: 'stopped', reason: 'host_restarted', message: message ?? null }, (stopped) =>
+      note('sandbox.stopped', stopped, undefined, { cause: 'host_restarted' }),
+    );
+  }
+
+  /** What the machine's restart has ended runs again if it asked for that, also if a server died before it was done. */
+  function startAfterBoot(id: SandboxId): void {
+    const asksFor = (row: SandboxRow | undefined) =>
+      row?.state === 'stopped' && row.reason === 'host_restarted' && row.onBoot === 'start' ? row : undefined;
+    if (!asksFor(sandboxes.get(id))) return;
+    deeds
+      .run(id, async () => {
+        const row = closed ? undefined : asksFor(sandboxes.get(id));
+        if (row) await lifecycle.activate(row, (active) => note('sandbox.started', active, undefined, { cause: 'boot' }));
+      })
+      .catch(onError);
   }
 
   function pauseOf({ phase, frozen }: Observation): 'frozen' | 'hibernated' | null {
@@ -115,20 +148,23 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
 
   function fail(row: SandboxRow, observed: Observation): void {
     const absent = observed.phase === 'absent';
-    const failed = sandboxes.update(row.id, {
-      state: 'failed',
-      reason: observed.reason ?? (absent ? 'removed_outside' : 'crashed'),
-      message: observed.message ?? (absent ? 'The sandbox is gone from its backend' : null),
-      runtime: null,
-      expiresAtMs: null,
-      pausedAs: null,
+    const reason = observed.reason ?? (absent ? 'removed_outside' : 'crashed');
+    const message = observed.message ?? (absent ? 'The sandbox is gone from its backend' : null);
+    change(row, { ...ENDED, state: 'failed', reason, message }, (failed) => note('sandbox.failed', failed, undefined, { reason }));
+  }
+
+  /** What is told of a change is recorded with it. */
+  function change(row: SandboxRow, changes: Parameters<typeof sandboxes.update>[1], tell?: Tell): SandboxRow {
+    return database.transaction(() => {
+      const changed = sandboxes.update(row.id, changes);
+      tell?.(changed);
+      return changed;
     });
-    note('sandbox.failed', failed, undefined, { reason: failed.reason });
   }
 
   /** Records that it runs, from now on. */
-  function running(row: SandboxRow, observed: Observation): SandboxRow {
-    const active = sandboxes.update(row.id, {
+  function running(row: SandboxRow, observed: Observation, tell?: Tell): SandboxRow {
+    const changes = {
       state: 'active',
       reason: null,
       message: null,
@@ -140,19 +176,21 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       expiresAtMs: row.state === 'active' || row.expiresAtMs !== null ? row.expiresAtMs : lifecycle.expiryOf(row),
       pausedAs: null,
       origin: null,
-    });
+    } as const;
+    const active = change(row, changes, tell);
+    options.began(row.id);
     expiry.changed();
     return active;
   }
 
   /** Makes it of a snapshot, unless that was done before. */
-  async function cloned(row: SandboxRow, { snapshot, memory, start }: Origin): Promise<SandboxRow> {
+  async function cloned(row: SandboxRow, { snapshot, memory, start }: Origin, tell: Tell): Promise<SandboxRow> {
     if (!canSnapshot(backend)) throw new CayError('unsupported', `The ${backend.name} backend cannot make sandboxes of snapshots`);
     const before = await backend.observe(row.id);
     const observed = before.phase === 'absent' ? await backend.clone(row.id, row.spec, snapshot, { memory }) : before;
     await faultPoint('control.clone.done');
-    if (start) return lifecycle.activate(row);
-    return sandboxes.update(row.id, { ...ENDED, state: 'stopped', incarnation: observed.incarnation, origin: null });
+    if (start) return lifecycle.activate(row, tell);
+    return change(row, { ...ENDED, state: 'stopped', incarnation: observed.incarnation, origin: null }, tell);
   }
 
   /** Settles a sandbox in its own order, without making the others wait for that; on a full disk as soon as there is room. */
@@ -213,9 +251,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     make(row, principal) {
       const made = deeds.run(row.id, async () => {
         try {
-          const active = row.origin ? await cloned(row, row.origin) : await lifecycle.activate(row);
-          note('sandbox.created', active, principal, { template: row.spec.template, runtime: active.runtime });
-          return active;
+          const tell: Tell = (made) => note('sandbox.created', made, principal, { template: row.spec.template, runtime: made.runtime });
+          return row.origin ? await cloned(row, row.origin, tell) : await lifecycle.activate(row, tell);
         } catch (error) {
           await unmake(row.id);
           throw error;
@@ -227,10 +264,10 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       return made;
     },
 
-    async activate(row) {
+    async activate(row, tell) {
       const observed = await backend.ensure(row.id, row.spec);
       try {
-        return running(row, observed);
+        return running(row, observed, tell);
       } catch (error) {
         // What is recorded as resting must not run: nobody could end it.
         if (row.state === 'stopped' || row.state === 'failed') await backend.stop(row.id, { graceMs: 0 }).catch(onError);
@@ -239,18 +276,18 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     },
 
     async stop(row, principal, { cause, graceMs }) {
-      if (row.state === 'stopped') return row;
+      // Who stops what the machine's restart has ended does not want it started by the next server.
+      if (row.state === 'stopped') return row.reason === null ? row : sandboxes.update(row.id, { reason: null, message: null });
       requireTransition(row.id, row.state, 'stopped');
+      // Of one that rests on disk there is nobody to ask.
+      if (row.state === 'active' || row.pausedAs === 'frozen') await options.drain(row.id).catch(onError);
       await backend.stop(row.id, graceMs === undefined ? {} : { graceMs });
-      let stopped: SandboxRow;
       try {
-        stopped = sandboxes.update(row.id, { ...ENDED, state: 'stopped' });
+        return change(row, { ...ENDED, state: 'stopped' }, (stopped) => note('sandbox.stopped', stopped, principal, { cause }));
       } catch (error) {
         // Whoever follows the backend records it as soon as there is room.
         throw unrecorded(error, `Sandbox "${row.id}" has been stopped`);
       }
-      note('sandbox.stopped', stopped, principal, { cause });
-      return stopped;
     },
 
     async destroy(row, principal, cause, { onIntent } = {}) {
@@ -268,21 +305,23 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
         throw error;
       }
       try {
-        sandboxes.delete(row.id);
+        database.transaction(() => {
+          sandboxes.delete(row.id);
+          note('sandbox.removed', row, principal, { cause });
+        });
       } catch (error) {
         remind(row.id, error);
         throw unrecorded(error, `Sandbox "${row.id}" has been removed`);
       }
-      note('sandbox.removed', row, principal, { cause });
       await options.removed(row).catch(onError);
     },
 
-    standing(row, observed) {
+    standing(row, observed, tell) {
       const as = pauseOf(observed);
-      if (as !== null)
-        return sandboxes.update(row.id, { state: 'paused', pausedAs: as, incarnation: observed.incarnation, expiresAtMs: null });
-      if (observed.phase === 'ready') return running(row, observed);
-      if (observed.phase === 'stopped') return sandboxes.update(row.id, { ...ENDED, state: 'stopped', incarnation: observed.incarnation });
+      const { incarnation } = observed;
+      if (as !== null) return change(row, { state: 'paused', pausedAs: as, incarnation, expiresAtMs: null }, tell);
+      if (observed.phase === 'ready') return running(row, observed, tell);
+      if (observed.phase === 'stopped') return change(row, { ...ENDED, state: 'stopped', incarnation }, tell);
       fail(row, observed);
       return sandboxes.get(row.id)!;
     },

@@ -12,6 +12,7 @@ import { faultPoint } from '../lib/fault-point.ts';
 import { withHint, type Archiving } from './archive.ts';
 import type { Context } from './context.ts';
 import type { PauseVerbs } from './contract.ts';
+import type { Tell } from './lifecycle.ts';
 import type { Principal } from './principal.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import { notRunning } from './visits.ts';
@@ -39,64 +40,78 @@ export interface Pausing extends PauseVerbs {
 /** How long calls that were let in before have to reach the guest and return. */
 const CALLS_MS = 2_000;
 
+interface Putting {
+  keepsTime?: boolean | undefined;
+  tell?: Tell;
+}
+
 const depth = (pause: Pause | null) => (pause === null ? -1 : PAUSES.indexOf(pause));
 
 export function openPausing(context: Context, archiving: Archiving): Pausing {
-  const { activity, backend, deeds, find, lifecycle, note, now, onError, pressure, quota, sandboxes, show } = context;
+  const { activity, backend, database, deeds, find, lifecycle, note, now, onError, pressure, quota, sandboxes, show } = context;
   const waking = new Map<SandboxId, Promise<SandboxRow>>();
 
   /** Records the pause. One that cannot be recorded is undone, or callers would wait for a sandbox that does not know to wake. */
   async function paused(
     row: SandboxRow,
     as: 'frozen' | 'hibernated',
-    keepsTime: boolean,
+    { keepsTime, tell }: Putting,
     undo: () => Promise<unknown>,
   ): Promise<SandboxRow> {
     try {
       await faultPoint('control.pause.done');
-      return sandboxes.update(row.id, { state: 'paused', pausedAs: as, ...(!keepsTime && { expiresAtMs: null }) });
+      return database.transaction(() => {
+        const changed = sandboxes.update(row.id, { state: 'paused', pausedAs: as, ...(!keepsTime && { expiresAtMs: null }) });
+        tell?.(changed);
+        return changed;
+      });
     } catch (error) {
       if (row.state === 'active') await undo().catch(onError);
       throw error;
     }
   }
 
-  async function freeze(row: SandboxRow, keepsTime: boolean): Promise<SandboxRow> {
+  async function freeze(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
     if (!canFreeze(backend)) throw cannot(row, 'frozen');
     const freezing = backend;
     await freezing.freeze(row.id);
-    return paused(row, 'frozen', keepsTime, () => freezing.thaw(row.id));
+    return paused(row, 'frozen', putting, () => freezing.thaw(row.id));
   }
 
-  async function hibernate(row: SandboxRow, keepsTime: boolean): Promise<SandboxRow> {
+  async function hibernate(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
     if (!canHibernate(backend)) throw cannot(row, 'hibernated');
+    // The guest keeps it on disk as well, and whoever reads meanwhile need not wake it.
+    if (row.state === 'active') await context.drain(row.id).catch(onError);
     await backend.hibernate(row.id);
-    return paused(row, 'hibernated', keepsTime, () => backend.ensure(row.id, row.spec));
+    return paused(row, 'hibernated', putting, () => backend.ensure(row.id, row.spec));
   }
 
   /** What still runs while its files are copied would be lost, so it stands still: with its memory where that can be kept. */
-  async function archive(row: SandboxRow): Promise<SandboxRow> {
+  async function archive(row: SandboxRow, { tell }: Putting): Promise<SandboxRow> {
     if (!context.archives) throw cannot(row, 'archived');
+    if (row.state === 'active') await context.drain(row.id).catch(onError);
     const still = row.pausedAs === 'hibernated' ? row : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated']);
     try {
-      return await archiving.archive(still);
+      const archived = await archiving.archive(still);
+      tell?.(archived);
+      return archived;
     } catch (error) {
       if (row.state === 'active' && still.state === 'paused') await wakeNow(still).catch(onError);
       throw error;
     }
   }
 
-  const put: Record<Pause, (row: SandboxRow, keepsTime: boolean) => Promise<SandboxRow>> = {
+  const put: Record<Pause, (row: SandboxRow, putting: Putting) => Promise<SandboxRow>> = {
     frozen: freeze,
     hibernated: hibernate,
     archived: archive,
   };
 
   /** The first that is possible; the row as it is if none is. */
-  async function first(row: SandboxRow, rungs: readonly Pause[], keepsTime = false): Promise<SandboxRow> {
+  async function first(row: SandboxRow, rungs: readonly Pause[], putting: Putting = {}): Promise<SandboxRow> {
     for (const rung of rungs) {
       try {
-        return await put[rung](row, keepsTime);
+        return await put[rung](row, putting);
       } catch (error) {
         if (!isCayError(error, 'unsupported')) throw error;
       }
@@ -112,24 +127,24 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     const limits = { cpus, memoryBytes: pausedAs === 'frozen' ? 0 : memoryBytes, diskBytes: 0 };
     quota.require(row.project, { sandboxes: 0, limits });
     if (pausedAs !== 'frozen') pressure.admit({ memoryBytes, diskBytes: pausedAs === 'archived' ? row.spec.limits.diskBytes : null });
+    const tell: Tell = (active) => note('sandbox.resumed', active, principal, { from: pausedAs });
     const active = await quota.reserving(row, limits, async () => {
       await faultPoint('control.wake.begun');
-      if (pausedAs === 'archived') return archiving.restore(row);
+      if (pausedAs === 'archived') return archiving.restore(row, { tell });
       const observed = await backend.observe(row.id);
       if (observed.frozen && canFreeze(backend)) {
         await backend.thaw(row.id);
         await faultPoint('control.wake.done');
-        return lifecycle.standing(row, { ...observed, frozen: false });
+        return lifecycle.standing(row, { ...observed, frozen: false }, tell);
       }
       // Whatever it has become, it is not made anew without what it had.
       if (observed.phase !== 'hibernated' && observed.phase !== 'ready') throw notRunning(lifecycle.standing(row, observed));
       await faultPoint('control.wake.done');
-      return lifecycle.activate(row).catch((error: unknown) => {
+      return lifecycle.activate(row, tell).catch((error: unknown) => {
         throw withHint(error);
       });
     });
     activity.touch(row.id);
-    note('sandbox.resumed', active, principal, { from: pausedAs });
     return active;
   }
 
@@ -158,13 +173,13 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
       if (row.state !== 'active' && row.state !== 'paused') throw notRunning(row);
       const further = rungs.filter((rung) => depth(rung) > depth(row.pausedAs));
       if (further.length < rungs.length && further.length === 0) return row;
-      const paused = await first(row, further, keepsTime);
+      const tell: Tell = (changed) => note('sandbox.paused', changed, principal, { as: changed.pausedAs, cause });
+      const paused = await first(row, further, { keepsTime, tell });
       if (paused.pausedAs === row.pausedAs) {
         // A rung that cannot be reached is no failure for one that is paused as well as can be.
         if (row.state === 'paused' && further.length < rungs.length) return row;
         throw cannot(row, rungs[0]!);
       }
-      note('sandbox.paused', paused, principal, { as: paused.pausedAs, cause });
       return paused;
     },
 
@@ -211,9 +226,12 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     async lease(principal, ref, { forMs }) {
       const row = find(principal, ref);
       activity.touch(row.id);
-      const leased = sandboxes.update(row.id, { leaseUntilMs: forMs === 0 ? null : now() + forMs });
-      note('sandbox.leased', leased, principal, { forMs });
-      return show(leased);
+      activity.lease(row.id, forMs);
+      return database.transaction(() => {
+        const leased = sandboxes.update(row.id, { leaseUntilMs: forMs === 0 ? null : now() + forMs });
+        note('sandbox.leased', leased, principal, { forMs });
+        return show(leased);
+      });
     },
   };
   return pausing;

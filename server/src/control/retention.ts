@@ -43,7 +43,7 @@ const LOOK_EVERY_MS = 60_000;
 
 /** Prunes turns and what rollbacks have kept as each sandbox's retention says, after each of them and every so often for their age. */
 export function openRetaining(context: Context, keeping: Keeping): Retaining {
-  const { now, onError, sandboxes, snapshots } = context;
+  const { clock, onError, sandboxes, snapshots } = context;
   const pruning = new Map<string, Promise<void>>();
   const again = new Set<string>();
   const timer = setInterval(() => {
@@ -62,7 +62,7 @@ export function openRetaining(context: Context, keeping: Keeping): Retaining {
     const turns = all.flatMap(({ turn, ...rest }) => (turn === null ? [] : [{ ...rest, order: turn }]));
     const rollbacks = snapshots.beforeRollbacks(sandbox).map((kept, index) => ({ ...kept, order: -index }));
     const { retention } = row;
-    const going = new Set<SnapshotId>([turns, rollbacks].flatMap((some) => prunable(some, retention, now(), keeping.needed)));
+    const going = new Set<SnapshotId>([turns, rollbacks].flatMap((some) => prunable(some, retention, clock.ageing(), keeping.needed)));
     await keeping.dropUnneeded(all.filter(({ id }) => going.has(id)));
     await keeping.dropLeft(row);
   }

@@ -16,7 +16,7 @@ import { showSnapshot } from './records/snapshots.ts';
 
 export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
   /** In line: finishes a rollback that was recorded. Resolves the sandbox as it is then, rolled back or as it was. */
-  finish(row: SandboxRow, observed: Observation): Promise<void>;
+  finish(row: SandboxRow, deed: RollbackDeed, observed: Observation): Promise<void>;
 }
 
 const FULL_AGAIN_MS = 1000;
@@ -26,10 +26,13 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
   const { activity, database, deeds, find, lifecycle, note, onError, sandboxes, show, snapshots } = context;
 
   /** Records where the sandbox stands now. */
-  function landed(id: SandboxId, { to }: RollbackDeed, observed: Observation): SandboxRow {
+  function landed(id: SandboxId, deed: RollbackDeed, observed: Observation, principal?: Principal, cause?: string): SandboxRow {
+    const { to, kept, memory } = deed;
     return database.transaction(() => {
       sandboxes.update(id, { base: to, deed: null });
-      return lifecycle.standing(context.again({ id }), observed);
+      const after = lifecycle.standing(context.again({ id }), observed);
+      note('sandbox.rolled_back', after, principal, { to, kept, memory, ...(cause !== undefined && { cause }) });
+      return after;
     });
   }
 
@@ -37,10 +40,9 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
   async function go(row: SandboxRow, deed: RollbackDeed, principal: Principal | undefined): Promise<SandboxRow> {
     const backend = snapshotting(context);
     const observed = await backend.rollback(row.id, deed.to, { memory: deed.memory });
-    let after: SandboxRow;
     try {
       await faultPoint('control.rollback.done');
-      after = landed(row.id, deed, observed);
+      return landed(row.id, deed, observed, principal);
     } catch (error) {
       const kept = snapshots.get(deed.kept);
       if (!kept) throw error;
@@ -50,8 +52,6 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
       lifecycle.standing(context.again(row), back);
       throw error;
     }
-    note('sandbox.rolled_back', after, principal, { to: deed.to, kept: deed.kept, memory: deed.memory });
-    return after;
   }
 
   /** Records where the sandbox stands as soon as that can be done; a server that dies before sees it by the deed. */
@@ -59,9 +59,9 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
     setTimeout(() => {
       void deeds
         .run(id, async () => {
-          if (sandboxes.get(id)?.deed?.kept !== deed.kept) return;
+          if (!isUnderWay(sandboxes.get(id), deed)) return;
           try {
-            note('sandbox.rolled_back', landed(id, deed, observed), undefined, { to: deed.to, kept: deed.kept, memory: deed.memory });
+            landed(id, deed, observed);
           } catch (error) {
             landSoon(id, deed, observed, error);
           }
@@ -77,7 +77,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
   /** Nothing comes of the deed. A server that dies before this is noted sees so itself. */
   function forget(id: SandboxId, deed: RollbackDeed): void {
     try {
-      if (sandboxes.get(id)?.deed?.kept === deed.kept) sandboxes.update(id, { deed: null });
+      if (isUnderWay(sandboxes.get(id), deed)) sandboxes.update(id, { deed: null });
     } catch (error) {
       onError(error);
       if (isCayError(error, 'resource_exhausted')) setTimeout(() => forget(id, deed), FULL_AGAIN_MS).unref();
@@ -108,6 +108,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
               const deed: RollbackDeed = { kind: 'rollback', to: target.id, memory, kept: newId('snap') };
               sandboxes.update(id, { deed });
               try {
+                if (row.state === 'active') await context.drain(id).catch(onError);
                 const quiet = activity.count(id, 'command') === 0;
                 await keeping.take(row, { id: deed.kept, cause: 'rollback', memory: 'if possible', quiet, stands: false }, principal);
                 await faultPoint('control.rollback.recorded');
@@ -127,9 +128,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
       );
     },
 
-    async finish(row, observed) {
-      const { deed } = row;
-      if (!deed) return;
+    async finish(row, deed, observed) {
       // Nothing happens to a sandbox before what it was is kept.
       if (snapshots.get(deed.kept)?.state !== 'kept') {
         sandboxes.update(row.id, { deed: null });
@@ -138,8 +137,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
       }
       // Another incarnation than the one it was recorded of: it is done already.
       if (observed.incarnation !== row.incarnation) {
-        const after = landed(row.id, deed, observed);
-        note('sandbox.rolled_back', after, undefined, { to: deed.to, kept: deed.kept, memory: deed.memory, cause: 'recovery' });
+        landed(row.id, deed, observed, undefined, 'recovery');
         return;
       }
       // It was never done. The caller may have been told that it cannot be, by a server whose disk was too full to note that, and has
@@ -150,4 +148,8 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
       if (observed.phase === 'ready') await dropKept(deed.kept);
     },
   };
+}
+
+function isUnderWay(row: SandboxRow | undefined, { kept }: RollbackDeed): boolean {
+  return row?.deed?.kind === 'rollback' && row.deed.kept === kept;
 }

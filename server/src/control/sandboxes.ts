@@ -1,5 +1,4 @@
-import { CayError, type UpdateSandbox } from '@cay/sdk/protocol';
-import { canResize } from '../backends/backend.ts';
+import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { seldom } from '../lib/seldom.ts';
 import type { Context } from './context.ts';
 import type { SandboxVerbs } from './contract.ts';
@@ -7,7 +6,9 @@ import type { Idling } from './idle.ts';
 import { formatCursor, parseCursor, parseLabels } from './listing.ts';
 import type { Pausing } from './pause.ts';
 import type { PreviewTokens } from './preview-tokens.ts';
+import type { Principal } from './principal.ts';
 import { recorded, type SandboxRow } from './records/sandboxes.ts';
+import type { Resizing } from './resizing.ts';
 import type { Retaining } from './retention.ts';
 import { notForVisitors, type Visits } from './visits.ts';
 
@@ -19,27 +20,31 @@ export interface SandboxVerbParts {
   pausing: Pausing;
   visits: Visits;
   idling: Idling;
+  resizing: Resizing;
   retaining: Retaining;
   previews: PreviewTokens;
 }
 
 export function sandboxVerbs(
   context: Context,
-  { pausing, visits, idling, retaining, previews }: SandboxVerbParts,
+  { pausing, visits, idling, resizing, retaining, previews }: SandboxVerbParts,
 ): Omit<SandboxVerbs, 'create'> {
-  const { activity, again, backend, deeds, find, lifecycle, note, pressure, quota, sandboxes, show } = context;
+  const { activity, again, backend, database, deeds, find, lifecycle, note, pressure, quota, sandboxes, show } = context;
   const opened = seldom({ everyMs: PREVIEW_NOTED_EVERY_MS });
 
-  async function resize(row: SandboxRow, limits: NonNullable<UpdateSandbox['limits']>): Promise<void> {
-    if (row.state !== 'active')
-      throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state}; limits change while it is active`);
-    if (!canResize(backend)) throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
-    const own = row.spec.limits;
-    quota.require(row.project, { sandboxes: 0, limits: { ...own, ...limits } }, own);
-    const more = (key: 'cpus' | 'memoryBytes' | 'diskBytes') => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
-    const added = { cpus: more('cpus'), memoryBytes: more('memoryBytes'), diskBytes: more('diskBytes') };
-    const resizing = backend;
-    await quota.reserving(row, added, () => resizing.resize(row.id, limits));
+  /** Records a change together with its event. */
+  function changed(
+    principal: Principal,
+    type: string,
+    data: Record<string, unknown>,
+    id: SandboxId,
+    changes: Parameters<typeof sandboxes.update>[1],
+  ): SandboxRow {
+    return database.transaction(() => {
+      const updated = sandboxes.update(id, changes);
+      note(type, updated, principal, data);
+      return updated;
+    });
   }
 
   return {
@@ -58,26 +63,24 @@ export function sandboxVerbs(
       const { id } = find(principal, ref);
       return deeds.run(id, async () => {
         let row = again(find(principal, id));
-        if (changes.limits) {
-          row = await pausing.present(row, { running: true });
-          await resize(row, changes.limits);
-        }
-        const updated = sandboxes.update(id, {
-          labels: changes.labels,
-          onTimeout: changes.onTimeout,
-          onBoot: changes.onBoot,
-          ...(changes.idle && { idle: recorded(changes.idle) }),
-          ...(changes.retention && { retention: recorded(changes.retention) }),
-          ...(changes.limits && { spec: { ...row.spec, limits: { ...row.spec.limits, ...changes.limits } } }),
-          ...(changes.timeoutMs !== undefined && {
-            timeoutMs: changes.timeoutMs,
-            expiresAtMs: row.state === 'active' ? lifecycle.expiryOf({ timeoutMs: changes.timeoutMs }) : null,
-          }),
-        });
+        if (changes.limits) row = await pausing.present(row, { running: true });
+        const record = (resized: Partial<SandboxRow> = {}) =>
+          changed(principal, 'sandbox.updated', { fields: Object.keys(changes) }, id, {
+            labels: changes.labels,
+            onTimeout: changes.onTimeout,
+            onBoot: changes.onBoot,
+            ...(changes.idle && { idle: recorded(changes.idle) }),
+            ...(changes.retention && { retention: recorded(changes.retention) }),
+            ...resized,
+            ...(changes.timeoutMs !== undefined && {
+              timeoutMs: changes.timeoutMs,
+              expiresAtMs: row.state === 'active' ? lifecycle.expiryOf({ timeoutMs: changes.timeoutMs }) : null,
+            }),
+          });
+        const updated = changes.limits ? await resizing.resize(row, changes.limits, record) : record();
         lifecycle.expiry.changed();
         if (changes.idle) idling.changed();
         if (changes.retention) retaining.changed(id);
-        note('sandbox.updated', updated, principal, { fields: Object.keys(changes) });
         return show(updated);
       });
     },
@@ -99,9 +102,8 @@ export function sandboxVerbs(
         const limits = { cpus, memoryBytes, diskBytes: 0 };
         quota.require(row.project, { sandboxes: 0, limits });
         pressure.admit({ memoryBytes, diskBytes: null });
-        const active = await quota.reserving(row, limits, () => lifecycle.activate(row));
-        note('sandbox.started', active, principal);
-        return show(active);
+        const tell = (active: SandboxRow) => note('sandbox.started', active, principal);
+        return show(await quota.reserving(row, limits, () => lifecycle.activate(row, tell)));
       });
     },
 
@@ -135,16 +137,12 @@ export function sandboxVerbs(
       const row = find(principal, ref);
       const others = row.ports.filter((other) => other.port !== port.port);
       if (others.length >= MAX_PORTS) throw new CayError('resource_exhausted', `Sandbox "${row.id}" exposes ${MAX_PORTS} ports already`);
-      const updated = sandboxes.update(row.id, { ports: [...others, port] });
-      note('port.exposed', updated, principal, { ...port });
-      return show(updated);
+      return show(changed(principal, 'port.exposed', { ...port }, row.id, { ports: [...others, port] }));
     },
 
     async unexpose(principal, ref, port) {
       const row = find(principal, ref);
-      const updated = sandboxes.update(row.id, { ports: row.ports.filter((other) => other.port !== port) });
-      note('port.hidden', updated, principal, { port });
-      return show(updated);
+      return show(changed(principal, 'port.hidden', { port }, row.id, { ports: row.ports.filter((other) => other.port !== port) }));
     },
 
     async preview(id, port, token) {

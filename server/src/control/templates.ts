@@ -42,8 +42,12 @@ export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs
     async removeTemplate(principal, name) {
       const { project, key } = principal;
       const row = templates.get(project, name);
-      if (!row || !templates.delete(project, name)) return;
-      events.append({ type: 'template.removed', project, key, data: { template: name } });
+      const gone = database.transaction(() => {
+        const there = templates.delete(project, name);
+        if (there) events.append({ type: 'template.removed', project, key, data: { template: name } });
+        return there;
+      });
+      if (!row || !gone) return;
       // If only the template had kept it.
       const snapshot = snapshots.get(row.snapshot);
       if (snapshot && !sandboxes.get(snapshot.sandbox)) await keeping.dropLeft();

@@ -71,6 +71,11 @@ const SCENARIOS: Record<string, Scenario> = {
     deed: ({ control, principal }) => control.rollback(principal, 'box', { to: 1 }),
     texts: ['one', 'two'],
   },
+  resize: {
+    points: ['control.resize.recorded', 'control.resize.done'],
+    deed: ({ control, principal }) => control.update(principal, 'box', { limits: { pids: 77 } }),
+    texts: ['two'],
+  },
   fork: {
     points: ['control.snapshot.taken', 'control.fork.captured', 'control.fork.recorded', 'control.clone.done', 'control.fork.made'],
     deed: ({ control, principal }) => control.fork(principal, 'box', { count: 3 }),

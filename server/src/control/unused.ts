@@ -14,7 +14,8 @@ export interface Watch {
 }
 
 export interface Unused {
-  lastUsedMs(row: SandboxRow): number;
+  /** For how long, by what has passed and not by what the time of day says. */
+  unusedMs(row: SandboxRow): number;
   /** Whether somebody is inside or it computes; undefined if there was no earlier reading to compare with. */
   busy(row: SandboxRow, watch: Watch): Promise<boolean | undefined>;
   /** Whether commands run, its own apart. */
@@ -29,7 +30,7 @@ const IDLE_SHARE_OF: Record<string, number> = { runsc: 0.1 };
 /** Two readings nearer to each other than this tell nothing. */
 const SHORTEST_READING_MS = 5;
 
-export function openUnused({ activity, backend, deeds, now, sandboxes }: Context): Unused {
+export function openUnused({ activity, backend, clock, deeds, sandboxes }: Context): Unused {
   async function computing(row: SandboxRow, watch: Watch): Promise<boolean | undefined> {
     const { atMs, cpuUsageMs } = await backend.stats(row.id);
     const before = watch.reading;
@@ -43,9 +44,13 @@ export function openUnused({ activity, backend, deeds, now, sandboxes }: Context
   }
 
   return {
-    lastUsedMs({ id, usedAtMs, startedAtMs, createdAtMs, leaseUntilMs }) {
-      const leased = leaseUntilMs === null ? 0 : Math.min(leaseUntilMs, now());
-      return Math.max(usedAtMs ?? startedAtMs ?? createdAtMs, activity.usedAtMs(id) ?? 0, leased);
+    unusedMs({ id, usedAtMs, startedAtMs, createdAtMs, leaseUntilMs }) {
+      const recorded = usedAtMs ?? startedAtMs ?? createdAtMs;
+      const seen = activity.steadyUsedAtMs(id);
+      // What was recorded by an earlier server is as old as that says, unless the clock was set forward since.
+      const since = seen === undefined ? clock.ageing() - recorded : clock.steady() - seen;
+      const leased = activity.steadyLeaseUntilMs(id) ?? leaseUntilMs;
+      return Math.max(0, leased === null ? since : Math.min(since, clock.steady() - leased));
     },
 
     busy: async (row, watch) => (activity.count(row.id, ...USES) > 0 ? true : computing(row, watch)),

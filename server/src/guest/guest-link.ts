@@ -20,6 +20,8 @@ import { cancelled } from './stream.ts';
 
 export interface GuestLinkOptions {
   sandbox: string;
+  /** What errors call it, if that is another name by now. */
+  called?: () => string;
   /** How long a call waits for a connection. Default 5,000. */
   waitMs?: number;
   /** A connection was made, or took the place of another. */
@@ -61,7 +63,7 @@ interface Waiter {
 }
 
 export function guestLink(options: GuestLinkOptions): GuestLink {
-  const { sandbox, waitMs = 5_000, onChange, onLost } = options;
+  const { sandbox, called = () => sandbox, waitMs = 5_000, onChange, onLost } = options;
   let client: GuestClient | undefined;
   let closed: CayError | undefined;
   const waiters = new Set<Waiter>();
@@ -89,7 +91,7 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
       };
       const aborted = () => waiter.reject(cancelled(signal));
       signal?.addEventListener('abort', aborted, { once: true });
-      if (timeoutMs !== undefined) timer = setTimeout(() => waiter.reject(absent(sandbox, timeoutMs)), timeoutMs);
+      if (timeoutMs !== undefined) timer = setTimeout(() => waiter.reject(absent(called(), timeoutMs)), timeoutMs);
       waiters.add(waiter);
     });
   };
@@ -110,7 +112,7 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
     for (;;) {
       const one = await ready({ signal: call?.signal });
       if (one.hello.boot !== boot) {
-        throw new CayError('unavailable', `Command "${last.id}" is lost: sandbox "${sandbox}" was started anew`);
+        throw new CayError('unavailable', `Command "${last.id}" is lost: sandbox "${called()}" was started anew`);
       }
       try {
         return await one.attach(last.id, { signal: call?.signal, offset: last.position, takesInput: last.takesInput });
@@ -173,7 +175,7 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
     },
     close(reason = 'it was closed') {
       if (closed) return;
-      closed = new CayError('unavailable', `The guest of sandbox "${sandbox}" cannot be reached: ${reason}`);
+      closed = new CayError('unavailable', `The guest of sandbox "${called()}" cannot be reached: ${reason}`);
       for (const waiter of [...waiters]) waiter.reject(closed);
       client?.close(reason);
       loud();

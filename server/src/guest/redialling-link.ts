@@ -28,7 +28,7 @@ export function redialling(options: RedialOptions): GuestLink {
   const link = guestLink({
     sandbox: hello.sandbox,
     onLost: () => {
-      if (Date.now() - connectedAt > STABLE_MS) delayMs = 0;
+      if (performance.now() - connectedAt > STABLE_MS) delayMs = 0;
       void redial();
     },
   });
@@ -40,7 +40,7 @@ export function redialling(options: RedialOptions): GuestLink {
       try {
         const transport = await dial(closing.signal);
         const client = await connectGuest(transport, { ...hello, signal: closing.signal });
-        connectedAt = Date.now();
+        connectedAt = performance.now();
         return link.adopt(client);
       } catch {
         // Whatever went wrong: either there is no use in trying again, or it is tried again.

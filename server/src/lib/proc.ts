@@ -43,6 +43,18 @@ export function isAlive(pid: number, startTime?: number): boolean {
   return startTime === undefined || stat.startTime === startTime;
 }
 
+/**
+ * Which boot of the machine this is: a process number and its start time mean something within one boot only. Where the kernel says
+ * so is another file if `CAY_BOOT_ID_FILE` names one, which lets a test boot the machine.
+ */
+export function bootId(): string {
+  try {
+    return readFileSync(process.env['CAY_BOOT_ID_FILE'] ?? '/proc/sys/kernel/random/boot_id', 'latin1').trim();
+  } catch {
+    return 'unknown';
+  }
+}
+
 /** The hard limit of open files, which nothing that we start can exceed. */
 export function openFilesHardLimit(): number {
   const line = /^Max open files\s+\S+\s+(\S+)/m.exec(readFileSync('/proc/self/limits', 'latin1'));

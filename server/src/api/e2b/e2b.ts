@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Hono } from 'hono';
+import type { Logger } from 'pino';
 import type { Builds } from '../../control/builds/build.ts';
 import type { Control } from '../../control/contract.ts';
 import type { SandboxRecords } from '../../control/records/sandboxes.ts';
@@ -17,17 +18,15 @@ import { traceOf } from '../trace.ts';
 import type { Upgrade } from '../upgrades.ts';
 import { accessTokens } from './access-tokens.ts';
 import { openInterpreter } from './code-interpreter/interpreter.ts';
-import { sandboxRoutes } from './control/sandbox-routes.ts';
-import { snapshotRoutes } from './control/snapshot-routes.ts';
 import { answerEnvdCors } from './envd-cors.ts';
-import { envd } from './envd/envd.ts';
+import { envd, type Refused } from './envd/envd.ts';
 import { e2bError } from './e2b-error.ts';
 import { notRunning } from './not-running.ts';
 import { ports, type PortAddress } from './ports.ts';
 import { parseE2bId } from './sandbox-id.ts';
 import { signedBy } from './signed-by.ts';
+import { e2bRoutes } from './e2b-routes.ts';
 import { preparedControl } from './templates/prepared-control.ts';
-import { templateRoutes } from './templates/template-routes.ts';
 import { uploadLinks } from './templates/upload-links.ts';
 
 export interface E2bOptions extends MountOptions {
@@ -42,6 +41,8 @@ export interface E2bOptions extends MountOptions {
   domains: readonly string[];
   /** What hosts of ports end with where the client does not show another, with the port of this server. */
   domain: string;
+  onRefused: Refused;
+  log: Logger;
 }
 
 /** Whose a request is. */
@@ -67,12 +68,12 @@ const OF_SANDBOX = /^\/(?:v2\/)?sandboxes\/([^/?]{1,80})/;
 const SERVICES = /^\/(?:process\.Process|filesystem\.Filesystem)\//;
 
 export function openE2b(options: E2bOptions): E2b {
-  const { control, builds, sandboxes } = options;
+  const { control, builds, sandboxes, onRefused } = options;
   const tokens = accessTokens(options.secret);
   const signers = signedBy(sandboxes, tokens);
-  const inside = envd({ control, sandboxes, tokens, bodyTimeoutMs: options.bodyTimeoutMs });
+  const inside = envd({ control, sandboxes, tokens, bodyTimeoutMs: options.bodyTimeoutMs, onRefused });
   void inside.adopt();
-  const reach = ports({ control, sandboxes, tokens });
+  const reach = ports({ control, sandboxes, tokens, onRefused });
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());
   const telling = {
     ...tokens,
@@ -89,10 +90,10 @@ export function openE2b(options: E2bOptions): E2b {
   }
 
   const app = new Hono<Env>();
-  const routing = { control: preparedControl(control, builds, openInterpreter(control, builds)), tokens: telling, domainOf };
-  const building = { control, builds, links: uploadLinks(options.secret), publicUrl: options.publicUrl };
-  // Of paths that fit two of them the first is meant.
-  for (const route of [...templateRoutes(building), ...sandboxRoutes(routing), ...snapshotRoutes(routing)]) mount(app, route, options);
+  const interpreter = openInterpreter(control, builds, options.log);
+  const routing = { control: preparedControl(control, builds, interpreter), tokens: telling, domainOf };
+  const building = { control, builds, links: uploadLinks(options.secret), onRefused, interpreter, publicUrl: options.publicUrl };
+  for (const route of e2bRoutes({ routing, building })) mount(app, route, options);
   app.notFound(({ env, req }) => {
     // What needs a key tells strangers nothing, not even that it does not exist.
     options.authenticator.authenticate(env.incoming);
@@ -165,7 +166,9 @@ export function openE2b(options: E2bOptions): E2b {
         if (claim.kind === 'nobody') return notRunning(response);
         const id = claim.kind === 'envd' ? claim.id : meant(request);
         if (id) return void inside.handle(id, request, response);
-        refuse(response, new CayError('unauthenticated', 'Neither an access token nor a signature names a sandbox'));
+        const error = new CayError('unauthenticated', 'Neither an access token nor a signature names a sandbox');
+        onRefused(request, error);
+        refuse(response, error);
       } catch (error) {
         refuse(response, error);
       }

@@ -11,6 +11,7 @@ import { previewProxy, type PreviewProxy } from '../preview/preview-proxy.ts';
 import { sendJson } from '../send-json.ts';
 import type { AccessTokens } from './access-tokens.ts';
 import { e2bError } from './e2b-error.ts';
+import type { Refused } from './envd/envd.ts';
 import { MASK_HOST, PUBLIC_TRAFFIC, isMadeHere, isReachable } from './labels.ts';
 import { memberOf } from './member-of.ts';
 import { NOT_FOUND, notRunning } from './not-running.ts';
@@ -26,8 +27,14 @@ export interface Ports {
   upgrade: PreviewProxy['upgrade'];
 }
 
-export function ports(options: { control: Control; sandboxes: Pick<SandboxRecords, 'get'>; tokens: AccessTokens }): Ports {
-  const { control, sandboxes, tokens } = options;
+export interface PortsOptions {
+  control: Control;
+  sandboxes: Pick<SandboxRecords, 'get'>;
+  tokens: AccessTokens;
+  onRefused: Refused;
+}
+
+export function ports({ control, sandboxes, tokens, onRefused }: PortsOptions): Ports {
   const gone = new CayError('unavailable', NOT_FOUND);
 
   /** What the request may do is decided from its headers. Tokens of ours go no further: the application inside is not to have them. */
@@ -42,7 +49,9 @@ export function ports(options: { control: Control; sandboxes: Pick<SandboxRecord
     if (!row) throw gone;
     const allowed = (isOurs && holder === id) || tokens.isTraffic(id, typeof traffic === 'string' ? traffic : undefined);
     if (row.labels[PUBLIC_TRAFFIC] !== 'true' && !allowed) {
-      throw new CayError('permission_denied', 'The traffic access token is missing or wrong');
+      const error = new CayError('permission_denied', 'The traffic access token is missing or wrong');
+      onRefused(request, error, row);
+      throw error;
     }
     if (!isReachable(row)) throw gone;
     const mask = row.labels[MASK_HOST];

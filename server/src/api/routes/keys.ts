@@ -55,6 +55,8 @@ export function keyRoutes({ keys, projects, events, idempotency, keySecret }: Ke
           {
             make() {
               const created = keys.create({ name: body.name, project: project.id, role: body.role, secretOf });
+              const data = { id: created.key.id, name: body.name, role: body.role };
+              events.append({ type: 'key.created', project: project.id, key: principal.key, data });
               return { id: created.key.id, value: created };
             },
             again(id) {
@@ -63,14 +65,7 @@ export function keyRoutes({ keys, projects, events, idempotency, keySecret }: Ke
             },
           },
         );
-        if (repeated) return json(value);
-        events.append({
-          type: 'key.created',
-          project: project.id,
-          key: principal.key,
-          data: { id: value.key.id, name: body.name, role: body.role },
-        });
-        return json(value, 201);
+        return json(value, repeated ? 200 : 201);
       },
     }),
     route({

@@ -39,14 +39,13 @@ export function projectRoutes(projects: ProjectRecords, events: EventLog, idempo
           {
             make() {
               const made = projects.create(body.name, body.quota);
+              events.append({ type: 'project.created', project: made.id, key: principal.key, data: { name: made.name } });
               return { id: made.id, value: made };
             },
             again: (id) => projects.get(id),
           },
         );
-        if (repeated) return json(project);
-        events.append({ type: 'project.created', project: project.id, key: principal.key, data: { name: project.name } });
-        return json(project, 201);
+        return json(project, repeated ? 200 : 201);
       },
     }),
     route({

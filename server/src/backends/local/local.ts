@@ -24,6 +24,7 @@ import { HeldNames } from './held-names.ts';
 import { hibernate } from './hibernate.ts';
 import type { Images } from './images.ts';
 import { lookout } from './lookout.ts';
+import { nameSandboxes } from './name-sandboxes.ts';
 import { Pool } from './pool.ts';
 import { preparedTemplates } from './prepared-templates.ts';
 import { reconcile } from './reconcile.ts';
@@ -188,13 +189,18 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       await options.onClosed?.('destroyed');
     },
   };
-  return backend;
+  return nameSandboxes(backend);
+}
+
+/** What opening the backend there would sweep. Nothing is started, adopted, settled or taken away. */
+export function surveyOrphans(options: Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>): Promise<Orphan[]> {
+  return sweep(makeEngine(options), { dryRun: true, alone: true });
 }
 
 function makeEngine(options: LocalOptions): Engine {
   const { ground, records, snapshots, images } = options;
   const onError = options.onError ?? (() => {});
-  const keepWatch = lookout({
+  const watch = lookout({
     isAlive: (instance) => isAlive(ground, instance.facts),
     isCurrent: (id, instance) => !engine.closed && engine.live.get(id) === instance,
     onEnded: (id, instance) => engine.queue.run(id, () => fail(engine, id, instance)),
@@ -228,7 +234,10 @@ function makeEngine(options: LocalOptions): Engine {
       quotaBytes: quotaOf(ground, DEFAULT_LIMITS),
       onError,
     }),
-    keepWatch,
+    keepWatch(id, instance) {
+      instance.called = id;
+      watch(id, instance);
+    },
     onError,
     foreground: 0,
     closed: false,

@@ -1,5 +1,5 @@
 /** Lays the ground for the local backend in a directory, and opens it there. One server at a time has the directory. */
-import { chmod, mkdir, readFile, rm, stat } from 'node:fs/promises';
+import { chmod, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
@@ -15,8 +15,10 @@ import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockFile, type FileLock } from '../../lib/file-lock.ts';
+import { bootId } from '../../lib/proc.ts';
 import { randomName } from '../../lib/random-name.ts';
-import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
+import type { Orphan } from '../backend.ts';
+import { localBackend, surveyOrphans, type LocalBackend, type LocalOptions } from './local.ts';
 import { openImages } from './images.ts';
 import { openSandboxRecords } from './sandbox-record.ts';
 import { openSnapshotRecords } from './snapshot-record.ts';
@@ -30,6 +32,8 @@ export interface OpenLocalOptions extends Pick<
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
   storage?: string;
+  /** Puts this process into a cgroup of its own beside the sandboxes', where it is in nobody else's. */
+  protectServer?: boolean;
 }
 
 /**
@@ -51,6 +55,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   let laid: Laid | undefined;
   try {
     laid = await layGround(options);
+    if (options.protectServer) protect(laid.ground, options.onError);
     return await localBackend({
       sweepEveryMs: SWEEP_EVERY_MS,
       ...options,
@@ -68,18 +73,32 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   }
 }
 
+/** What nobody answers for in the directory of a server that does not run. Its storage is mounted for that, and nothing else is touched. */
+export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Orphan[]> {
+  const lock = requireLock(options.dir);
+  try {
+    const laid = await layGround(options);
+    try {
+      return await surveyOrphans(laid);
+    } finally {
+      await laid.ground.trees.close();
+    }
+  } finally {
+    lock.release();
+  }
+}
+
 type Laid = Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>;
 
 /** What the backend stands on in that directory. */
 export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Laid> {
   const { dir } = options;
   const installation = await installationName(dir);
-  const [cgroups, records, snapshots, images, bootId] = await Promise.all([
+  const [cgroups, records, snapshots, images] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
     openSandboxRecords(join(dir, 'sandboxes')),
     openSnapshotRecords(join(dir, 'snapshots')),
     openImages(join(dir, 'images')),
-    readFile('/proc/sys/kernel/random/boot_id', 'utf8'),
   ]);
   // Last, because it mounts: whatever else fails has then left nothing to take back.
   const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
@@ -92,10 +111,19 @@ export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage
     cgroups,
     runtimes: new Map<string, Runtime>(runtimes.map((runtime) => [runtime.name, runtime])),
     guestBinary: guestBinary(),
-    bootId: bootId.trim(),
+    bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
   return { ground, records, snapshots, images, templates };
+}
+
+function protect({ cgroups }: Ground, onError: (error: unknown) => void = () => {}): void {
+  try {
+    cgroups.server.enter();
+  } catch (error) {
+    // It serves as well without.
+    onError(error);
+  }
 }
 
 function requireLock(dir: string): FileLock {

@@ -1,5 +1,6 @@
 import type { Limits, SandboxId } from '@cay/sdk/protocol';
 import { limitInstance } from '../../host/instances/instance.ts';
+import { faultPoint } from '../../lib/fault-point.ts';
 import { requireLimits } from '../check.ts';
 import { requireReady, setQuota, type Engine } from './engine.ts';
 import { validate } from './start.ts';
@@ -19,6 +20,7 @@ export async function resize(engine: Engine, id: SandboxId, limits: Partial<Limi
       ...(pids !== undefined && { pids }),
     });
     if (diskBytes !== undefined) await ground.trees.setQuota(record.tree, diskBytes);
+    await faultPoint('local.resize.limited');
     await records.save({ ...record, spec });
   } catch (error) {
     // All of them change or none.

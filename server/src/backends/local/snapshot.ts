@@ -109,6 +109,16 @@ async function keep(engine: Engine, sandbox: SandboxRecord, record: SnapshotReco
     return commit();
   }
   const imageDir = await images.make(image);
-  await captureInstance(ground, instance, { imageDir, goOn: true, whileStill: commit });
-  await images.sync(image);
+  let synced: Promise<void> | undefined;
+  await captureInstance(ground, instance, {
+    imageDir,
+    goOn: true,
+    whileStill() {
+      // The image is whole by now. It reaches the disk while the files are copied and the sandbox goes on.
+      synced = images.sync(image);
+      synced.catch(() => {});
+      return commit();
+    },
+  });
+  await synced;
 }

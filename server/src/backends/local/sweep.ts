@@ -9,6 +9,7 @@ import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { destroyRemains, listInstances } from '../../host/instances/instance.ts';
+import { openClock } from '../../lib/clock.ts';
 import type { Orphan } from '../backend.ts';
 import type { Engine } from './engine.ts';
 import { reapable } from './remove-snapshot.ts';
@@ -28,6 +29,7 @@ interface Lost extends Orphan {
 const APART_MS = 100;
 /** A record is written in far less; a temporary file that is older was left. */
 const STALE_MS = 60_000;
+const clock = openClock();
 
 export async function sweep(engine: Engine, { dryRun = false, alone = false }: SweepOptions = {}): Promise<Orphan[]> {
   let lost = await look(engine, alone);
@@ -100,7 +102,7 @@ async function temporaryFiles({ records, snapshots }: Engine, alone: boolean): P
       if (!name.endsWith('.tmp')) continue;
       const path = join(dir, name);
       const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Number.POSITIVE_INFINITY }));
-      if (alone || Date.now() - mtimeMs > STALE_MS) found.push(path);
+      if (alone || clock.ageing() - mtimeMs > STALE_MS) found.push(path);
     }
   }
   return found;

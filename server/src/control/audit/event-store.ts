@@ -8,6 +8,14 @@ const UNSEALED = new Uint8Array(0);
 
 /** Makes the tables, or takes those of an earlier version further. The key seals anchor and checkpoints. */
 export function prepareTables(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
+  migrate(sqlite, key);
+  // Whoever has a key reads the events of its project only.
+  sqlite.exec('CREATE INDEX IF NOT EXISTS events_project ON events (project, id)');
+}
+
+function migrate(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
+  // The number of the last promise that has been kept: see promised-events.ts.
+  sqlite.exec('CREATE TABLE IF NOT EXISTS kept_promise (number INTEGER NOT NULL) STRICT');
   const { user_version: version } = sqlite.prepare('PRAGMA user_version').get() as { user_version: number };
   if (version >= EVENTS_VERSION) return;
   const old = sqlite.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'events'").get() !== undefined;
@@ -70,6 +78,15 @@ export function writeCheckpoint(sqlite: DatabaseSync, link: Link, atMs: number, 
 
 export function readAnchor(sqlite: DatabaseSync): (Link & { seal: Uint8Array }) | undefined {
   return sqlite.prepare('SELECT id, hash, seal FROM anchor').get() as (Link & { seal: Uint8Array }) | undefined;
+}
+
+export function readPromise(sqlite: DatabaseSync): number {
+  return (sqlite.prepare('SELECT number FROM kept_promise').get() as { number: number } | undefined)?.number ?? 0;
+}
+
+export function writePromise(sqlite: DatabaseSync, number: number): void {
+  if (sqlite.prepare('UPDATE kept_promise SET number = ?').run(number).changes === 0)
+    sqlite.prepare('INSERT INTO kept_promise (number) VALUES (?)').run(number);
 }
 
 /** Where the next event is added. */

@@ -82,7 +82,7 @@ async function create({ control, principal, build, signal, timeoutMs }: BuildRun
     timeoutMs: timeoutMs + 60_000,
     onTimeout: 'destroy',
   });
-  return (await control.create(principal, request)).sandbox;
+  return (await control.create(principal, request, { exactly: 'user' in input })).sandbox;
 }
 
 async function steps(run: BuildRun, sandbox: Sandbox): Promise<{ surroundings: Surroundings; changed: boolean }> {

@@ -8,7 +8,7 @@
 import { mkdirSync } from 'node:fs';
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CayError, type CommandEnd, type CommandInfo } from '@cay/sdk/protocol';
+import { CayError, type CommandEnd, type CommandInfo, type SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
 import { removeLog } from '../../lib/frame-log.ts';
@@ -17,6 +17,7 @@ import type { EventLog } from '../records/events.ts';
 import type { SandboxRecords } from '../records/sandboxes.ts';
 import { commandRecords, type RecordedCommand } from './command-records.ts';
 import { readLog } from './read-log.ts';
+import { drainRecorders } from './drain-recorders.ts';
 import { startRecorder, type Recorder } from './recorder.ts';
 
 export interface CommandLogsOptions {
@@ -52,6 +53,8 @@ export interface CommandLogs {
   read(sandbox: string, id: string, options?: { offset?: number; signal?: AbortSignal }): CommandHandle;
   /** Forgets a command and its output. Waits for its end. */
   forget(sandbox: string, id: string): Promise<void>;
+  /** Before the sandbox's processes end: takes what they have written so far, as far as that is a matter of moments. */
+  drain(sandbox: string): Promise<void>;
   /** Lets go; commands run on, and are recorded further by the next server. */
   close(): Promise<void>;
 }
@@ -161,6 +164,11 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       await recorders.get(keyOf(sandbox, id))?.done;
       records.delete(sandbox, id);
       await removeLog(placeOf(sandbox), id);
+    },
+    async drain(sandbox) {
+      const own = new Map<string, Recorder>();
+      for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) own.set(key.slice(sandbox.length + 1), recorder);
+      if (own.size > 0) await drainRecorders(backend, sandbox as SandboxId, own);
     },
     async close() {
       closing.abort();

@@ -44,6 +44,8 @@ export interface Recorder {
   taken(): void;
   /** Looks at the sandbox again now. */
   nudge(): void;
+  /** Does not wait for readers until it is disposed of: what is not taken now is lost. */
+  hurry(): Disposable;
   /** The end of the command, when all of its output can be read; `undefined` if the recording ended before. */
   readonly ended: Promise<CommandEnd | undefined>;
   /** The same, when the output is on the disk. */
@@ -79,6 +81,7 @@ export function startRecorder({
   let held = first;
   let pid = command.pid;
   let finished = false;
+  let hurried = 0;
   const wake = (all: Set<() => void>) => {
     for (const resolve of all) resolve();
     all.clear();
@@ -154,7 +157,7 @@ export function startRecorder({
     if (chunk.channel !== 'gap' && known < length) await untilRoom(() => into.append(KINDS[chunk.channel], chunk.data.subarray(known)));
     wake(waiters);
     await atPace(length);
-    while (command.overflow === 'wait' && !signal.aborted && behind(into.end) > AHEAD)
+    while (command.overflow === 'wait' && hurried === 0 && !signal.aborted && behind(into.end) > AHEAD)
       await new Promise<void>((resolve) => wakers.add(resolve));
   }
 
@@ -239,6 +242,11 @@ export function startRecorder({
     changed: () => (finished ? Promise.resolve() : new Promise((resolve) => waiters.add(resolve))),
     taken: () => wake(wakers),
     nudge: () => wake(wakers),
+    hurry() {
+      hurried++;
+      wake(wakers);
+      return { [Symbol.dispose]: () => void hurried-- };
+    },
     ended: ended.promise,
     done,
   };

@@ -96,9 +96,9 @@ describe('admission', () => {
 });
 
 describe('making room', () => {
-  const candidate = (id: string, usedAtMs: number, more: Partial<Candidate> = {}): Candidate => ({
+  const candidate = (id: string, idleMs: number, more: Partial<Candidate> = {}): Candidate => ({
     id,
-    usedAtMs,
+    idleMs,
     frozen: false,
     hibernates: true,
     ...more,
@@ -115,33 +115,32 @@ describe('making room', () => {
       candidates: async () => candidates,
       freeze: deed('freeze'),
       hibernate: deed('hibernate'),
-      now: () => 100_000,
       onError: (error) => errors.push(error),
     });
     return { relieve, deeds, errors };
   }
 
   it('freezes the longest unused first, and leaves what was just used', async () => {
-    const { relieve, deeds } = reclaim([candidate('b', 20_000), candidate('a', 10_000), candidate('fresh', 99_000)]);
+    const { relieve, deeds } = reclaim([candidate('b', 80_000), candidate('a', 90_000), candidate('fresh', 1000)]);
     await relieve('warn');
     expect(deeds).toEqual(['freeze a', 'freeze b']);
   });
 
   it('hibernates when it is very tight, also what is frozen already', async () => {
-    const { relieve, deeds } = reclaim([candidate('a', 1, { frozen: true }), candidate('b', 2, { hibernates: false })]);
+    const { relieve, deeds } = reclaim([candidate('a', 99_999, { frozen: true }), candidate('b', 99_998, { hibernates: false })]);
     await relieve('critical');
     expect(deeds).toEqual(['hibernate a', 'freeze b']);
   });
 
   it('goes on with the next when one cannot be put to rest', async () => {
-    const { relieve, deeds, errors } = reclaim([candidate('a', 1), candidate('b', 2)], new Set(['a']));
+    const { relieve, deeds, errors } = reclaim([candidate('a', 99_999), candidate('b', 99_998)], new Set(['a']));
     expect(await relieve('warn')).toEqual(['b']);
     expect(deeds).toEqual(['freeze b']);
     expect(errors).toHaveLength(1);
   });
 
   it('does nothing while there is room', async () => {
-    const { relieve, deeds } = reclaim([candidate('a', 1)]);
+    const { relieve, deeds } = reclaim([candidate('a', 99_999)]);
     expect(await relieve('ok')).toEqual([]);
     expect(deeds).toEqual([]);
   });

@@ -7,7 +7,8 @@ import type { Level } from './gauge.ts';
 
 export interface Candidate {
   id: string;
-  usedAtMs: number;
+  /** For how long nobody has used it. */
+  idleMs: number;
   /** Nothing of it runs already. */
   frozen: boolean;
   hibernates: boolean;
@@ -23,7 +24,6 @@ export interface ReclaimOptions {
   candidates(): Promise<Candidate[]>;
   freeze(id: string): Promise<void>;
   hibernate(id: string): Promise<void>;
-  now?(): number;
   /** How long one must not have been used. Default 30 s. */
   unusedMs?: number;
   onError(error: unknown): void;
@@ -32,14 +32,14 @@ export interface ReclaimOptions {
 const AT_ONCE = { warn: 4, critical: 2 } as const;
 const UNUSED_MS = 30_000;
 
-export function openReclaim({ candidates, freeze, hibernate, now = Date.now, unusedMs = UNUSED_MS, onError }: ReclaimOptions): Reclaim {
+export function openReclaim({ candidates, freeze, hibernate, unusedMs = UNUSED_MS, onError }: ReclaimOptions): Reclaim {
   let running: Promise<string[]> | undefined;
 
   async function relieve(level: Exclude<Level, 'ok'>): Promise<string[]> {
     const unused = (await candidates())
-      .filter(({ usedAtMs }) => now() - usedAtMs >= unusedMs)
+      .filter(({ idleMs }) => idleMs >= unusedMs)
       .filter(({ frozen, hibernates }) => (level === 'warn' ? !frozen : hibernates || !frozen))
-      .sort((a, b) => a.usedAtMs - b.usedAtMs)
+      .sort((a, b) => b.idleMs - a.idleMs)
       .slice(0, AT_ONCE[level]);
     const done: string[] = [];
     for (const { id, hibernates } of unused) {

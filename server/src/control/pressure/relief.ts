@@ -25,7 +25,7 @@ export function openRelief(
   { pausing, pressure, unused }: { pausing: Pausing; pressure: Pick<Pressure, 'readings'>; unused: Unused },
   { unusedMs = UNUSED_MS }: { unusedMs?: number } = {},
 ): Relief {
-  const { activity, backend, now, onError, sandboxes } = context;
+  const { activity, backend, clock, onError, sandboxes } = context;
   let watched = new Map<string, Watch>();
   /** Those that could not be hibernated, and until when that is not tried again. */
   const refused = new Map<string, number>();
@@ -42,32 +42,32 @@ export function openRelief(
   }
 
   async function candidates(): Promise<Candidate[]> {
-    for (const [id, untilMs] of refused) if (untilMs <= now()) refused.delete(id);
+    for (const [id, untilMs] of refused) if (untilMs <= clock.steady()) refused.delete(id);
     const oldest = sandboxes
       .inMemory()
       .filter(({ id }) => activity.count(id, ...USES) === 0)
-      .map((row) => ({ row, usedAtMs: unused.lastUsedMs(row) }))
-      .filter(({ usedAtMs, row }) => now() - usedAtMs >= unusedMs && !(row.pausedAs === 'frozen' && refused.has(row.id)))
-      .sort((one, other) => one.usedAtMs - other.usedAtMs)
+      .map((row) => ({ row, idleMs: unused.unusedMs(row) }))
+      .filter(({ idleMs, row }) => idleMs >= unusedMs && !(row.pausedAs === 'frozen' && refused.has(row.id)))
+      .sort((one, other) => other.idleMs - one.idleMs)
       .slice(0, LOOKED_AT);
     const watches = new Map(oldest.map(({ row }) => [row.id as string, watched.get(row.id) ?? {}]));
     watched = watches;
     const found: Candidate[] = [];
-    for (const { row, usedAtMs } of oldest) {
+    for (const { row, idleMs } of oldest) {
       if (!(await rests(row, watches.get(row.id)!))) continue;
-      found.push({ id: row.id, usedAtMs, frozen: row.pausedAs === 'frozen', hibernates: canHibernate(backend) && !refused.has(row.id) });
+      found.push({ id: row.id, idleMs, frozen: row.pausedAs === 'frozen', hibernates: canHibernate(backend) && !refused.has(row.id) });
     }
     return found;
   }
 
   async function rest(id: string, rung: Pause): Promise<void> {
     const row = sandboxes.get(id);
-    if (!row || now() - unused.lastUsedMs(row) < unusedMs) return;
+    if (!row || unused.unusedMs(row) < unusedMs) return;
     const rungs = PAUSES.slice(0, PAUSES.indexOf(rung) + 1).toReversed();
     try {
       await unused.ifStill(row, async (current) => void (await pausing.descend(current, rungs, { cause: 'pressure', keepsTime: true })));
     } finally {
-      if (rung === 'hibernated' && sandboxes.get(id)?.pausedAs !== 'hibernated') refused.set(id, now() + REFUSED_MS);
+      if (rung === 'hibernated' && sandboxes.get(id)?.pausedAs !== 'hibernated') refused.set(id, clock.steady() + REFUSED_MS);
     }
   }
 
@@ -75,7 +75,6 @@ export function openRelief(
     candidates,
     freeze: (id) => rest(id, 'frozen'),
     hibernate: (id) => rest(id, 'hibernated'),
-    now,
     unusedMs,
     onError,
   });

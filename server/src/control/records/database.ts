@@ -15,8 +15,11 @@ export interface Database {
   all<T>(sql: string, ...values: SQLInputValue[]): T[];
   /** Resolves how many rows changed. */
   run(sql: string, ...values: SQLInputValue[]): number;
-  /** All or nothing. */
+  /** All or nothing. One inside of another is part of it. */
   transaction<T>(work: () => T): T;
+  readonly inTransaction: boolean;
+  /** Called when what has been written in this transaction is on the disk, and never if that is undone. At once outside of one. */
+  afterCommit(work: () => void): void;
   /** A copy of everything, as it is at one moment. Others go on meanwhile. */
   backup(path: string): Promise<void>;
   close(): void;
@@ -32,6 +35,7 @@ export function openDatabase(path: string): Database {
     return statement;
   };
   let depth = 0;
+  let after: (() => void)[] = [];
   const database: Database = {
     get: <T>(sql: string, ...values: SQLInputValue[]) => prepare(sql).get(...values) as T | undefined,
     all: <T>(sql: string, ...values: SQLInputValue[]) => prepare(sql).all(...values) as T[],
@@ -40,9 +44,11 @@ export function openDatabase(path: string): Database {
       if (depth > 0) return work();
       told(() => sqlite.exec('BEGIN IMMEDIATE'));
       depth++;
+      let committed = false;
       try {
         const result = work();
         told(() => sqlite.exec('COMMIT'));
+        committed = true;
         return result;
       } catch (error) {
         // Of a full disk SQLite may have undone it already.
@@ -50,7 +56,17 @@ export function openDatabase(path: string): Database {
         throw error;
       } finally {
         depth--;
+        const callbacks = after;
+        after = [];
+        if (committed) for (const callback of callbacks) callback();
       }
+    },
+    get inTransaction() {
+      return depth > 0;
+    },
+    afterCommit(work) {
+      if (depth > 0) after.push(work);
+      else work();
     },
     async backup(to) {
       await backup(sqlite, to);

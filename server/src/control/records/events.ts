@@ -8,13 +8,20 @@
  */
 import { DatabaseSync, backup } from 'node:sqlite';
 import type { AuditEvent, AuditVerdict, CayEvent } from '@cay/sdk/protocol';
+import { openClock } from '../../lib/clock.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { boundedText } from '../audit/bounded-data.ts';
 import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from '../audit/chain.ts';
-import { prepareTables, readAnchor, readHead, writeAnchor, writeCheckpoint } from '../audit/event-store.ts';
+import { prepareTables, readAnchor, readHead, readPromise, writeAnchor, writeCheckpoint, writePromise } from '../audit/event-store.ts';
 import { verifyChain } from '../audit/verify-chain.ts';
 
 export type NewEvent = Pick<CayEvent, 'type'> & Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'outcome' | 'data'>>;
+
+/** Of an event that is on the disk elsewhere, until it is written here: see `audit/promised-events.ts`. */
+export interface EventPromise {
+  number: number;
+  atMs: number;
+}
 
 export interface EventQuery {
   /** Events after this id. */
@@ -37,7 +44,9 @@ export interface EventLog {
    * What happened has happened: a log that cannot be written is told to `onError` and not to the caller. What could not be written
    * waits in memory until it can; when too much waits, how much was lost is an event too.
    */
-  append(event: NewEvent): void;
+  append(event: NewEvent, promise?: EventPromise): void;
+  /** The number of the last promise whose event is written. */
+  kept(): number;
   list(query: EventQuery): CayEvent[];
   /** What is kept after `after`, then what happens, until the signal. */
   follow(query: Omit<EventQuery, 'limit'> & { signal?: AbortSignal }): AsyncIterable<CayEvent>;
@@ -66,6 +75,8 @@ export interface EventLogOptions {
   key?: Uint8Array;
   keep?: EventRetention;
   now?(): number;
+  /** What the age of events is told by. Default: a clock that nobody can set forward while the log is open. */
+  ageing?(): number;
   onError?(error: unknown): void;
 }
 
@@ -77,18 +88,20 @@ const MOST_WAITING = 10_000;
 /** Ids that are looked at in one go. */
 const WINDOW = 500;
 
-type Waiting = Omit<StoredEvent, 'id' | 'hash'>;
+type Waiting = Omit<StoredEvent, 'id' | 'hash'> & { promise?: number };
 
 export function openEventLog(path: string, options: EventLogOptions = {}): EventLog {
   const { key, keep = {}, now = Date.now, onError = () => {} } = options;
+  const ageing = options.ageing ?? options.now ?? openClock().ageing;
   const sqlite = new DatabaseSync(path);
   sqlite.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000');
   prepareTables(sqlite, key);
   const insert = sqlite.prepare(
     'INSERT INTO events (id, at, type, project, sandbox, key, outcome, data, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
   );
-  // One of each with the sandbox's index and one without: SQLite chooses when it prepares, and not by what it is given.
-  const selectAll = sqlite.prepare('SELECT * FROM events WHERE id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3');
+  // One of each with the index of the sandbox, or of the project, and one without: SQLite chooses when it prepares, and not by what it is given.
+  const selectAll = sqlite.prepare('SELECT * FROM events WHERE id > ?1 ORDER BY id LIMIT ?2');
+  const selectOfProject = sqlite.prepare('SELECT * FROM events WHERE project = ?3 AND id > ?1 ORDER BY id LIMIT ?2');
   const selectOf = sqlite.prepare(
     'SELECT * FROM events WHERE sandbox = ?4 AND id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3',
   );
@@ -102,21 +115,25 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   let again: NodeJS.Timeout | undefined;
   let head: Link = readHead(sqlite);
   let sealedId = head.id;
+  let kept = readPromise(sqlite);
   /** While somebody reads the whole chain nothing is pruned from under them. */
   let pinned = 0;
 
   function write(event: Waiting): void {
-    const { at, type, project, sandbox, key: by, outcome, data } = event;
+    const { at, type, project, sandbox, key: by, outcome, data, promise } = event;
     const id = head.id + 1;
     const next: Link = { id, hash: chainHash(head.hash, { id, ...event }) };
     const add = () => insert.run(id, at, type, project, sandbox, by, outcome, data, next.hash);
-    if (id % CHECKPOINT_EVERY !== 0) add();
+    const seals = id % CHECKPOINT_EVERY === 0;
+    if (!seals && promise === undefined) add();
     else {
       atOnce(sqlite, () => {
         add();
-        writeCheckpoint(sqlite, next, at, key);
+        if (seals) writeCheckpoint(sqlite, next, at, key);
+        if (promise !== undefined) writePromise(sqlite, promise);
       });
-      sealedId = id;
+      if (seals) sealedId = id;
+      kept = promise ?? kept;
     }
     head = next;
     if (live.hasReaders) live.send(shown({ id, ...event, hash: next.hash }));
@@ -156,8 +173,8 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
 
   const timer = setInterval(tend, TEND_EVERY_MS).unref();
   const log: EventLog = {
-    append(event) {
-      const one = stored(event, now());
+    append(event, promise) {
+      const one: Waiting = { ...stored(event, promise?.atMs ?? now()), ...(promise && { promise: promise.number }) };
       if (waiting.length > 0 || lost > 0) return wait(one);
       try {
         write(one);
@@ -168,9 +185,14 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       }
       if (head.id % CHECKPOINT_EVERY === 0) tend();
     },
+    kept: () => kept,
     list({ after = 0, project, sandbox, limit = 1000 }) {
-      const asked = [after, project ?? null, limit] as const;
-      const rows = sandbox === undefined ? selectAll.all(...asked) : selectOf.all(...asked, sandbox);
+      const rows =
+        sandbox !== undefined
+          ? selectOf.all(after, project ?? null, limit, sandbox)
+          : project !== undefined
+            ? selectOfProject.all(after, limit, project)
+            : selectAll.all(after, limit);
       return (rows as unknown as StoredEvent[]).map(shown);
     },
     async *follow({ after, project, sandbox, signal }) {
@@ -227,7 +249,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
           : ((sqlite
               // The first that is young enough: a clock that was set back does not make those behind it old.
               .prepare('SELECT id FROM events WHERE at >= ? ORDER BY id LIMIT 1')
-              .get(now() - keep.ageMs) as { id: number } | undefined) ?? { id: head.id + 1 });
+              .get(ageing() - keep.ageMs) as { id: number } | undefined) ?? { id: head.id + 1 });
       const upTo = Math.min(Math.max(head.id - (keep.events ?? KEPT), old ? old.id - 1 : 0), anchor + PRUNE_AT_ONCE);
       if (upTo <= anchor) return;
       const last = sqlite.prepare('SELECT id, hash FROM events WHERE id = ?').get(upTo) as Link | undefined;

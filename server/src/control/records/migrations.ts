@@ -178,4 +178,11 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX builds_order ON builds (project, created_at);
   CREATE INDEX builds_snapshot ON builds (snapshot) WHERE snapshot IS NOT NULL;
   `,
+  `
+  CREATE TABLE promised_events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    event TEXT NOT NULL
+  ) STRICT;
+  `,
 ];

@@ -37,6 +37,12 @@ export interface RollbackDeed {
   kept: SnapshotId;
 }
 
+export interface ResizeDeed {
+  kind: 'resize';
+  /** Those that change, as they will be. */
+  limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids' | 'diskBytes'>>;
+}
+
 /** A sandbox as the control plane records it. */
 export interface SandboxRow {
   id: SandboxId;
@@ -67,7 +73,7 @@ export interface SandboxRow {
   base: SnapshotId | null;
   turn: number;
   origin: Origin | null;
-  deed: RollbackDeed | null;
+  deed: RollbackDeed | ResizeDeed | null;
 }
 
 interface StoredRow {
@@ -144,6 +150,8 @@ export interface SandboxRecords {
   /** Those whose time is up, and when the next one's will be. */
   expired(nowMs: number): SandboxRow[];
   nextExpiry(): number | undefined;
+  /** Lets no sandbox have more time left than it was given, or than `leastMs`. */
+  shorten(nowMs: number, leastMs: number): void;
 }
 
 const COLUMNS = {
@@ -264,6 +272,12 @@ export function sandboxRecords(database: Database): SandboxRecords {
     inMemory: () =>
       database.all<StoredRow>(`SELECT * FROM sandboxes WHERE state = 'active' OR paused_as = 'frozen'`).map((row) => parse(row)!),
     expired: (nowMs) => database.all<StoredRow>(`SELECT * FROM sandboxes WHERE expires_at <= ?`, nowMs).map((row) => parse(row)!),
+    shorten: (nowMs, leastMs) =>
+      void database.run(
+        'UPDATE sandboxes SET expires_at = ?1 + max(timeout_ms, ?2) WHERE timeout_ms IS NOT NULL AND expires_at > ?1 + max(timeout_ms, ?2)',
+        nowMs,
+        leastMs,
+      ),
     nextExpiry: () => database.get<{ at: number | null }>('SELECT min(expires_at) AS at FROM sandboxes')?.at ?? undefined,
   };
   return records;
@@ -302,7 +316,7 @@ function parse(row: StoredRow | undefined): SandboxRow | undefined {
     base: row.base as SnapshotId | null,
     turn: row.turn,
     origin: json<Origin>(row.origin),
-    deed: json<RollbackDeed>(row.deed),
+    deed: json<RollbackDeed | ResizeDeed>(row.deed),
   };
 }
 

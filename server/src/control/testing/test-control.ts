@@ -26,7 +26,8 @@ export interface TestControl {
   events: EventLog;
   database: Database;
   errors: unknown[];
-  clock: { nowMs: number };
+  /** `jumpedMs` is how far it was set, which is no time that has passed. */
+  clock: { nowMs: number; jumpedMs: number };
   /** Ends as `kill -9` does: nothing is finished, nothing is told. */
   kill(): void;
 }
@@ -43,7 +44,7 @@ export interface Installation {
 
 export function installation(): Installation {
   const directory = mkdtempSync(join(tmpdir(), 'cay-control-'));
-  const clock = { nowMs: 1_700_000_000_000 };
+  const clock = { nowMs: 1_700_000_000_000, jumpedMs: 0 };
   const archives = join(directory, 'archives');
   return {
     archived: () => readdirSync(archives),
@@ -64,6 +65,7 @@ export function installation(): Installation {
         previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
         archives: await openDirectoryStore({ dir: archives }),
         now: () => clock.nowMs,
+        monotonic: () => clock.nowMs - clock.jumpedMs,
         onError: (error) => errors.push(error),
         ...options,
       });

@@ -18,6 +18,7 @@ export interface DispatchOptions {
   send(event: CayEvent, signal: AbortSignal): Promise<Delivery>;
   note(type: string, data: Record<string, unknown>): void;
   now(): number;
+  ageing(): number;
   onError(error: unknown): void;
 }
 
@@ -33,7 +34,7 @@ const PAGE = 200;
 /** The receiver says that it wants no more. */
 const GONE = 410;
 
-export function startDispatch({ webhook, records, events, pace, send, note, now, onError }: DispatchOptions): Dispatch {
+export function startDispatch({ webhook, records, events, pace, send, note, now, ageing, onError }: DispatchOptions): Dispatch {
   const { id, project } = webhook;
   const stopping = new AbortController();
   const state = { ...webhook };
@@ -77,9 +78,10 @@ export function startDispatch({ webhook, records, events, pace, send, note, now,
         return true;
       }
       if (stopping.signal.aborted) return false;
-      const failingSinceMs = state.failingSinceMs ?? now();
+      // A clock that was set back has not made it fail in the future.
+      const failingSinceMs = Math.min(state.failingSinceMs ?? now(), now());
       save({ attempts: state.attempts + 1, failingSinceMs, lastError: delivery.error ?? null });
-      if (now() - failingSinceMs >= pace.giveUpMs || delivery.status === GONE) {
+      if (ageing() - failingSinceMs >= pace.giveUpMs || delivery.status === GONE) {
         save({ disabledAtMs: now() });
         note('webhook.disabled', { attempts: state.attempts, error: delivery.error, undelivered: event.id });
         return false;

@@ -5,6 +5,7 @@
 import { createHmac } from 'node:crypto';
 import { CayError, newId, type CayEvent, type CreateWebhook, type Delivery, type Webhook, type WebhookMessage } from '@cay/sdk/protocol';
 import type { Principal } from '../principal.ts';
+import { openClock } from '../../lib/clock.ts';
 import type { Database } from '../records/database.ts';
 import type { EventLog } from '../records/events.ts';
 import { deliver, requireReachable } from './deliver.ts';
@@ -20,6 +21,8 @@ export interface WebhooksOptions {
   /** For tests: how soon a failure is tried again at first, at the latest, and when it is given up. */
   pace?: Partial<Pace>;
   now?(): number;
+  /** What tells for how long a webhook has been failing. Default: a clock that nobody can set forward meanwhile. */
+  ageing?(): number;
   onError?(error: unknown): void;
 }
 
@@ -40,6 +43,7 @@ const PACE: Pace = { timeoutMs: 15_000, firstMs: 1000, longestMs: 300_000, giveU
 
 export function openWebhooks(options: WebhooksOptions): Webhooks {
   const { database, events, secret, allowPrivate = false, now = Date.now, onError = () => {} } = options;
+  const ageing = options.ageing ?? options.now ?? openClock().ageing;
   const pace = { ...PACE, ...options.pace };
   const records = webhookRecords(database);
   const dispatches = new Map<string, Dispatch>();
@@ -57,6 +61,7 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
         events,
         pace,
         now,
+        ageing,
         onError,
         send: (event, signal) => send(webhook, event, signal),
         note: (type, data) => note(webhook, null, type, data),

@@ -53,6 +53,8 @@ export interface Instance {
   started: Promise<void>;
   /** Nothing inside runs, so nobody there can be asked. */
   frozen: boolean;
+  /** What errors call it: whose it is, once it is somebody's. */
+  called: string;
   /** Called when the connection to the guest ends, for whatever reason. */
   onLost: () => void;
 }
@@ -171,6 +173,7 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
     guarded: guardedBy(runtime, limits),
     started: Promise.resolve(),
     frozen: false,
+    called: facts.name,
     onLost: () => {},
   };
   const link = await listenForGuest(paths(ground, facts.name).socket, {
@@ -181,6 +184,7 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
       // One that is revived has the name of the one that was captured. Without a kernel of its own it cannot be told.
       ...(runtime.isolation === 'kernel' && { hostname: facts.name }),
     }),
+    called: () => instance.called,
     owner: { uid: owner, gid: owner },
     onLost: () => instance.onLost(),
   });

@@ -43,6 +43,8 @@ export interface BtrfsSnapshotter extends Snapshotter {
   destroy(): Promise<void>;
 }
 
+/** The kernel takes a chunk of metadata, and writes to it, within seconds. */
+const RESERVE_EVERY_MS = 250;
 const BTRFS_MAGIC = 0x9123683e;
 
 export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter> {
@@ -119,9 +121,21 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   const forest = await openForest({ ground, records, driver: 'btrfs', quota: qgroups !== undefined, onStep });
   let closed = false;
   let tending: Promise<void> | undefined;
+  let reserving: Promise<void> | undefined;
   await tend();
   // Nobody waits for it, and it keeps no process alive: a failure shows again at the verb that it concerns.
   const timer = tendEveryMs > 0 ? setInterval(() => void tend().catch(() => {}), tendEveryMs).unref() : undefined;
+  const reserver = pool && tendEveryMs > 0 ? setInterval(() => void reserve().catch(() => {}), RESERVE_EVERY_MS).unref() : undefined;
+
+  function reserve(): Promise<void> {
+    reserving ??= (async () => {
+      // A disk too full for it is one that a little room may come back to.
+      if (!closed) await pool?.reserve().catch(ignoreFull);
+    })().finally(() => {
+      reserving = undefined;
+    });
+    return reserving;
+  }
 
   function tend(): Promise<void> {
     tending ??= work().finally(() => {
@@ -132,8 +146,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     async function work(): Promise<void> {
       if (closed) return;
       await pool?.grow();
-      // A disk too full for it is one that a little room may come back to.
-      await pool?.reserve().catch(ignoreFull);
+      await reserve();
       await qgroups?.recount();
       // On a filesystem of others a group without a subvolume may be meant.
       if (pool) await qgroups?.sweep(() => subvolumes.everyId());
@@ -143,7 +156,8 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   async function stop(): Promise<void> {
     closed = true;
     clearInterval(timer);
-    await tending?.catch(() => {});
+    clearInterval(reserver);
+    await Promise.allSettled([tending, reserving]);
   }
 
   const { prepare, path, commit, committedPath, changes, setQuota, usage, remove, list } = forest;

@@ -13,7 +13,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import type { StepHook } from './forest.ts';
 import { listMounts, loopsOf } from './mounts.ts';
-import { reserveMetadata, type Range } from './reserve-metadata.ts';
+import { allocationOf, reserveMetadata, type Range } from './reserve-metadata.ts';
 
 export interface PoolOptions {
   dir: string;
@@ -30,7 +30,10 @@ export interface Pool {
   space(): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Makes the pool larger if it is nearly full and the disk has room. Resolves whether it did. */
   grow(): Promise<boolean>;
-  /** Sees to it that a full disk does not turn the pool read-only. Rejects if it is too full for that already. */
+  /**
+   * Sees to it that a full disk does not turn the pool read-only. Costs next to nothing while the pool has taken no more of its file
+   * since the last time, so it can be called often. Rejects if the disk is too full for it already.
+   */
   reserve(): Promise<void>;
   unmount(): Promise<void>;
   destroy(): Promise<void>;
@@ -38,6 +41,8 @@ export interface Pool {
 
 const GIB = 1024 ** 3;
 const MIN_BYTES = 256 * 1024 ** 2;
+/** With less than this free on the disk, there is room for a chunk of metadata that the pool does not have yet. */
+const SHORT_BYTES = 4 * GIB;
 const MOUNT_OPTIONS = 'noatime,discard=async';
 
 export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: PoolOptions): Promise<Pool> {
@@ -47,6 +52,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
   const file = join(dir, 'pool.btrfs');
   const path = join(dir, 'pool');
   let reserved: Range[] = [];
+  let reservedFor = '';
 
   if (!(await isMounted(path))) {
     const fresh = !(await exists(file));
@@ -59,6 +65,8 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
       throw error;
     }
   }
+
+  const filesystem = (await command(['findmnt', '--noheadings', '--output', 'UUID', '--mountpoint', path])).trim();
 
   /** A pool is found under its name only when it is a whole filesystem. */
   async function format(): Promise<void> {
@@ -131,8 +139,11 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
     },
 
     async reserve() {
-      const [loop] = await loopsOf(file);
-      if (loop !== undefined) reserved = await reserveMetadata(file, loop, reserved);
+      const [{ free }, allocation] = await Promise.all([disk(dir), allocationOf(filesystem)]);
+      const ahead = free < SHORT_BYTES;
+      if (reservedFor === `${allocation} ${ahead}`) return;
+      reserved = await reserveMetadata({ file, path, ahead, before: reserved });
+      reservedFor = `${allocation} ${ahead}`;
     },
 
     unmount,

@@ -5,41 +5,37 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { openBtrfs } from './btrfs.ts';
-import { metadataChunks } from './reserve-metadata.ts';
+import { nextChunk, parseChunks } from './reserve-metadata.ts';
 
 const exec = promisify(execFile);
 const MIB = 1024 ** 2;
 
-const DUMP = `btrfs-progs v6.14
-chunk tree
-leaf 173031424 items 5 free space 15740 generation 29 owner CHUNK_TREE
-	item 0 key (DEV_ITEMS DEV_ITEM 1) itemoff 16185 itemsize 98
-		devid 1 total_bytes 1363148800 bytes_used 201326592
-		io_align 4096 io_width 4096 sector_size 4096 type 0
-	item 1 key (FIRST_CHUNK_TREE CHUNK_ITEM 5242880) itemoff 16105 itemsize 80
-		length 8388608 owner 2 stripe_len 65536 type METADATA|single
-		num_stripes 1 sub_stripes 1
-			stripe 0 devid 1 offset 5242880
-	item 2 key (FIRST_CHUNK_TREE CHUNK_ITEM 13631488) itemoff 16025 itemsize 80
-		length 8388608 owner 2 stripe_len 65536 type DATA|single
-		num_stripes 1 sub_stripes 1
-			stripe 0 devid 1 offset 13631488
-	item 4 key (FIRST_CHUNK_TREE CHUNK_ITEM 173015040) itemoff 15865 itemsize 80
-		length 33554432 owner 2 stripe_len 65536 type SYSTEM|DUP
-		num_stripes 2 sub_stripes 1
-			stripe 0 devid 1 offset 173015040
-			stripe 1 devid 1 offset 273015040
+const TABLE = `Devid PNumber      Type/profile    PStart    Length       PEnd LNumber    LStart Usage%
+----- ------- ----------------- --------- --------- ---------- ------- --------- ------
+    1       1     System/single   1048576   4194304    5242880       1   1048576   0.39
+    1       2   Metadata/single   5242880   8388608   13631488       2   5242880   1.56
+    1       3       Data/single  13631488   8388608   22020096       3  13631488   0.00
+    1       5  Data+Metadata/DUP 700000000 33554432  733554432       4 733554432   0.00
 `;
 
-describe('metadataChunks()', () => {
-  it('finds every copy of what is not only data', () => {
-    expect(metadataChunks(DUMP)).toEqual([
-      { offset: 5_242_880, length: 8_388_608 },
-      { offset: 173_015_040, length: 33_554_432 },
-      { offset: 273_015_040, length: 33_554_432 },
+describe('parseChunks()', () => {
+  it('finds every chunk, and tells those that are only data', () => {
+    expect(parseChunks(TABLE)).toEqual([
+      { data: false, offset: 1_048_576, length: 4_194_304 },
+      { data: false, offset: 5_242_880, length: 8_388_608 },
+      { data: true, offset: 13_631_488, length: 8_388_608 },
+      { data: false, offset: 700_000_000, length: 33_554_432 },
     ]);
-    expect(metadataChunks('')).toEqual([]);
-    expect(metadataChunks('ERROR: cannot read chunk root')).toEqual([]);
+    expect(parseChunks('')).toEqual([]);
+    expect(parseChunks('ERROR: not a btrfs filesystem')).toEqual([]);
+  });
+});
+
+describe('nextChunk()', () => {
+  it('is the first gap that is large enough', () => {
+    expect(nextChunk(parseChunks(TABLE), 4096 * MIB)).toEqual([{ offset: 22_020_096, length: 256 * MIB }]);
+    expect(nextChunk(parseChunks(TABLE), 100_000 * MIB)).toEqual([{ offset: 733_554_432, length: 1024 * MIB }]);
+    expect(nextChunk([], 4096 * MIB)).toEqual([]);
   });
 });
 
@@ -74,6 +70,11 @@ describe.skipIf(reason !== undefined)('a pool on a disk that is full', () => {
         await trees.tend();
         await exec('btrfs', ['filesystem', 'sync', join(disk, 'trees', 'pool')]);
         expect(await readFile(join(await trees.path('b'), 'small'), 'utf8')).toBe('fits into the metadata');
+
+        // Such files live in the metadata alone; so many of them take another chunk of it.
+        for (let i = 0; i < 8000; i++) await writeFile(join(await trees.path('b'), `file-${i}`), Buffer.alloc(1900, 'x'));
+        await exec('btrfs', ['filesystem', 'sync', join(disk, 'trees', 'pool')]);
+        await writeFile(join(await trees.path('b'), 'after'), 'still writable');
 
         await rm(join(disk, 'ballast'));
         await write(join(await trees.path('b'), 'large'), 4 * MIB);

@@ -6,7 +6,8 @@
  * metadata, the kernel turns the whole filesystem read-only, and only unmounting it helps, which takes the end of everything that runs
  * on it. The kernel does not punch holes into chunks of metadata, so what has its blocks keeps them.
  */
-import { stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { attempt, command } from './command.ts';
 
 export interface Range {
@@ -14,22 +15,39 @@ export interface Range {
   length: number;
 }
 
+export interface Chunk extends Range {
+  data: boolean;
+}
+
 const MIB = 1024 ** 2;
-/** Where the kernel writes superblocks. The first one lies in what no chunk ever uses. */
+const GIB = 1024 * MIB;
+/** What no chunk uses, and where the kernel writes superblocks. */
+const START = MIB;
 const SUPERBLOCKS: readonly Range[] = [
-  { offset: 0, length: MIB },
+  { offset: 0, length: START },
   { offset: 64 * MIB, length: 4096 },
-  { offset: 256 * 1024 * MIB, length: 4096 },
+  { offset: 256 * GIB, length: 4096 },
 ];
 
-/** Resolves to what has been reserved by now; `before` is what was at the last time. Rejects if the disk has no room for it. */
-export async function reserveMetadata(file: string, device: string, before: readonly Range[] = []): Promise<Range[]> {
-  // The kernel may be changing it meanwhile: what is seen now may be a moment old, or not to be read at all.
-  const { stdout, exitCode } = await attempt(['btrfs', 'inspect-internal', 'dump-tree', '-t', 'chunk', device]);
+export interface ReserveOptions {
+  file: string;
+  /** Where the filesystem in it is mounted. */
+  path: string;
+  /** Also gives blocks to what the kernel takes for the next chunk of metadata. */
+  ahead: boolean;
+  /** What was reserved the last time. */
+  before?: readonly Range[];
+}
+
+/** Resolves to what has been reserved by now. Rejects if the disk has no room for it. */
+export async function reserveMetadata({ file, path, ahead, before = [] }: ReserveOptions): Promise<Range[]> {
+  // The tree on the disk tells of a new chunk only when the kernel has written to it: the kernel itself is asked.
+  const { stdout, exitCode } = await attempt(['btrfs', 'inspect-internal', 'list-chunks', '--raw', path]);
   const { size } = await stat(file);
-  const wanted = [...SUPERBLOCKS, ...(exitCode === 0 ? metadataChunks(stdout) : [])].filter(
-    ({ offset, length }) => offset + length <= size,
-  );
+  const chunks = exitCode === 0 ? parseChunks(stdout) : [];
+  const wanted = [...SUPERBLOCKS, ...chunks.filter(({ data }) => !data), ...(ahead ? nextChunk(chunks, size) : [])]
+    .filter(({ offset, length }) => offset + length <= size)
+    .map(({ offset, length }) => ({ offset, length }));
   for (const range of wanted) {
     if (before.some(({ offset, length }) => offset === range.offset && length === range.length)) continue;
     await command(['fallocate', '--keep-size', '--offset', String(range.offset), '--length', String(range.length), file]);
@@ -37,15 +55,30 @@ export async function reserveMetadata(file: string, device: string, before: read
   return wanted;
 }
 
-/** Where the chunks that are not only data lie on the device, by what `btrfs inspect-internal dump-tree -t chunk` prints. */
-export function metadataChunks(dump: string): Range[] {
-  return dump
-    .split(/^\titem /m)
-    .filter((item) => item.includes('CHUNK_ITEM') && /\btype \S*(?:METADATA|SYSTEM)/.test(item))
-    .flatMap((item) => {
-      const length = Number(/\blength (\d+)/.exec(item)?.[1]);
-      const stripes = [...item.matchAll(/\bstripe \d+ devid 1 offset (\d+)/g)];
-      return stripes.map(([, offset]) => ({ offset: Number(offset), length }));
-    })
-    .filter(({ offset, length }) => Number.isSafeInteger(offset) && Number.isSafeInteger(length) && length > 0);
+/** What `btrfs inspect-internal list-chunks --raw` prints. */
+export function parseChunks(table: string): Chunk[] {
+  return table.split('\n').flatMap((line) => {
+    const [, type, offset, length] = /^ *\d+ +\d+ +([A-Za-z+]+)\/\S+ +(\d+) +(\d+) /.exec(line) ?? [];
+    return type === undefined ? [] : [{ data: type === 'Data', offset: Number(offset), length: Number(length) }];
+  });
+}
+
+/** The kernel takes the first gap that is large enough. */
+export function nextChunk(chunks: readonly Chunk[], size: number): Range[] {
+  if (chunks.length === 0) return [];
+  const length = Math.min(size > 50 * GIB ? GIB : 256 * MIB, Math.ceil(size / 10 / (16 * MIB)) * 16 * MIB);
+  let offset = START;
+  for (const chunk of chunks.toSorted((a, b) => a.offset - b.offset)) {
+    if (chunk.offset - offset >= length) break;
+    offset = chunk.offset + chunk.length;
+  }
+  return [{ offset, length: Math.max(0, Math.min(length, size - offset)) }];
+}
+
+/** Changes whenever the filesystem with this id has taken another chunk. Costs no more than reading three small files. */
+export async function allocationOf(filesystem: string): Promise<string> {
+  const kinds = ['data', 'metadata', 'system'];
+  return (
+    await Promise.all(kinds.map((kind) => readFile(join('/sys/fs/btrfs', filesystem, 'allocation', kind, 'disk_total'), 'utf8')))
+  ).join();
 }

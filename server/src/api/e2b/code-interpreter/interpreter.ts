@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError, type Sandbox } from '@cay/sdk/protocol';
+import type { Logger } from 'pino';
 import type { Builds, Recipe } from '../../../control/builds/build.ts';
 import type { Control } from '../../../control/contract.ts';
 import type { Principal } from '../../../control/principal.ts';
@@ -18,30 +19,35 @@ export interface Interpreter {
 }
 
 export const INTERPRETER_TEMPLATE = 'code-interpreter-v1';
-const KERNEL = '/var/lib/code-interpreter/kernel.py';
+const DIRECTORY = '/var/lib/code-interpreter';
+/** What the kernel is made of; the first is what is started. */
+const MODULES = ['kernel.py', 'kernel_context.py', 'kernel_python.py', 'kernel_charts.py'] as const;
 /** Read by the kernel before it runs anything. */
-const ENVIRONMENT = '/var/lib/code-interpreter/env.json';
+const ENVIRONMENT = `${DIRECTORY}/env.json`;
 const PORT = 49_999;
 
-export function openInterpreter(control: Control, builds: Builds): Interpreter {
+export function openInterpreter(control: Control, builds: Builds, log: Pick<Logger, 'info'>): Interpreter {
   const making = new Map<string, Promise<unknown>>();
   let known: { recipe: Recipe; digest: string } | undefined;
 
   function wanted(): { recipe: Recipe; digest: string } {
     if (known) return known;
-    const content = readFileSync(join(import.meta.dirname, 'kernel.py'));
+    const modules = MODULES.map((name) => ({ name, content: readFileSync(join(import.meta.dirname, name)) }));
     const recipe: Recipe = {
       from: 'base',
-      steps: [{ type: 'write', path: KERNEL, content, mode: 0o644 }],
-      start: `exec python3 ${KERNEL} ${PORT} ${ENVIRONMENT}`,
+      steps: modules.map(({ name, content }) => ({ type: 'write', path: `${DIRECTORY}/${name}`, content, mode: 0o644 })),
+      start: `exec python3 ${DIRECTORY}/${MODULES[0]} ${PORT} ${ENVIRONMENT}`,
       ready: `: < /dev/tcp/127.0.0.1/${PORT}`,
     };
-    const digest = createHash('sha256').update(JSON.stringify(recipe)).update(content).digest('hex');
+    const digest = createHash('sha256').update(JSON.stringify(recipe)).digest('hex');
     return (known = { recipe, digest });
   }
 
   async function make(principal: Principal): Promise<void> {
     const { recipe, digest } = wanted();
+    const began = performance.now();
+    // Whoever asked first waits for it; so that it can be seen for what.
+    log.info({ project: principal.project, template: INTERPRETER_TEMPLATE }, 'making a template on first use');
     const { id } = await builds.request(principal, { template: INTERPRETER_TEMPLATE, names: [INTERPRETER_TEMPLATE], digest });
     builds.start(principal, id, recipe);
     await builds.finished(principal, id).catch((error: unknown) => {
@@ -51,6 +57,10 @@ export function openInterpreter(control: Control, builds: Builds): Interpreter {
         cause: error,
       });
     });
+    log.info(
+      { project: principal.project, template: INTERPRETER_TEMPLATE, ms: Math.round(performance.now() - began) },
+      'made the template',
+    );
   }
 
   /** Ours, and of this version. */

@@ -22,6 +22,7 @@ const NetworkBody = z.looseObject({
     .regex(/^[A-Za-z0-9.:${}_-]*$/, 'must be a host')
     .nullish(),
   httpsPorts: z.array(z.int()).nullish(),
+  dnsServers: z.array(z.string()).nullish(),
   egressProxy: z.unknown().optional(),
   rules: z.record(z.string(), z.unknown()).nullish(),
 });
@@ -75,6 +76,7 @@ export function refuseNetwork(network: z.infer<typeof NetworkBody>): void {
     network.egressProxy != null && 'egressProxy',
     Object.keys(network.rules ?? {}).length > 0 && 'rules',
     (network.httpsPorts?.length ?? 0) > 0 && 'httpsPorts',
+    (network.dnsServers?.length ?? 0) > 0 && 'dnsServers',
   ].find((name) => name !== false);
   if (wanted !== undefined) throw unsupported(`network.${wanted}`, 'a sandbox reaches nothing outside itself');
 }

@@ -1,5 +1,5 @@
-/** E2B's API for what a sandbox was: pauses, snapshots and forks. All of them keep memory there, so where ours cannot they are refused. */
-import { CayError, isId, type Sandbox, type Snapshot } from '@cay/sdk/protocol';
+/** E2B's API for what a sandbox was: pauses, snapshots and forks. They keep memory unless it is not wanted, so where ours cannot they are refused. */
+import { CayError, isCayError, isId, type Sandbox, type Snapshot } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../../control/contract.ts';
 import type { Principal } from '../../../control/principal.ts';
@@ -12,6 +12,7 @@ import { e2bState, showAccess } from './show.ts';
 const tag = 'e2b';
 const Params = z.object({ id: z.string().max(80) });
 const MOST_FORKS = 100;
+const STAYS = ['not_found', 'failed_precondition', 'conflict'] as const;
 
 export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): Route[] {
   return [
@@ -42,11 +43,12 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       summary: 'Keep what a sandbox is',
       tag,
       params: Params,
-      body: z.looseObject({ name: z.string().max(128).nullish() }),
+      body: z.looseObject({ name: z.string().max(128).nullish(), memory: z.boolean().nullish() }),
       answers: { 201: { description: 'The snapshot' } },
       async handle({ json, principal, params, body }) {
         const { id } = findSandbox(control, principal, params.id);
-        const snapshot = await control.snapshot(principal, id, { memory: true }).catch(withoutMemory());
+        const memory = body.memory !== false;
+        const snapshot = await control.snapshot(principal, id, { memory }).catch(withoutMemory('ask for a snapshot of the files alone'));
         // A name is what sandboxes are created from, so it is a template's.
         if (body.name) await nameIt(control, principal, body.name, snapshot);
         return json(showSnapshot(snapshot, body.name ? [body.name] : []), 201);
@@ -86,11 +88,11 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params }) {
         const names = await namesOf(control, principal);
-        const id = isId('snap', params.id) ? params.id : [...names].find(([, own]) => own.includes(params.id))?.[0];
-        if (id === undefined) throw new CayError('not_found', `Template "${params.id.slice(0, 80)}" does not exist`);
-        control.getSnapshot(principal, id);
-        for (const name of names.get(id) ?? []) await control.removeTemplate(principal, name);
-        await control.removeSnapshot(principal, id);
+        if (isId('snap', params.id)) {
+          control.getSnapshot(principal, params.id);
+          for (const name of names.get(params.id) ?? []) await control.removeTemplate(principal, name);
+          await control.removeSnapshot(principal, params.id);
+        } else await removeNamed(control, principal, params.id, names);
         return context.body(null, 204);
       },
     }),
@@ -139,6 +141,20 @@ async function namesOf(control: Control, principal: Principal): Promise<Map<stri
     if (snapshot !== null) names.set(snapshot, [...(names.get(snapshot) ?? []), name]);
   }
   return names;
+}
+
+/** A name goes with all its tags, and with it what nothing else is made of. What sandboxes stand on stays until they are gone. */
+async function removeNamed(control: Control, principal: Principal, given: string, names: Map<string, string[]>): Promise<void> {
+  const meant = (name: string) => name === given || name.startsWith(`${given}:`);
+  const found = [...names].filter(([, own]) => own.some(meant));
+  if (found.length === 0) throw new CayError('not_found', `Template "${given.slice(0, 80)}" does not exist`);
+  for (const [snapshot, own] of found) {
+    for (const name of own.filter(meant)) await control.removeTemplate(principal, name);
+    if (!own.every(meant)) continue;
+    await control.removeSnapshot(principal, snapshot).catch((error: unknown) => {
+      if (!STAYS.some((code) => isCayError(error, code))) throw error;
+    });
+  }
 }
 
 function named(control: Control, principal: Principal, name: string, names: Map<string, string[]>, sandbox: string | undefined) {

@@ -32,9 +32,15 @@ export interface EnvdOptions {
   sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
   tokens: AccessTokens;
   bodyTimeoutMs: number;
+  onRefused: Refused;
 }
 
+/** Told of those who came without what opens a sandbox, or with something else. */
+export type Refused = (request: IncomingMessage, error: CayError, sandbox?: Pick<SandboxRow, 'id' | 'project'>) => void;
+
 export interface Envd {
+  /** What there is, as method and path. */
+  readonly routes: readonly string[];
   /** Never rejects: the answer tells. */
   handle(id: SandboxId, request: IncomingMessage, response: ServerResponse): Promise<void>;
   /** Takes over what an earlier server did for the sandboxes that run. Never rejects. */
@@ -57,6 +63,7 @@ const FilesQuery = z.object({
 
 type Unary = (context: EnvdContext, message: unknown) => Promise<unknown>;
 type ServerStream<Context> = (context: Context, message: unknown, out: () => StreamOut) => Promise<void>;
+type Plain = (row: SandboxRow, request: IncomingMessage, response: ServerResponse, url: URL) => void | Promise<void>;
 type ClientStream = (context: EnvdContext, messages: AsyncIterable<unknown>) => Promise<unknown>;
 
 export function envd(options: EnvdOptions): Envd {
@@ -93,9 +100,15 @@ export function envd(options: EnvdOptions): Envd {
   };
   const clientStreams: Record<string, ClientStream> = { '/process.Process/StreamInput': process.streamInput };
 
-  function requireToken(id: SandboxId, headers: IncomingMessage['headers']): void {
-    const given = headers['x-access-token'];
-    if (!tokens.isEnvd(id, typeof given === 'string' ? given : undefined)) throw new CayError('unauthenticated', UNAUTHORIZED);
+  function requireToken(row: SandboxRow, request: IncomingMessage): void {
+    const given = request.headers['x-access-token'];
+    if (!tokens.isEnvd(row.id, typeof given === 'string' ? given : undefined)) throw refused(row, request, UNAUTHORIZED);
+  }
+
+  function refused(row: SandboxRow, request: IncomingMessage, message: string): CayError {
+    const error = new CayError('unauthenticated', message);
+    options.onRefused(request, error, row);
+    return error;
   }
 
   function callerOf(row: SandboxRow, request: IncomingMessage, response: ServerResponse, user: string | undefined): EnvdCaller {
@@ -143,8 +156,8 @@ export function envd(options: EnvdOptions): Envd {
         return void response.end(Buffer.concat([encodeEnvelope(answer), encodeEnd()]));
       }
       const first = await messages.next();
-      const open = () => (out ??= streamOut(response, { keepalive: stream.keepalive, everyMs: keepaliveMs(request.headers) }));
-      await stream.call(caller, first.done ? {} : first.value, open);
+      const opened = () => (out ??= streamOut(response, { keepalive: stream.keepalive, everyMs: keepaliveMs(request.headers) }));
+      await stream.call(caller, first.done ? {} : first.value, opened);
     } catch (error) {
       if (isStopped(error) && !response.headersSent) throw error;
       const { status, headers, body, cause } = connectError(error);
@@ -159,40 +172,38 @@ export function envd(options: EnvdOptions): Envd {
   async function file(row: SandboxRow, request: IncomingMessage, response: ServerResponse, search: URLSearchParams): Promise<void> {
     const query = FilesQuery.parse(Object.fromEntries(search));
     const operation = request.method === 'POST' ? 'write' : 'read';
-    requireSigned(row.id, request, operation, query);
+    requireSigned(row, request, operation, query);
     const context = await enter(callerOf(row, request, response, query.username));
     if (operation === 'write') return void sendJson(response, await upload(context, request, written, query.path));
     await download(context, request, response, query.path ?? '');
   }
 
   function requireSigned(
-    id: SandboxId,
+    row: SandboxRow,
     request: IncomingMessage,
     operation: 'read' | 'write',
     { path = '', username: user = '', signature, signature_expiration: expiration }: z.infer<typeof FilesQuery>,
   ): void {
-    if (request.headers['x-access-token'] !== undefined) return requireToken(id, request.headers);
-    if (signature === undefined) throw new CayError('unauthenticated', 'missing signature query parameter');
-    if (!tokens.isSignature(id, { path, operation, user, ...(expiration !== undefined && { expiration }) }, signature)) {
-      throw new CayError('unauthenticated', 'invalid signature');
+    if (request.headers['x-access-token'] !== undefined) return requireToken(row, request);
+    if (signature === undefined) throw refused(row, request, 'missing signature query parameter');
+    if (!tokens.isSignature(row.id, { path, operation, user, ...(expiration !== undefined && { expiration }) }, signature)) {
+      throw refused(row, request, 'invalid signature');
     }
-    if (expiration !== undefined && expiration < Date.now() / 1000) throw new CayError('unauthenticated', 'signature is already expired');
+    if (expiration !== undefined && expiration < Date.now() / 1000) throw refused(row, request, 'signature is already expired');
   }
 
-  async function plain(row: SandboxRow, url: URL, request: IncomingMessage, response: ServerResponse): Promise<void> {
-    switch (`${request.method} ${url.pathname}`) {
-      case 'GET /health':
-        return void response.writeHead(204).end();
-      case 'GET /files':
-      case 'POST /files':
-        return file(row, request, response, url.searchParams);
-    }
-    requireToken(row.id, request.headers);
-    if (request.method === 'GET' && url.pathname === '/envs') return void sendJson(response, { E2B_SANDBOX: 'true', ...row.spec.env });
-    if (request.method === 'GET' && url.pathname === '/metrics') {
+  /** What opens them is their own matter: a file takes a signature too, and the health is for everybody. */
+  const open: Record<string, Plain> = {
+    'GET /health': (_row, _request, response) => void response.writeHead(204).end(),
+    'GET /files': (row, request, response, url) => file(row, request, response, url.searchParams),
+    'POST /files': (row, request, response, url) => file(row, request, response, url.searchParams),
+  };
+  const closed: Record<string, Plain> = {
+    'GET /envs': (row, _request, response) => void sendJson(response, { E2B_SANDBOX: 'true', ...row.spec.env }),
+    async 'GET /metrics'(row, _request, response) {
       const sandbox = control.get(memberOf(row), row.id);
       const { timestampUnix, cpuCount, cpuUsedPct, memTotal, memUsed, diskUsed, diskTotal } = await measure(control.backend, sandbox);
-      return void sendJson(response, {
+      sendJson(response, {
         ts: timestampUnix,
         cpu_count: cpuCount,
         cpu_used_pct: cpuUsedPct,
@@ -201,11 +212,22 @@ export function envd(options: EnvdOptions): Envd {
         disk_used: diskUsed,
         disk_total: diskTotal,
       });
-    }
+    },
+  };
+
+  async function plain(row: SandboxRow, url: URL, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const route = `${request.method} ${url.pathname}`;
+    if (Object.hasOwn(open, route)) return open[route]!(row, request, response, url);
+    requireToken(row, request);
+    if (Object.hasOwn(closed, route)) return closed[route]!(row, request, response, url);
     throw new CayError('not_found', `There is no ${request.method} ${url.pathname.slice(0, 200)}`);
   }
 
   return {
+    routes: [
+      ...Object.keys({ ...unary, ...serverStreams, ...clientStreams }).map((path) => `POST ${path}`),
+      ...Object.keys({ ...open, ...closed }),
+    ],
     async adopt() {
       // Those that our own API made have no commands of this kind unless one of these clients came later, and then it comes again.
       for (const row of sandboxes.list({ state: 'active' }).filter(isMadeHere)) {
@@ -217,7 +239,7 @@ export function envd(options: EnvdOptions): Envd {
     },
     async handle(id, request, response) {
       const url = new URL(request.url ?? '/', 'http://sandbox');
-      const isRpc = url.pathname in unary || url.pathname in serverStreams || url.pathname in clientStreams;
+      const isRpc = [unary, serverStreams, clientStreams].some((table) => Object.hasOwn(table, url.pathname));
       const trace = traceOf(response);
       trace.sandbox = id;
       trace.route = isRpc ? `e2b${url.pathname}` : 'e2bEnvd';
@@ -226,7 +248,7 @@ export function envd(options: EnvdOptions): Envd {
         const health = url.pathname === '/health';
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
         if (isRpc) {
-          requireToken(id, request.headers);
+          requireToken(row, request);
           await rpc(row, url.pathname, request, response);
         } else await plain(row, url, request, response);
       } catch (error) {

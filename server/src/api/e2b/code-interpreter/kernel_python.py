@@ -1,0 +1,269 @@
+"""The inside of a Python context of the code interpreter.
+
+    kernel_python.py IN OUT     asked through the descriptor IN, answering through OUT
+"""
+
+import ast
+import base64
+import builtins
+import importlib.machinery
+import inspect
+import json
+import linecache
+import os
+import signal
+import subprocess
+import sys
+import traceback
+import types
+
+from kernel_charts import chart_of
+
+BACKEND = "code_interpreter_backend"
+CELL = "<cell {}>"
+MIME = {
+    "html": "text/html",
+    "markdown": "text/markdown",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "jpeg": "image/jpeg",
+    "pdf": "application/pdf",
+    "latex": "text/latex",
+    "json": "application/json",
+    "javascript": "application/javascript",
+}
+
+
+class Python:
+    def __init__(self, ask, answer):
+        for descriptor in (ask, answer):
+            os.set_inheritable(descriptor, False)
+        self.asked = os.fdopen(ask, "rb")
+        self.answer = os.fdopen(answer, "wb")
+        self.count = 0
+        self.loop = None
+        main = types.ModuleType("__main__")
+        # The usual ones close standard input, which a context has for more than one run.
+        builtins.exit = builtins.quit = leave
+        main.__dict__.update(display=self.display, __builtins__=builtins)
+        sys.modules["__main__"] = main
+        self.names = main.__dict__
+        sys.meta_path.insert(0, Backend(self))
+        sys.path.insert(0, "")
+        sys.argv = [""]
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True, encoding="utf-8", errors="backslashreplace")
+
+    def serve(self):
+        for line in self.asked:
+            request = json.loads(line)
+            before = {name: os.environ.get(name) for name in request["env"]}
+            os.environ.update(request["env"])
+            try:
+                self.perform(request["code"])
+            except BaseException as error:
+                self.fail(error)
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+                try:
+                    stream.flush()
+                except (OSError, ValueError):
+                    pass
+                try:
+                    os.write(number, b"\0" + request["mark"].encode() + b"\0")
+                except OSError:
+                    pass
+            self.tell({"type": "end"})
+
+    def tell(self, event):
+        self.answer.write(json.dumps(event).encode() + b"\n")
+        self.answer.flush()
+
+    def perform(self, code):
+        self.count += 1
+        name = CELL.format(self.count)
+        try:
+            tree = ast.parse(code, name)
+        except SyntaxError as error:
+            code = with_commands(code)
+            self.names.setdefault("__system__", system)
+            try:
+                tree = ast.parse(code, name)
+            except SyntaxError:
+                raise error from None
+        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        last = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr) and not code.rstrip().endswith(";"):
+            last = ast.Expression(tree.body.pop().value)
+        self.evaluate(tree, name, "exec")
+        if last:
+            value = self.evaluate(last, name, "eval")
+            if value is not None:
+                self.names["_"] = value
+                self.tell({"type": "result", "is_main_result": True, **representations(value)})
+                pyplot = sys.modules.get("matplotlib.pyplot")
+                if pyplot and isinstance(value, pyplot.Figure):
+                    pyplot.close(value)
+        self.figures()
+
+    def evaluate(self, tree, name, mode):
+        compiled = compile(tree, name, mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        value = eval(compiled, self.names)
+        if not (compiled.co_flags & inspect.CO_COROUTINE):
+            return value
+        import asyncio
+
+        self.loop = self.loop or asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        return self.loop.run_until_complete(value)
+
+    def display(self, *values, **_):
+        for value in values:
+            self.tell({"type": "result", "is_main_result": False, **representations(value)})
+
+    def figures(self):
+        """Shows the figures that were drawn and not shown yet."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if not pyplot:
+            return
+        for number in pyplot.get_fignums():
+            self.display(pyplot.figure(number))
+        pyplot.close("all")
+
+    def fail(self, error):
+        frames = error.__traceback__
+        # What is above the cell is not the caller's.
+        while frames and not frames.tb_frame.f_code.co_filename.startswith("<cell"):
+            frames = frames.tb_next
+        text = "".join(traceback.format_exception(type(error), error, frames))
+        try:
+            value = str(error)
+        except Exception:
+            value = "<it has no text>"
+        self.tell({"type": "error", "name": type(error).__name__, "value": value, "traceback": text})
+
+
+class Backend:
+    """What matplotlib draws with: in memory, and shown as results. It is made when matplotlib imports it, which is told of it by a variable
+    that programs started from here must not have."""
+
+    def __init__(self, python):
+        self.python = python
+
+    def find_spec(self, name, _path=None, _target=None):
+        if name == "matplotlib":
+            os.environ["MPLBACKEND"] = "module://" + BACKEND
+        elif name == "matplotlib.pyplot":
+            os.environ.pop("MPLBACKEND", None)
+        return importlib.machinery.ModuleSpec(name, self) if name == BACKEND else None
+
+    def create_module(self, _spec):
+        return None
+
+    def exec_module(self, module):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        module.FigureCanvas = FigureCanvasAgg
+        module.show = lambda *_, **__: self.python.figures()
+
+
+def representations(value):
+    """Every form that a value has of itself. One that it cannot make is left out."""
+    found = {}
+    bundle = attempt(value, "_repr_mimebundle_")
+    if isinstance(bundle, tuple):
+        bundle = bundle[0]
+    if isinstance(bundle, dict):
+        found = {name: bundle[mime] for name, mime in MIME.items() if mime in bundle}
+    for name in MIME:
+        if name not in found:
+            form = attempt(value, f"_repr_{name}_")
+            if form is not None:
+                found[name] = form[0] if isinstance(form, tuple) else form
+    kind = type(value)
+    if kind.__module__.startswith("matplotlib.figure") and "png" not in found:
+        import io
+
+        image = io.BytesIO()
+        value.savefig(image, format="png", bbox_inches="tight")
+        found["png"] = image.getvalue()
+        chart = chart_of(value)
+        if chart:
+            found["chart"] = chart
+    if kind.__module__.startswith("pandas.") and kind.__name__ == "DataFrame":
+        found["data"] = json.loads(value.to_json(orient="split"))
+        found["data"] = {str(name): [row[at] for row in found["data"]["data"]] for at, name in enumerate(found["data"]["columns"])}
+    result = {}
+    for name, form in found.items():
+        if isinstance(form, bytes):
+            form = base64.b64encode(form).decode()
+        try:
+            # What JSON has no word for, as NaN, would spoil the whole answer.
+            json.dumps(form, allow_nan=False)
+        except (TypeError, ValueError):
+            continue
+        result[name] = form
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{kind.__name__} that cannot be shown: {type(error).__name__}>"
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1]
+    return {"text": text, **result}
+
+
+def attempt(value, method):
+    # A class has the methods of its instances, and cannot be asked like one of them.
+    if isinstance(value, type):
+        return None
+    try:
+        made = getattr(value, method, None)
+        return made() if callable(made) else None
+    except Exception:
+        return None
+
+
+def with_commands(code):
+    """Lines that begin with "!" are for the shell, as notebooks have it; so is "%pip"."""
+    lines = []
+    for line in code.splitlines():
+        text = line.lstrip()
+        indent = line[: len(line) - len(text)]
+        if text.startswith("!"):
+            line = f"{indent}__system__({text[1:]!r})"
+        elif text.startswith("%pip "):
+            line = f"{indent}__system__({text[1:]!r})"
+        elif text.startswith("%matplotlib"):
+            line = f"{indent}pass"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def leave(code=None):
+    raise SystemExit(code)
+
+
+def system(line):
+    sys.stdout.flush()
+    subprocess.run(["bash", "-c", line], check=False)
+
+
+def main():
+    # Whoever started the server may not want to be interrupted; runs are. Between them there is nothing to end.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Where this file lies is nothing to the code that runs here.
+    del sys.path[0]
+    python = Python(int(sys.argv[1]), int(sys.argv[2]))
+    while True:
+        try:
+            return python.serve()
+        except KeyboardInterrupt:
+            continue
+
+
+if __name__ == "__main__":
+    main()
