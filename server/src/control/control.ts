@@ -10,7 +10,7 @@
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Store } from '../stores/store.ts';
-import type { Backend } from '../backends/backend.ts';
+import { canRoute, type Backend } from '../backends/backend.ts';
 import { openClock } from '../lib/clock.ts';
 import { openActivity } from './activity.ts';
 import { openArchiving } from './archive.ts';
@@ -21,6 +21,7 @@ import type { Control } from './contract.ts';
 import { createVerb } from './creating.ts';
 import { openDeeds } from './deeds.ts';
 import { openForking } from './fork.ts';
+import { platformOf } from './grounds.ts';
 import { watchHealth, type HealthWatch } from './health.ts';
 import { idempotency } from './idempotency.ts';
 import { openIdling } from './idle.ts';
@@ -40,6 +41,7 @@ import type { ProjectRecords } from './records/projects.ts';
 import type { SandboxRecords } from './records/sandboxes.ts';
 import { snapshotRecords } from './records/snapshots.ts';
 import { templateRecords } from './records/templates.ts';
+import { rememberCapabilities } from './remember-capabilities.ts';
 import { openResizing } from './resizing.ts';
 import { openRetaining } from './retention.ts';
 import { openRollingBack } from './rollback.ts';
@@ -135,9 +137,11 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     now,
     onError,
   });
+  const capabilities = await backend.capabilities();
   const context: Context = {
     backend,
-    capabilities: await backend.capabilities(),
+    capabilities,
+    capabilitiesOf: rememberCapabilities(backend, capabilities),
     database,
     sandboxes,
     snapshots: snapshotRecords(database),
@@ -184,6 +188,12 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const forking = openForking(context, keeping, pausing);
   const visits = openVisits(context, pausing.wake);
 
+  if (canRoute(backend)) {
+    for (const row of [...sandboxes.list({}), ...context.snapshots.all()]) {
+      const platform = platformOf(row, backend);
+      if (platform !== undefined) backend.place(row.id, platform);
+    }
+  }
   const changes = backend.watch({ signal: closing.signal });
   await forking.undoUnkeyed();
   await lifecycle.recover(async (row, observed) => {

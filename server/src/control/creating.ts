@@ -9,6 +9,8 @@ import {
   type Sandbox,
   type SandboxSpec,
 } from '@cay/sdk/protocol';
+import { canRoute } from '../backends/backend.ts';
+import { choosePlatform } from './choose-platform.ts';
 import type { Context } from './context.ts';
 import type { Creating, SandboxVerbs } from './contract.ts';
 import { withHint } from './archive.ts';
@@ -34,15 +36,28 @@ export function createVerb(
   keeping: Keeping,
   { start, idling }: { start: SandboxVerbs['start']; idling: Idling },
 ): Pick<SandboxVerbs, 'create'> {
-  const { backend, capabilities, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show, templates } = context;
+  const { backend, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show, templates } = context;
 
   /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
-  function limitsFor(asked: Partial<Limits>): Limits {
+  async function limitsFor(asked: Partial<Limits>, platform: string | undefined): Promise<Limits> {
+    const { abilities } = await context.capabilitiesOf(platform);
     const limits = LimitsSchema.parse({});
     for (const key of Object.keys(ABILITY_OF_LIMIT) as (keyof typeof ABILITY_OF_LIMIT)[]) {
-      if (!capabilities.abilities[ABILITY_OF_LIMIT[key]]) limits[key] = null;
+      if (!abilities[ABILITY_OF_LIMIT[key]]) limits[key] = null;
     }
     return { ...limits, ...asked };
+  }
+
+  /** What is made of a snapshot is where the snapshot is. */
+  function platformFor({ platform, labels }: CreateSandbox, from: SnapshotRow | undefined): string | undefined {
+    const chosen = from && platform === undefined ? undefined : choosePlatform(backend, { platform, labels });
+    const there = from?.spec.platform;
+    if (!canRoute(backend) || there === undefined) return chosen;
+    if (chosen === undefined || chosen === there) return there;
+    throw new CayError('failed_precondition', `Snapshot "${from!.id}" is on platform "${there}", and so is what is made of it`, {
+      details: { platform: there },
+      hint: `take it out as an archive and import that on "${chosen}"`,
+    });
   }
 
   /** The snapshot that it starts from: the one that was asked for, or what the project's template of that name is made of. */
@@ -53,15 +68,22 @@ export function createVerb(
     return snapshot;
   }
 
-  function specOf(
-    { template, runtime, cmd, env, workdir, user, limits, readOnlyRoot }: CreateSandbox,
-    from: SnapshotRow | undefined,
-    exactly: boolean,
-  ): SandboxSpec {
-    const own = { template, env, workdir, user, readOnlyRoot, ...(runtime !== undefined && { runtime }), ...(cmd && { cmd }) };
-    if (!from) return { ...own, limits: limitsFor(limits) };
+  async function specOf(request: CreateSandbox, from: SnapshotRow | undefined, exactly: boolean): Promise<SandboxSpec> {
+    const { template, runtime, cmd, env, workdir, user, limits, readOnlyRoot } = request;
+    const platform = platformFor(request, from);
+    const own = {
+      template,
+      env,
+      workdir,
+      user,
+      readOnlyRoot,
+      ...(runtime !== undefined && { runtime }),
+      ...(platform !== undefined && { platform }),
+      ...(cmd && { cmd }),
+    };
+    if (!from) return { ...own, limits: await limitsFor(limits, platform) };
     // What was left as it is by default is as it was in the snapshot.
-    const { spec } = from;
+    const { platform: _platform, ...spec } = from.spec;
     return {
       ...spec,
       ...own,
@@ -77,11 +99,11 @@ export function createVerb(
   function insert(
     principal: Principal,
     request: CreateSandbox,
+    spec: SandboxSpec,
     from: SnapshotRow | undefined,
-    { idempotencyKey, exactly = false }: Creating,
+    idempotencyKey: string | undefined,
   ): SandboxRow {
     const { name, labels, timeoutMs, onTimeout, ports, idle, retention, onBoot } = request;
-    const spec = specOf(request, from, exactly);
     const row: SandboxRow = {
       id: newId('sbx'),
       project: principal.project,
@@ -89,7 +111,7 @@ export function createVerb(
       state: 'creating',
       reason: null,
       message: null,
-      backend: backend.name,
+      backend: spec.platform ?? backend.name,
       runtime: null,
       spec,
       labels,
@@ -115,7 +137,7 @@ export function createVerb(
       const project = projects.get(principal.project);
       if (!project) throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
       quota.require(project.id, { sandboxes: 1, limits: spec.limits });
-      pressure.admit(spec.limits);
+      pressure.admit(spec.limits, { platform: spec.platform });
       sandboxes.insert(row);
       if (idempotencyKey !== undefined) idempotency.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
     });
@@ -141,11 +163,12 @@ export function createVerb(
   }
 
   async function make(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, options: Creating) {
-    await backend.validate(specOf(request, from, options.exactly ?? false));
+    const spec = await specOf(request, from, options.exactly ?? false);
+    await backend.validate(spec);
     // Another call may have come first meanwhile; from here to the insert nothing can come between.
     const meanwhile = existing(principal, request, options.idempotencyKey);
     if (meanwhile) return { sandbox: await meanwhile, created: false };
-    const made = lifecycle.make(insert(principal, request, from, options), principal);
+    const made = lifecycle.make(insert(principal, request, spec, from, options.idempotencyKey), principal);
     idling.changed();
     return { sandbox: show(await made), created: true };
   }

@@ -101,7 +101,7 @@ export function sandboxVerbs(
         // Its disk and its number are counted already.
         const limits = { cpus, memoryBytes, diskBytes: 0 };
         quota.require(row.project, { sandboxes: 0, limits });
-        pressure.admit({ memoryBytes, diskBytes: null });
+        pressure.admit({ memoryBytes, diskBytes: null }, { platform: row.spec.platform });
         const tell = (active: SandboxRow) => note('sandbox.started', active, principal);
         return show(await quota.reserving(row, limits, () => lifecycle.activate(row, tell)));
       });
