@@ -26,6 +26,22 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
   },
 };
 
+/** Several are platforms of one router; a single one stands alone. */
+async function openBackend(names: string, options: BackendOptions): Promise<OpenedBackend> {
+  const each = names.split(',');
+  if (each.length === 1) return BACKENDS[names]!(options);
+  const { routerBackend } = await import('./backends/router/router.ts');
+  const { platformRules: rules, onError } = options;
+  const platforms = each.map((name) => ({ name, open: () => BACKENDS[name]!(options) }));
+  const router = await routerBackend({ platforms, rules, onError });
+  return Object.assign(router, {
+    // Each lets go of what it has by that.
+    async destroy() {
+      for (const name of each) await ((await router.platform(name)) as OpenedBackend).destroy();
+    },
+  });
+}
+
 /** Several data directories may share one engine. */
 function installationOf(dir: string): string {
   return createHash('sha256').update(dir).digest('hex').slice(0, 12);
@@ -45,7 +61,7 @@ const exitCode = await runCli(
   {
     backends: Object.keys(BACKENDS),
     entry: import.meta.filename,
-    openBackend: (name, options) => BACKENDS[name]!(options),
+    openBackend,
   },
   process.argv.slice(2),
 );

@@ -28,6 +28,7 @@ import { openIdling } from './idle.ts';
 import { openKeeping } from './keeping.ts';
 import { openLifecycle } from './lifecycle.ts';
 import { openPausing } from './pause.ts';
+import { openPlanning } from './planning.ts';
 import { PRESSURE_DEFAULTS, openPressure, type PressureSettings } from './pressure/pressure.ts';
 import { openRelief, type Relief } from './pressure/relief.ts';
 import type { PreviewTokens } from './preview-tokens.ts';
@@ -51,6 +52,7 @@ import { snapshotVerbs } from './snapshots.ts';
 import { sweepVerbs } from './sweeping.ts';
 import { templateVerbs } from './templates.ts';
 import { openUnused } from './unused.ts';
+import { validateVerb } from './validating.ts';
 import { openVisits } from './visits.ts';
 
 export type { Control } from './contract.ts';
@@ -182,6 +184,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   };
 
   const keeping = openKeeping(context);
+  const planning = openPlanning(context, keeping);
   const pausing = openPausing(context, openArchiving(context, keeping));
   const rollingBack = openRollingBack(context, keeping, pausing, (id) => retaining.changed(id));
   const resizing = openResizing(context);
@@ -224,7 +227,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     events,
     commandKeys: commandKeys(database, now, clock.ageing),
     ...verbs,
-    ...createVerb(context, keeping, { start: verbs.start, idling }),
+    ...createVerb(context, keeping, { start: verbs.start, idling, planning }),
+    ...validateVerb(context, planning),
     ...snapshotVerbs(context, keeping, pausing, retaining),
     ...templateVerbs(context, keeping),
     compare,

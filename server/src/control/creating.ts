@@ -1,100 +1,21 @@
-import {
-  CayError,
-  LimitsSchema,
-  SandboxSpecSchema,
-  newId,
-  type Ability,
-  type CreateSandbox,
-  type Limits,
-  type Sandbox,
-  type SandboxSpec,
-} from '@cay/sdk/protocol';
-import { canRoute } from '../backends/backend.ts';
-import { choosePlatform } from './choose-platform.ts';
+import { CayError, newId, type CreateSandbox, type Sandbox, type SandboxSpec } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
 import type { Creating, SandboxVerbs } from './contract.ts';
 import { withHint } from './archive.ts';
-import { noMemory } from './fork.ts';
 import type { Idling } from './idle.ts';
 import type { Keeping } from './keeping.ts';
+import type { Planning } from './planning.ts';
 import type { Principal } from './principal.ts';
 import { recorded, type SandboxRow } from './records/sandboxes.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
-
-const ABILITY_OF_LIMIT = {
-  cpus: 'cpuLimit',
-  memoryBytes: 'memoryLimit',
-  diskBytes: 'diskLimit',
-  pids: 'pidsLimit',
-} as const satisfies Partial<Record<keyof Limits, Ability>>;
-
-const DEFAULTS = SandboxSpecSchema.parse({});
 
 /** Makes a sandbox of a template or of a snapshot, once for each idempotency key or name that asks for it. */
 export function createVerb(
   context: Context,
   keeping: Keeping,
-  { start, idling }: { start: SandboxVerbs['start']; idling: Idling },
+  { start, idling, planning }: { start: SandboxVerbs['start']; idling: Idling; planning: Planning },
 ): Pick<SandboxVerbs, 'create'> {
-  const { backend, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show, templates } = context;
-
-  /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
-  async function limitsFor(asked: Partial<Limits>, platform: string | undefined): Promise<Limits> {
-    const { abilities } = await context.capabilitiesOf(platform);
-    const limits = LimitsSchema.parse({});
-    for (const key of Object.keys(ABILITY_OF_LIMIT) as (keyof typeof ABILITY_OF_LIMIT)[]) {
-      if (!abilities[ABILITY_OF_LIMIT[key]]) limits[key] = null;
-    }
-    return { ...limits, ...asked };
-  }
-
-  /** What is made of a snapshot is where the snapshot is. */
-  function platformFor({ platform, labels }: CreateSandbox, from: SnapshotRow | undefined): string | undefined {
-    const chosen = from && platform === undefined ? undefined : choosePlatform(backend, { platform, labels });
-    const there = from?.spec.platform;
-    if (!canRoute(backend) || there === undefined) return chosen;
-    if (chosen === undefined || chosen === there) return there;
-    throw new CayError('failed_precondition', `Snapshot "${from!.id}" is on platform "${there}", and so is what is made of it`, {
-      details: { platform: there },
-      hint: `take it out as an archive and import that on "${chosen}"`,
-    });
-  }
-
-  /** The snapshot that it starts from: the one that was asked for, or what the project's template of that name is made of. */
-  function originOf(principal: Principal, request: CreateSandbox): SnapshotRow | undefined {
-    const id = request.snapshot ?? templates.get(principal.project, request.template)?.snapshot;
-    const snapshot = id === undefined ? undefined : keeping.resolve(principal.project, id);
-    if (snapshot && request.memory && !snapshot.memory) throw noMemory(snapshot);
-    return snapshot;
-  }
-
-  async function specOf(request: CreateSandbox, from: SnapshotRow | undefined, exactly: boolean): Promise<SandboxSpec> {
-    const { template, runtime, cmd, env, workdir, user, limits, readOnlyRoot } = request;
-    const platform = platformFor(request, from);
-    const own = {
-      template,
-      env,
-      workdir,
-      user,
-      readOnlyRoot,
-      ...(runtime !== undefined && { runtime }),
-      ...(platform !== undefined && { platform }),
-      ...(cmd && { cmd }),
-    };
-    if (!from) return { ...own, limits: await limitsFor(limits, platform) };
-    // What was left as it is by default is as it was in the snapshot.
-    const { platform: _platform, ...spec } = from.spec;
-    return {
-      ...spec,
-      ...own,
-      template: spec.template,
-      env: { ...spec.env, ...env },
-      workdir: workdir === DEFAULTS.workdir && !exactly ? spec.workdir : workdir,
-      user: user === DEFAULTS.user && !exactly ? spec.user : user,
-      readOnlyRoot: readOnlyRoot || spec.readOnlyRoot,
-      limits: { ...spec.limits, ...limits },
-    };
-  }
+  const { backend, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show } = context;
 
   function insert(
     principal: Principal,
@@ -163,7 +84,7 @@ export function createVerb(
   }
 
   async function make(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, options: Creating) {
-    const spec = await specOf(request, from, options.exactly ?? false);
+    const spec = await planning.specOf(request, from, options.exactly);
     await backend.validate(spec);
     // Another call may have come first meanwhile; from here to the insert nothing can come between.
     const meanwhile = existing(principal, request, options.idempotencyKey);
@@ -178,7 +99,7 @@ export function createVerb(
       if (request.getOrCreate && request.name === undefined) throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
       const before = existing(principal, request, options.idempotencyKey);
       if (before) return { sandbox: await before, created: false };
-      const from = originOf(principal, request);
+      const from = planning.originOf(principal, request);
       if (!from) return make(principal, request, undefined, options);
       return keeping
         .using(from, () => make(principal, request, from, options))

@@ -28,7 +28,7 @@ export interface SandboxVerbParts {
 export function sandboxVerbs(
   context: Context,
   { pausing, visits, idling, resizing, retaining, previews }: SandboxVerbParts,
-): Omit<SandboxVerbs, 'create'> {
+): Omit<SandboxVerbs, 'create' | 'validate'> {
   const { activity, again, backend, database, deeds, find, lifecycle, note, pressure, quota, sandboxes, show } = context;
   const opened = seldom({ everyMs: PREVIEW_NOTED_EVERY_MS });
 
