@@ -18,7 +18,17 @@
  * before anything is made. Abilities that not every backend has are the small interfaces at the
  * end of this file; `capabilities()` tells whether a backend has them.
  */
-import type { Capabilities, FileChange, Limits, SandboxId, SandboxSpec, SnapshotId, Stats } from '@cay/sdk/protocol';
+import {
+  isCayError,
+  type Capabilities,
+  type CayError,
+  type FileChange,
+  type Limits,
+  type SandboxId,
+  type SandboxSpec,
+  type SnapshotId,
+  type Stats,
+} from '@cay/sdk/protocol';
 import type { Guest } from '../guest/guest.ts';
 
 export interface CallOptions {
@@ -245,6 +255,11 @@ export interface Routing {
 
   /** Whether what is left on this platform is a part of what `capacity` tells. */
   measures(platform: string): boolean;
+}
+
+/** Whether somebody did not answer, which says nothing of what was asked about. */
+export function isAway(error: unknown): error is CayError {
+  return isCayError(error, 'unavailable') || isCayError(error, 'deadline_exceeded');
 }
 
 export function canResize(backend: Backend): backend is Backend & Resizing {

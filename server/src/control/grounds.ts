@@ -3,8 +3,12 @@
  *
  * A platform that does not answer says nothing of what is on it: that is neither gone nor failed, and left as it is recorded until somebody can tell.
  */
-import { isCayError, type SandboxSpec } from '@cay/sdk/protocol';
-import { canRoute, type Backend } from '../backends/backend.ts';
+import { CayError, type SandboxSpec } from '@cay/sdk/protocol';
+import { canRoute, isAway, type Backend } from '../backends/backend.ts';
+import { within } from '../lib/within.ts';
+
+/** A platform that hangs must not keep the server from starting. */
+const ANSWER_MS = 30_000;
 
 export interface Found<T> {
   it: T;
@@ -27,11 +31,12 @@ export async function survey<T>(backend: Backend, look: (ground: Backend) => Pro
     platforms.map(async (name) => {
       try {
         const ground = await backend.platform(name);
-        const all = (await look(ground)).map((it) => ({ it, ground }));
+        const late = () => new CayError('unavailable', `Platform "${name}" has not answered for ${ANSWER_MS / 1000} s`);
+        const all = (await within(ANSWER_MS, look(ground), late)).map((it) => ({ it, ground }));
         answered.add(name);
         return all;
       } catch (error) {
-        if (!isCayError(error, 'unavailable') && !isCayError(error, 'deadline_exceeded')) throw error;
+        if (!isAway(error)) throw error;
         return [];
       }
     }),

@@ -5,7 +5,7 @@
  * Preconditions: everything but `make`, `recover` and `follow` is called in line with the other changes of the sandbox.
  */
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
-import { canSnapshot, type Backend, type Observation } from '../backends/backend.ts';
+import { canSnapshot, isAway, type Backend, type Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import type { Deeds } from './deeds.ts';
 import { startExpiry, type Expiry } from './expiry.ts';
@@ -257,7 +257,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
         if (row && row.state !== 'destroying') await recoverOne(row, await backend.observe(id), unfinished);
       });
     setTimeout(
-      () => void again().catch((error: unknown) => (isCayError(error, 'unavailable') ? recoverLater(id, unfinished) : onError(error))),
+      () => void again().catch((error: unknown) => (isAway(error) ? recoverLater(id, unfinished) : onError(error))),
       AWAY_AGAIN_MS,
     ).unref();
   }

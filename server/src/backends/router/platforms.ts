@@ -6,7 +6,8 @@
  */
 import { CayError, isCayError, type SandboxSpec } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
-import type { Backend, Observation } from '../backend.ts';
+import { within } from '../../lib/within.ts';
+import { isAway, type Backend, type Observation } from '../backend.ts';
 
 export interface PlatformSource {
   name: string;
@@ -32,6 +33,8 @@ export interface Platforms {
 }
 
 const AGAIN_MS = 5_000;
+/** Who takes longer is away. What a backend finds out only once may be slow. */
+const ANSWER_MS = 30_000;
 
 export async function openPlatforms(sources: readonly PlatformSource[], onError: (error: unknown) => void): Promise<Platforms> {
   const names = sources.map(({ name }) => name);
@@ -107,9 +110,16 @@ export async function openPlatforms(sources: readonly PlatformSource[], onError:
       Promise.all(
         names.map(async (name) => {
           try {
-            return { name, answer: await ask(await platforms.get(name), name) };
+            return {
+              name,
+              answer: await within(
+                ANSWER_MS,
+                platforms.get(name).then((backend) => ask(backend, name)),
+                () => silent(name),
+              ),
+            };
           } catch (error) {
-            if (!isCayError(error, 'unavailable') && !isCayError(error, 'deadline_exceeded')) throw error;
+            if (!isAway(error)) throw error;
             return { name, away: error };
           }
         }),
@@ -152,6 +162,8 @@ export async function openPlatforms(sources: readonly PlatformSource[], onError:
 export function ownSpec({ platform: _platform, ...spec }: SandboxSpec): SandboxSpec {
   return spec;
 }
+
+const silent = (name: string) => new CayError('unavailable', `Platform "${name}" has not answered for ${ANSWER_MS / 1000} s`);
 
 function awayOf(name: string, error: unknown): CayError {
   const { message, hint, details } = isCayError(error) ? error : { message: String(error), hint: undefined, details: {} };
