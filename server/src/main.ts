@@ -42,6 +42,11 @@ async function openBackend(names: string, options: BackendOptions): Promise<Open
   });
 }
 
+async function asPlatform(backend: Backend): Promise<Backend> {
+  const { routerBackend } = await import('./backends/router/router.ts');
+  return routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] });
+}
+
 /** Several data directories may share one engine. */
 function installationOf(dir: string): string {
   return createHash('sha256').update(dir).digest('hex').slice(0, 12);
@@ -62,6 +67,7 @@ const exitCode = await runCli(
     backends: Object.keys(BACKENDS),
     entry: import.meta.filename,
     openBackend,
+    asPlatform,
   },
   process.argv.slice(2),
 );

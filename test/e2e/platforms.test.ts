@@ -11,16 +11,18 @@ type Info = Sandbox['info'];
 describe.skipIf(reason)('one server over this machine and Docker', () => {
   let docker: Dockerd;
   let cay: Cay;
-  const up = async () => {
-    const flags = ['--backend', 'local,docker', '--docker-host', docker.host, '--docker-image', 'own-base', '--runtime', 'runc'];
-    const { code, stderr } = await cay.run('up', '--detach', ...flags, '--platform-rules', 'image=own:docker');
+  const up = async (...backend: string[]) => {
+    const flags = ['--docker-host', docker.host, '--docker-image', 'own-base', '--runtime', 'runc'];
+    const { code, stderr } = await cay.run('up', '--detach', ...flags, ...backend);
     expect(code, stderr).toBe(0);
   };
+  const both = ['--backend', 'local,docker', '--platform-rules', 'image=own:docker'];
+  const states = async () => Object.fromEntries((await cay.json<Info[]>('ls')).map(({ name, state }) => [name, state]));
   beforeAll(async () => {
     docker = await startDockerd({ liveRestore: true });
     await docker.importBaseImage('own-base');
     cay = await openCay();
-    await up();
+    await up(...both);
   });
   afterAll(async () => {
     await cay?.[Symbol.asyncDispose]();
@@ -62,8 +64,7 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
   it('starts without its Docker engine, forgets nothing of it, and goes on with it', async () => {
     expect((await cay.run('down')).code).toBe(0);
     await docker.halt();
-    await up();
-    const states = async () => Object.fromEntries((await cay.json<Info[]>('ls')).map(({ name, state }) => [name, state]));
+    await up(...both);
     expect(await states()).toEqual({ here: 'active', there: 'active', labelled: 'active' });
     expect((await cay.run('exec', 'here', 'cat', 'note')).stdout).toBe('kept\n');
     expect((await cay.run('start', 'there')).stderr).toContain('no Docker engine answers');
@@ -71,6 +72,17 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
     await docker.resume();
     await expect.poll(async () => (await cay.run('exec', 'there', 'cat', 'note')).stdout, { timeout: 20_000 }).toBe('kept\n');
     expect(await states()).toEqual({ here: 'active', there: 'active', labelled: 'active' });
+  });
+
+  it('keeps what is on a platform that it is started without', async () => {
+    expect((await cay.run('down')).code).toBe(0);
+    await up('--backend', 'local');
+    expect(await states()).toEqual({ here: 'active', there: 'active', labelled: 'active' });
+    expect((await cay.run('exec', 'here', 'cat', 'note')).stdout).toBe('kept\n');
+    expect((await cay.run('start', 'there')).stderr).toContain('platform "docker", which this server does not have');
+    expect((await cay.run('down')).code).toBe(0);
+    await up(...both);
+    expect((await cay.run('exec', 'there', 'cat', 'note')).stdout).toBe('kept\n');
   });
 
   it('removes what both have when everything is destroyed', async () => {

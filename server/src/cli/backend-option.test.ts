@@ -3,7 +3,8 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { backendOption } from './backend-option.ts';
 import type { Composition } from './verb.ts';
 
-const composition: Composition = { backends: ['local', 'docker'], entry: '', openBackend: () => Promise.reject(new Error('not here')) };
+const unused = () => Promise.reject(new Error('not here'));
+const composition: Composition = { backends: ['local', 'docker'], entry: '', openBackend: unused, asPlatform: unused };
 
 function parse(...argv: string[]): string {
   const command = new Command()

@@ -206,6 +206,7 @@ async function upForeground(composition: Composition, options: Options): Promise
     });
     server = await serve({
       backend,
+      asPlatform: composition.asPlatform,
       dataDir: join(dataDir, 'control'),
       host,
       port,

@@ -31,6 +31,8 @@ export interface Composition {
   backends: readonly string[];
   /** One backend by its name; several, with commas between their names, as platforms of which the first is the default. */
   openBackend(names: string, options: BackendOptions): Promise<OpenedBackend>;
+  /** Makes a single backend a platform, where records have others. */
+  asPlatform(backend: Backend): Promise<Backend>;
   /** The entry point's own path: starting the server in the background runs it again. */
   entry: string;
 }
