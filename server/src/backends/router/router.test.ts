@@ -1,24 +1,12 @@
-import { describe, it } from 'vitest';
 import { backendSuite } from '../../../../test/conformance/backend-suite.ts';
 import type { GroundFactory } from '../../../../test/conformance/ground.ts';
-import { localGround, whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { echoProgram } from '../../../../test/support/echo-program.ts';
 // The router is made of other backends, so its tests bring some.
 // oxlint-disable-next-line no-restricted-imports
 import { memoryBackend } from '../memory/memory.ts';
-// oxlint-disable-next-line no-restricted-imports
-import type { Program } from '../memory/program.ts';
 import { routerBackend } from './router.ts';
 
-const echoServer: Program = async ({ argv, listen, signal }) => {
-  listen(Number(argv[1]), async (connection) => {
-    for await (const part of connection.readable) await connection.write(part);
-    await connection.end();
-  });
-  await new Promise((resolve) => signal.addEventListener('abort', resolve));
-  return 0;
-};
-
-const memory = () => memoryBackend({ commands: { 'echo-server': echoServer } });
+const memory = () => memoryBackend({ commands: { 'echo-server': echoProgram } });
 
 const onTheFirst = 'an archive that names no platform is taken in on the default one, which is another here';
 const NOT_ON_OTHER = {
@@ -47,18 +35,3 @@ for (const platform of ['one', 'other']) {
   };
   backendSuite(`router of two memory backends, on "${platform}"`, ground, platform === 'other' ? { skip: NOT_ON_OTHER } : {});
 }
-
-const reason = whyNoLocal();
-if (reason === undefined) {
-  backendSuite('router of local on runc and memory', async () => {
-    const ground = await localGround({ runtime: 'runc' });
-    const open = (local: typeof ground.backend) =>
-      routerBackend({
-        platforms: [
-          { name: 'local', open: async () => local },
-          { name: 'memory', open: async () => memory() },
-        ],
-      });
-    return { ...ground, backend: await open(ground.backend), restart: async () => open(await ground.restart!()) };
-  });
-} else describe('router of local on runc and memory', () => it.skip(reason, () => {}));
