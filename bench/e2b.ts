@@ -8,8 +8,8 @@ import { serve } from '../server/src/serve.ts';
 import { wipe, type Bench } from './bench.ts';
 import { series } from './measure.ts';
 
-const ROUNDS = 60;
-const WARM_UP = 10;
+const ROUNDS = Number(process.env['CAY_BENCH_ROUNDS'] ?? 60);
+const WARM_UP = Math.min(10, ROUNDS);
 
 export async function benchE2b({ report, open }: Bench): Promise<void> {
   console.log(`load of the machine before: ${loadavg()[0]!.toFixed(1)}`);

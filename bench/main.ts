@@ -5,7 +5,8 @@
  *     npm run bench                     everything
  *     npm run bench -- exec create      only these sections
  *
- * Sections: exec, create, files, idle, burst, travel, e2b, api. CAY_BENCH_SECONDS shortens the minute that api takes.
+ * Sections: exec, create, files, idle, burst, travel, e2b, restart, api. CAY_BENCH_SECONDS shortens the minute that api takes,
+ * CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
  */
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { openLocal } from '../server/src/backends/local/open-local.ts';
@@ -17,6 +18,7 @@ import { benchE2b } from './e2b.ts';
 import { benchExec } from './exec.ts';
 import { benchFiles } from './files.ts';
 import { benchIdle } from './idle.ts';
+import { benchRestart } from './restart.ts';
 import { benchTravel } from './travel.ts';
 import { environment, Report } from './report.ts';
 
@@ -28,6 +30,7 @@ const SECTIONS = {
   burst: benchBurst,
   travel: benchTravel,
   e2b: benchE2b,
+  restart: benchRestart,
   api: benchApi,
 } as const;
 

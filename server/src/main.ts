@@ -3,7 +3,7 @@
  * when it is needed: a client verb loads neither a server nor a backend.
  */
 import { createHash } from 'node:crypto';
-import type { Backend } from './backends/backend.ts';
+import type { Backend, Orphan } from './backends/backend.ts';
 import type { BackendOptions, OpenedBackend } from './cli/verb.ts';
 
 const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBackend>> = {
@@ -47,6 +47,27 @@ async function asPlatform(backend: Backend): Promise<Backend> {
   return routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] });
 }
 
+async function surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]> {
+  const found: Orphan[] = [];
+  for (const name of names.split(',')) found.push(...(await surveyOne(name, options)));
+  return found;
+}
+
+async function surveyOne(name: string, options: BackendOptions): Promise<Orphan[]> {
+  if (name === 'local') {
+    const { surveyLocal } = await import('./backends/local/open-local.ts');
+    return surveyLocal(options);
+  }
+  // The others settle nothing when they are opened.
+  const backend = await BACKENDS[name]!(options);
+  try {
+    const { canSweep } = await import('./backends/backend.ts');
+    return canSweep(backend) ? await backend.sweep({ dryRun: true }) : [];
+  } finally {
+    await backend.close();
+  }
+}
+
 /** Several data directories may share one engine. */
 function installationOf(dir: string): string {
   return createHash('sha256').update(dir).digest('hex').slice(0, 12);
@@ -68,6 +89,7 @@ const exitCode = await runCli(
     entry: import.meta.filename,
     openBackend,
     asPlatform,
+    surveyBackend,
   },
   process.argv.slice(2),
 );

@@ -1,5 +1,8 @@
 /** Code in contexts through the published code interpreter. */
-import { Sandbox, type Execution } from '@e2b/code-interpreter';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Sandbox, Template, type Execution } from '@e2b/code-interpreter';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { bringMatplotlib } from './bring-matplotlib.ts';
 import type { E2bGround } from './ground.ts';
@@ -213,6 +216,30 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
     it('keeps the order and all of much output', async () => {
       const { logs } = await sandbox.runCode('for i in range(5_000): print(i, "é")');
       expect(logs.stdout.join('')).toBe(Array.from({ length: 5_000 }, (_, index) => `${index} é\n`).join(''));
+    });
+
+    it('is what other templates are built from, which bring what they need', async () => {
+      // Nobody has used the interpreter in this project before.
+      const access = ground().stranger;
+      const folder = mkdtempSync(join(tmpdir(), 'cay-site-'));
+      try {
+        mkdirSync(join(folder, 'site'));
+        writeFileSync(join(folder, 'site', 'brought.py'), 'word = "brought"\n');
+        const site = (await sandbox.commands.run('python3 -m site --user-site')).stdout.trim();
+        const template = Template({ fileContextPath: folder })
+          .fromTemplate('code-interpreter-v1')
+          .copy('site', site)
+          .setEnvs({ OF_TEMPLATE: 'yes' });
+        await Template.build(template, 'with-packages', access);
+        const child = await Sandbox.create('with-packages', access);
+        try {
+          expect((await child.runCode('import brought, os\nbrought.word + os.environ["OF_TEMPLATE"]')).text).toBe('broughtyes');
+        } finally {
+          await child.kill();
+        }
+      } finally {
+        rmSync(folder, { recursive: true, force: true });
+      }
     });
 
     it('is one for each project, and refuses strangers', async () => {

@@ -81,7 +81,9 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
         symlinkTarget: '/home/user/described/file',
         permissions: 'Lrwxrwxrwx',
       });
-      expect((await sandbox.files.getInfo('~/described/sub')).permissions).toBe('drwxr-xr-x');
+      const directory = await sandbox.files.getInfo('~/described/sub');
+      expect(directory).toMatchObject({ type: 'dir', permissions: 'drwxr-xr-x', mode: 0o755, owner: 'user' });
+      expect(directory.size).toBeGreaterThan(0);
       await expect(sandbox.files.list('described/file')).rejects.toBeInstanceOf(client.InvalidArgumentError);
     });
 
@@ -123,8 +125,19 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
       });
       expect((await sandbox.files.getInfo('noted')).metadata).toEqual({ author: 'me', 'a-b': 'c d' });
       expect((await sandbox.files.list('.')).find(({ name }) => name === 'noted')?.metadata).toMatchObject({ author: 'me' });
-      await sandbox.files.write('noted', 'y');
-      expect((await sandbox.files.getInfo('noted')).metadata).toBeUndefined();
+      expect((await sandbox.files.rename('noted', 'renamed')).metadata).toMatchObject({ author: 'me' });
+      await sandbox.files.write('renamed', 'y');
+      expect((await sandbox.files.getInfo('renamed')).metadata).toBeUndefined();
+      const written = await sandbox.files.write('streamed', 'x', { metadata: { author: 'me' }, useOctetStream: true });
+      expect(written.metadata).toEqual({ author: 'me' });
+      const many = await sandbox.files.writeFiles(
+        ['one', 'two'].map((path) => ({ path, data: path })),
+        { metadata: { of: 'both' } },
+      );
+      expect(many.map(({ metadata }) => metadata)).toEqual([{ of: 'both' }, { of: 'both' }]);
+      // What a program inside notes is seen as well.
+      await sandbox.commands.run("touch inside && python3 -c \"import os; os.setxattr('inside', 'user.e2b.author', b'it')\"");
+      expect((await sandbox.files.getInfo('inside')).metadata).toEqual({ author: 'it' });
     });
 
     it('watches a directory', async () => {
@@ -145,6 +158,18 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
         size: 1,
       });
       await expect(sandbox.files.watchDir('not-there', () => {})).rejects.toBeInstanceOf(client.FileNotFoundError);
+      await expect(sandbox.files.watchDir('watched/below/new', () => {})).rejects.toBeInstanceOf(client.SandboxError);
+    });
+
+    it('watches directories that come later', async () => {
+      await sandbox.files.makeDir('growing');
+      const seen: string[] = [];
+      const watch = await sandbox.files.watchDir('growing', ({ type, name }) => void seen.push(`${type} ${name}`), { recursive: true });
+      await sandbox.files.makeDir('growing/later');
+      await eventually(() => seen.includes('create later'));
+      await sandbox.files.write('growing/later/file', '1');
+      await eventually(() => seen.includes('write later/file'));
+      await watch.stop();
     });
 
     it('signs addresses to download from and to upload to', async () => {
@@ -159,6 +184,15 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
       const uploaded = await fetch(await sandbox.uploadUrl('up.txt'), { method: 'POST', body: form });
       expect(await uploaded.json()).toEqual([{ path: '/home/user/up.txt', name: 'up.txt', type: 'file' }]);
       expect(await sandbox.files.read('up.txt')).toBe('uploaded');
+      // For another user, and from a form that has no name for the file.
+      const bare = new FormData();
+      bare.append('file', 'bare');
+      const asRoot = await fetch(await sandbox.uploadUrl('up.txt', { user: 'root', useSignatureExpiration: 60 }), {
+        method: 'POST',
+        body: bare,
+      });
+      expect(await asRoot.json()).toEqual([{ path: '/root/up.txt', name: 'up.txt', type: 'file' }]);
+      expect(await (await fetch(await sandbox.downloadUrl('up.txt', { user: 'root' }))).text()).toBe('bare');
     });
 
     it('refuses addresses that are expired, changed, or signed for something else', async () => {

@@ -1,6 +1,6 @@
 import * as newest from 'e2b';
 import * as older from 'e2b-2.45';
-import { afterAll, beforeAll, describe } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../support/local-ground.ts';
 import { commandsSuite } from './commands-suite.ts';
 import { filesSuite } from './files-suite.ts';
@@ -23,4 +23,18 @@ describe.skipIf(why).for([
   commandsSuite(client, () => ground);
   filesSuite(client, () => ground, { attributes: true });
   sandboxesSuite(client, () => ground);
+
+  it('does not pretend to keep memory', async () => {
+    const sandbox = await client.Sandbox.create(ground.access);
+    try {
+      await expect(sandbox.pause()).rejects.toThrow(/^501: .*memory/);
+      await expect(sandbox.fork()).rejects.toThrow(/^501: .*memory/);
+      await expect(sandbox.createSnapshot()).rejects.toThrow(/^501: .*memory/);
+      const pausing = client.Sandbox.create({ ...ground.access, lifecycle: { onTimeout: 'pause' } });
+      await expect(pausing).rejects.toThrow(/^501: .*memory/);
+      expect(await sandbox.isRunning()).toBe(true);
+    } finally {
+      await sandbox.kill();
+    }
+  });
 });

@@ -12,17 +12,17 @@ const why = whyNoLocal();
 if (why) console.warn(`E2B's clients on gVisor are not tested: ${why}`);
 
 describe.skipIf(why).for([
-  ['2.51', newest],
-  // An older client of the same shape, as far as the suites use it.
-  ['2.45', older as unknown as typeof newest],
-] as const)("E2B's JavaScript client %s on gVisor", ([, client]) => {
+  ['2.51', newest, { inside: true }],
+  // An older client of the same shape, as far as the suites use it. What it says to a sandbox itself is the same, and is tested on runc.
+  ['2.45', older as unknown as typeof newest, { inside: false }],
+] as const)("E2B's JavaScript client %s on gVisor", ([, client, { inside }]) => {
   let ground: E2bGround;
   beforeAll(async () => {
     ground = await e2bGround('runsc');
   });
   afterAll(() => ground[Symbol.asyncDispose]());
-  commandsSuite(client, () => ground);
-  filesSuite(client, () => ground, { attributes: false });
+  if (inside) commandsSuite(client, () => ground);
+  if (inside) filesSuite(client, () => ground, { attributes: false });
   sandboxesSuite(client, () => ground);
   memorySuite(client, () => ground);
 });

@@ -52,10 +52,53 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
 
     it('pauses with its files alone if that is asked for', async () => {
       const sandbox = await counting();
+      const boot = async () => (await sandbox.commands.run('cat /proc/sys/kernel/random/boot_id')).stdout;
+      const before = await boot();
+      await sandbox.pause();
+      await sandbox.connect();
+      expect(await boot()).toBe(before);
       expect(await sandbox.pause({ keepMemory: false })).toBe(true);
       await sandbox.connect();
+      expect(await boot()).not.toBe(before);
       expect(await sandbox.files.exists('counter.py')).toBe(true);
       expect(await count(sandbox)).toBe('status 502');
+    });
+
+    it('goes on with what was under way', async () => {
+      const sandbox = await counting({ envs: { KEPT: 'yes' } });
+      const { pid } = await sandbox.commands.run('sleep 1 && echo done > done.txt; sleep 1000', { background: true });
+      await sandbox.pause();
+      await sandbox.connect();
+      expect((await sandbox.commands.list()).map((process) => process.pid)).toContain(pid);
+      expect((await sandbox.commands.connect(pid)).pid).toBe(pid);
+      expect((await sandbox.commands.run('echo $KEPT')).stdout).toBe('yes\n');
+      await eventually(() => sandbox.files.exists('done.txt'));
+    });
+
+    it('lists what is paused among what runs, page by page', async () => {
+      const metadata = { group: `paused ${Math.random()}` };
+      const first = await Sandbox.create({ ...ground().access, metadata });
+      const second = await Sandbox.create({ ...ground().access, metadata });
+      made.push(first, second);
+      await first.pause();
+      const pages = async (state: e2b.SandboxState[]) => {
+        const found: string[][] = [];
+        const paginator = Sandbox.list({ ...ground().access, limit: 1, query: { metadata, state } });
+        while (paginator.hasNext) found.push((await paginator.nextItems()).map((info) => `${info.sandboxId} ${info.state}`));
+        return found;
+      };
+      expect(await pages(['running', 'paused'])).toEqual([[`${second.sandboxId} running`], [`${first.sandboxId} paused`]]);
+      expect(await pages(['paused'])).toEqual([[`${first.sandboxId} paused`]]);
+    });
+
+    it('stays paused unless it may wake by itself', async () => {
+      const sandbox = await counting({ lifecycle: { onTimeout: 'pause', autoResume: false } });
+      await sandbox.setTimeout(1000);
+      await eventually(async () => (await sandbox.getInfo()).state === 'paused');
+      expect(await count(sandbox)).toBe('status 502');
+      expect((await sandbox.getInfo()).state).toBe('paused');
+      await sandbox.connect();
+      expect(await count(sandbox)).toEqual(expect.any(Number));
     });
 
     it('pauses by itself when its time is up, and wakes for those who come', async () => {
@@ -93,8 +136,12 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
         expect(await count(child)).toBe(before + 1);
         await child.kill();
       }
-      const listed = await sandbox.listSnapshots().nextItems();
-      expect(listed.map(({ snapshotId }) => snapshotId)).toContain(snapshot.snapshotId);
+      const listed = async (paginator: e2b.SnapshotPaginator) => (await paginator.nextItems()).map(({ snapshotId }) => snapshotId);
+      expect(await listed(sandbox.listSnapshots())).toEqual([snapshot.snapshotId]);
+      expect(await listed(Sandbox.listSnapshots(ground().access))).toContain(snapshot.snapshotId);
+      expect(await listed(Sandbox.listSnapshots({ ...ground().access, name: 'counting' }))).toEqual([snapshot.snapshotId]);
+      expect(await listed(Sandbox.listSnapshots({ ...ground().access, name: 'never' }))).toEqual([]);
+      expect(await listed(Sandbox.listSnapshots(ground().stranger))).toEqual([]);
       expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, ground().access)).toBe(true);
       expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, ground().access)).toBe(false);
     });

@@ -1,6 +1,6 @@
 /** Both planes refuse what is not allowed, in the shapes that E2B's clients understand. That every route does is in every-route.test.ts. */
 import { request } from 'node:http';
-import { Sandbox, AuthenticationError, SandboxError } from 'e2b';
+import { Sandbox, AuthenticationError, RateLimitError, SandboxError } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startTestServer, type TestServer } from '../../server/src/api/testing/test-server.ts';
 
@@ -84,6 +84,57 @@ describe('what the clients have no words for', () => {
     const { startedAt } = await sandbox.getInfo();
     expect(await ids(`startedAfter=${new Date(startedAt.getTime() - 1).toISOString()}`)).toContain(sandbox.sandboxId);
     expect(await ids(`startedAfter=${startedAt.toISOString()}`)).not.toContain(sandbox.sandboxId);
+  });
+
+  it('has the routes of both generations', async () => {
+    const call = async (method: string, path: string, body?: unknown) => {
+      const { status, json } = await send(method, path, { 'x-api-key': server.alice }, body === undefined ? '' : JSON.stringify(body));
+      return { status, json: json as Record<string, unknown> };
+    };
+    const left = async (id: unknown) => Date.parse(String((await call('GET', `/sandboxes/${String(id)}`)).json['endAt'])) - Date.now();
+    for (const [path, seconds] of [
+      ['/sandboxes', 15],
+      ['/v2/sandboxes', 300],
+    ] as const) {
+      const { status, json: made } = await call('POST', path, { templateID: 'base' });
+      expect(status).toBe(201);
+      const id = String(made['sandboxID']);
+      expect(made).toMatchObject({
+        clientID: expect.any(String),
+        envdVersion: '0.6.13',
+        envdAccessToken: expect.any(String),
+        domain: expect.any(String),
+      });
+      expect(Math.abs((await left(id)) - seconds * 1000)).toBeLessThan(5000);
+      // Connecting never shortens a life.
+      expect(await call('POST', `${path}/${id}/connect`, { timeout: 600 })).toMatchObject({ status: 200, json: { sandboxID: id } });
+      expect(await left(id)).toBeGreaterThan(590_000);
+      expect((await call('POST', `${path}/${id}/connect`, {})).status).toBe(200);
+      expect(await left(id)).toBeGreaterThan(590_000);
+      expect((await call('POST', `/sandboxes/${id}/refreshes`, { duration: 1200 })).status).toBe(204);
+      expect(await left(id)).toBeGreaterThan(1_190_000);
+      expect((await call('POST', `/sandboxes/${id}/timeout`, { timeout: 60 })).status).toBe(204);
+      expect(await left(id)).toBeLessThan(61_000);
+      // A body is not needed where nothing has to be said.
+      expect((await call('POST', `/sandboxes/${id}/pause`, { memory: false })).status).toBe(204);
+      expect((await call('POST', `/sandboxes/${id}/pause`, { memory: false })).status).toBe(409);
+      const listed = async (of: string) => (await call('GET', of)).json as unknown as { sandboxID: string }[];
+      expect((await listed('/sandboxes')).map(({ sandboxID }) => sandboxID)).not.toContain(id);
+      expect((await listed('/v2/sandboxes')).map(({ sandboxID }) => sandboxID)).toContain(id);
+      expect((await call('POST', `/sandboxes/${id}/resume`, { timeout: 30 })).status).toBe(201);
+      expect(await listed('/sandboxes')).toContainEqual(expect.objectContaining({ sandboxID: id, state: 'running' }));
+      expect((await call('DELETE', `/sandboxes/${id}`)).status).toBe(204);
+      expect((await call('DELETE', `/sandboxes/${id}`)).status).toBe(404);
+    }
+  });
+
+  it('has the quota of the project', async () => {
+    const quota = (sandboxes: number | null) =>
+      server.call('PATCH', '/v1/projects/bob', { key: server.admin, body: { quota: { sandboxes } } });
+    await quota(0);
+    await expect(Sandbox.create(access(server.bob))).rejects.toBeInstanceOf(RateLimitError);
+    await quota(null);
+    expect(await (await Sandbox.create(access(server.bob))).kill()).toBe(true);
   });
 
   it('makes one sandbox of a call that is repeated with its key', async () => {

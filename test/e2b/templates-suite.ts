@@ -26,7 +26,7 @@ export interface TemplatesTraits {
 }
 
 export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { memory }: TemplatesTraits): void {
-  const { Sandbox, Template, waitForPort } = client;
+  const { Sandbox, Template, waitForPort, waitForTimeout } = client;
 
   describe('templates', () => {
     let context: string;
@@ -37,6 +37,11 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       writeFileSync(join(context, 'site', 'b.md'), 'b');
       writeFileSync(join(context, 'site', 'deep', '.hidden'), 'h');
       symlinkSync('a.txt', join(context, 'site', 'link'));
+      mkdirSync(join(context, 'links'));
+      writeFileSync(join(context, 'links', 'file'), 'linked');
+      symlinkSync('file', join(context, 'links', 'relative'));
+      symlinkSync(join(context, 'links', 'file'), join(context, 'links', 'absolute'));
+      symlinkSync('nowhere', join(context, 'links', 'dangling'));
       writeFileSync(join(context, 'server.py'), SERVER);
     });
     afterAll(() => rmSync(context, { recursive: true, force: true }));
@@ -110,6 +115,22 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       const child = await create('serving-child');
       expect(await visit(ground().url, child.getHost(8000))).toMatchObject({ status: 200 });
       expect(await run(child, 'echo $CHILD')).toBe('yes');
+    });
+
+    it('copies links as they are or what they lead to, and takes a start command that ends', async () => {
+      const template = builder()
+        .fromTemplate('base')
+        .copy('links/*', 'links', { forceUpload: true })
+        .copy('links/relative', 'resolved/file', { forceUpload: true, resolveSymlinks: true })
+        .makeSymlink('.bashrc', '.bashrc.local')
+        .makeSymlink('.bashrc', '.bashrc.local', { force: true })
+        .runCmd(['cat links/relative resolved/file', 'test "$(readlink .bashrc.local)" = .bashrc'])
+        .setStartCmd('echo hello', waitForTimeout(1000));
+      await Template.build(template, 'linking', { ...ground().access, skipCache: true });
+      const sandbox = await create('linking');
+      expect(await run(sandbox, 'cat links/relative resolved/file; readlink links/dangling; test -h resolved/file || echo file')).toBe(
+        'linkedlinkednowhere\nfile',
+      );
     });
 
     it('keeps of its parent what it does not set itself', async () => {

@@ -1,11 +1,11 @@
 /** What commands that are left running have written before their sandbox is stopped, rolled back or put to rest can be read afterwards. */
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox } from '@cay/sdk';
 import { openLocal } from '../../server/src/backends/local/open-local.ts';
 import type { LocalBackend } from '../../server/src/backends/local/local.ts';
+import { serverLog } from '../../server/src/cli/server-log.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { whyNoLocal } from '../support/local-ground.ts';
 
@@ -21,7 +21,7 @@ describe.skipIf(reason !== undefined)(`output that has just been written${reason
     dir = await mkdtemp('/tmp/cay-last-');
     await chmod(dir, 0o711);
     backend = await openLocal({ dir: join(dir, 'engine'), runtime: 'runc' });
-    server = await serve({ backend, dataDir: join(dir, 'control'), port: 0, log: pino({ level: 'silent' }) });
+    server = await serve({ backend, dataDir: join(dir, 'control'), port: 0, log: serverLog('silent') });
   });
   afterAll(async () => {
     await server.close();

@@ -10,7 +10,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 export async function reboot(engineDir: string): Promise<void> {
   const { name } = JSON.parse(readFileSync(join(engineDir, 'installation.json'), 'utf8')) as { name: string };
   const groups = () =>
-    globSync(['/sys/fs/cgroup', '/sys/fs/cgroup/*'].flatMap((root) => [`${root}/cay-${name}`, `${root}/cay-${name}/**/`]));
+    globSync(
+      ['/sys/fs/cgroup', '/sys/fs/cgroup/*'].flatMap((root) => [
+        `${root}/cay-${name}`,
+        `${root}/cay-${name}-server`,
+        `${root}/cay-${name}/**/`,
+      ]),
+    );
   for (let round = 0; groups().length > 0; round++) {
     if (round > 500) throw new Error(`Cgroups do not go away: ${groups().join(', ')}`);
     // The innermost first.

@@ -117,6 +117,7 @@ export function openApi(options: ApiOptions): Api {
     bodyTimeoutMs: options.bodyTimeoutMs,
     onFailure: audit.failed,
     onRefused: audit.turnedAway,
+    log,
   });
   const sockets = openSockets({ control, logs, authenticator: authenticate, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));

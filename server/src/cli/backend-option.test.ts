@@ -4,7 +4,13 @@ import { backendOption } from './backend-option.ts';
 import type { Composition } from './verb.ts';
 
 const unused = () => Promise.reject(new Error('not here'));
-const composition: Composition = { backends: ['local', 'docker'], entry: '', openBackend: unused, asPlatform: unused };
+const composition: Composition = {
+  backends: ['local', 'docker'],
+  entry: '',
+  openBackend: unused,
+  surveyBackend: unused,
+  asPlatform: unused,
+};
 
 function parse(...argv: string[]): string {
   const command = new Command()

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CayError, isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
+import { isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
 import { canHibernate } from '../backends/backend.ts';
 import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
@@ -64,7 +64,7 @@ export const doctorVerb: Verb = (program, composition) => {
     });
 };
 
-/** The server that has the data directory is asked; without one the backend is opened there, which sweeps. */
+/** The server that has the data directory is asked; without one the backend is opened there, which sweeps, or only looked into. */
 async function sweep(composition: Composition, options: Options): Promise<void> {
   const dryRun = options.dryRun ?? false;
   const { own } = addressOf(options);
@@ -85,16 +85,13 @@ async function sweep(composition: Composition, options: Options): Promise<void> 
 
 async function sweepAlone(composition: Composition, options: Options, dryRun: boolean): Promise<Orphans['orphans']> {
   const dataDir = dataDirOf(options);
-  if (dryRun) {
-    // Opening the backend settles what an earlier server was in the middle of.
-    throw new CayError('failed_precondition', `Cannot look without touching anything: no server runs for "${dataDir}"`, {
-      hint: 'a server that starts sweeps, too; without --dry-run what goes is listed',
-    });
-  }
   const orphans: Orphans['orphans'] = [];
   const dir = join(dataDir, 'engine');
-  if (options.backend === 'local' && !existsSync(dir)) return orphans;
-  const backend = await composition.openBackend(options.backend, { dir, poolSize: 0, onSwept: (found) => orphans.push(...found) });
+  // The local backend has everything there.
+  const names = namesOf(options.backend).filter((name) => name !== 'local' || existsSync(dir));
+  if (names.length === 0) return orphans;
+  if (dryRun) return composition.surveyBackend(names.join(','), { dir });
+  const backend = await composition.openBackend(names.join(','), { dir, poolSize: 0, onSwept: (found) => orphans.push(...found) });
   await backend.close();
   return orphans;
 }

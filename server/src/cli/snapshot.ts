@@ -17,8 +17,8 @@ export const snapshotVerb: Verb = (program) => {
   const command = program.command('snapshot').description('what sandboxes were at one moment');
 
   const take = command
-    .command('take')
-    .description('keep what a sandbox is now, and print the id')
+    .command('take', { isDefault: true })
+    .description('keep what a sandbox is now, and print the id; the word "take" may be left out')
     .argument('<sandbox>', 'its id, name or the beginning of its id')
     .option('--name <name>', 'a name; named snapshots are never removed by retention')
     .option('--memory', 'keep its processes too')

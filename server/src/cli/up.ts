@@ -264,7 +264,7 @@ async function openBackend(
   const docker = dockerOf(options);
   const platformRules = await rulesOf(options);
   const dir = join(dataDir, 'engine');
-  return composition.openBackend(names, { dir, runtime, storage, docker, platformRules, poolSize: pool, ...hooks });
+  return composition.openBackend(names, { dir, runtime, storage, docker, platformRules, poolSize: pool, protectServer: true, ...hooks });
 }
 
 async function rulesOf({ backend, platformRules }: Options) {

@@ -18,6 +18,8 @@ export interface BackendOptions {
   docker?: DockerSettings;
   /** Which labels choose which of several backends. */
   platformRules?: readonly PlatformRule[];
+  /** The process is the server, and to be kept from starving. */
+  protectServer?: boolean;
   onError?(error: unknown): void;
   /** Told what a sweep while serving took away. */
   onSwept?(orphans: Orphan[]): void;
@@ -33,6 +35,8 @@ export interface Composition {
   openBackend(names: string, options: BackendOptions): Promise<OpenedBackend>;
   /** Makes a single backend a platform, where records have others. */
   asPlatform(backend: Backend): Promise<Backend>;
+  /** What opening them would sweep, without doing so. No server may have them. */
+  surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]>;
   /** The entry point's own path: starting the server in the background runs it again. */
   entry: string;
 }

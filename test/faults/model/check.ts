@@ -10,6 +10,7 @@ const PATIENCE_TRIES = 40;
 interface Listed {
   id: string;
   state: State | 'creating' | 'destroying';
+  limits: { memoryBytes: number };
 }
 
 export async function check(client: Client, model: Model): Promise<string[]> {
@@ -48,6 +49,9 @@ export async function check(client: Client, model: Model): Promise<string[]> {
       box.leaving = false;
     }
     if (found.state === 'paused' && performance.now() < model.pressedUntilMs) box.states.add('paused');
+    if (box.memoryBytes && !box.memoryBytes.has(found.limits.memoryBytes))
+      find(`the memory of ${box.id} is ${found.limits.memoryBytes}, not ${[...box.memoryBytes].join(' or ')}`);
+    if (box.memoryBytes) box.memoryBytes = new Set([found.limits.memoryBytes]);
     await checkBox(client, box, found.state as State, find);
   }
   const chain = await need(() => client.call<{ ok: boolean }>('GET', '/v1/audit/verify'), 'verify the audit chain', find);
@@ -83,9 +87,10 @@ async function checkBox(client: Client, box: Box, state: State, find: (what: str
   box.hurt = false;
 
   // That its processes were killed may have been seen after it was listed.
-  if (hurt && state === 'active') {
+  for (let tries = 0; hurt && state === 'active' && tries < 3; tries++) {
     await client.text(`${at}/files?path=/home/user/note`);
     await need(() => client.call('POST', `${at}/start`, { body: {} }), `start ${box.id}`, find);
+    if ('done' in (await client.text(`${at}/files?path=/home/user/note`))) break;
   }
 
   const note = await read(client, `${at}/files?path=/home/user/note`, find);

@@ -28,6 +28,8 @@ export interface Box {
   /** Some may have been taken without an answer. */
   unknownSnapshots: boolean;
   launched: Map<string, Launched>;
+  /** Its limit, once somebody has changed it. */
+  memoryBytes: Set<number> | undefined;
   lastTurn: number;
   /** A removal has begun whose outcome is unknown. */
   leaving: boolean;
@@ -44,6 +46,8 @@ export interface Model {
   removed: Set<string>;
   /** Some children of a fork may exist whose ids nobody was told. */
   unknownChildren: boolean;
+  /** Whatever needs room may be refused. */
+  full: boolean;
   /** Until then the server may pause what nobody uses, because it was short of something. */
   pressedUntilMs: number;
   /** How many of each deed are under way. */
@@ -61,6 +65,7 @@ export function newModel(): Model {
     unanswered: new Map(),
     removed: new Set(),
     unknownChildren: false,
+    full: false,
     pressedUntilMs: 0,
     underWay: new Map(),
     findings: [],
@@ -79,6 +84,7 @@ export function newBox(id: string, from?: Pick<Box, 'note' | 'words'>): Box {
     snapshots: new Map(),
     unknownSnapshots: false,
     launched: new Map(),
+    memoryBytes: undefined,
     lastTurn: 0,
     leaving: false,
     taken: false,

@@ -94,6 +94,17 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
       return outcome;
     },
   },
+  resize: {
+    weight: 1,
+    async deed({ client, random }, box) {
+      const memoryBytes = random.pick([512, 768, 1024]) * 1024 ** 2;
+      const outcome = await client.call('PATCH', at(box, ''), { body: { limits: { memoryBytes } } });
+      if ('done' in outcome) box.memoryBytes = new Set([memoryBytes]);
+      else if ('unknown' in outcome) box.memoryBytes?.add(memoryBytes);
+      woken(box, outcome);
+      return outcome;
+    },
+  },
   stop: {
     weight: 1,
     deed({ client }, box) {

@@ -31,7 +31,13 @@ function judge(model: Model, { id }: Box, names: readonly string[], outcomes: Ou
   const refused = outcomes.map((outcome) => ('refused' in outcome ? outcome.refused : undefined));
   const told = `${names.join(' and ')} of ${id} at once: ${JSON.stringify(outcomes).slice(0, 600)}`;
   if (refused.every((code) => code === 'conflict')) model.findings.push(`neither won, ${told}`);
-  const allowed = ['conflict', 'failed_precondition', 'nothing', ...(names.includes('remove') ? ['not_found'] : [])];
+  const allowed = [
+    'conflict',
+    'failed_precondition',
+    'nothing',
+    ...(names.includes('remove') ? ['not_found'] : []),
+    ...(model.full ? ['resource_exhausted'] : []),
+  ];
   if (outcomes.some((outcome) => 'done' in outcome) && refused.some((code) => code !== undefined && !allowed.includes(code))) {
     model.findings.push(`the loser was not told of a conflict, ${told}`);
   }

@@ -141,12 +141,14 @@ export const STRIKES: Record<string, Strike> = {
     async run({ installation, model, random }) {
       // What a sandbox itself writes may fail now.
       for (const box of model.boxes.values()) box.hurt = true;
+      model.full = true;
       await installation.disk?.fill();
       await sleep(500 + random.below(2500));
       await installation.disk?.empty();
       // Events of commands and files that wait for room are only in memory: a crash right now would lose them.
       await sleep(WRITTEN_MS);
       model.pressedUntilMs = performance.now() + PRESSED_MS;
+      model.full = false;
       return 'disk full';
     },
   },

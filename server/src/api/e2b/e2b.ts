@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Hono } from 'hono';
+import type { Logger } from 'pino';
 import type { Builds } from '../../control/builds/build.ts';
 import type { Control } from '../../control/contract.ts';
 import type { SandboxRecords } from '../../control/records/sandboxes.ts';
@@ -41,6 +42,7 @@ export interface E2bOptions extends MountOptions {
   /** What hosts of ports end with where the client does not show another, with the port of this server. */
   domain: string;
   onRefused: Refused;
+  log: Logger;
 }
 
 /** Whose a request is. */
@@ -88,8 +90,9 @@ export function openE2b(options: E2bOptions): E2b {
   }
 
   const app = new Hono<Env>();
-  const routing = { control: preparedControl(control, builds, openInterpreter(control, builds)), tokens: telling, domainOf };
-  const building = { control, builds, links: uploadLinks(options.secret), onRefused, publicUrl: options.publicUrl };
+  const interpreter = openInterpreter(control, builds, options.log);
+  const routing = { control: preparedControl(control, builds, interpreter), tokens: telling, domainOf };
+  const building = { control, builds, links: uploadLinks(options.secret), onRefused, interpreter, publicUrl: options.publicUrl };
   for (const route of e2bRoutes({ routing, building })) mount(app, route, options);
   app.notFound(({ env, req }) => {
     // What needs a key tells strangers nothing, not even that it does not exist.

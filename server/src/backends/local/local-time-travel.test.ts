@@ -2,12 +2,13 @@
 import { readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
+import { CayError, newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { until } from '../../../../test/conformance/box.ts';
 import { whyNoLocal } from '../../../../test/support/local-ground.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
+import { armFaultPoints } from '../../lib/fault-point.ts';
 import { localWorld, type LocalWorld } from './testing/local-world.ts';
 
 const reason = whyNoLocal();
@@ -148,6 +149,25 @@ describe.skipIf(reason !== undefined)(`time travel of the local backend${reason 
     await again.removeSnapshot(two);
     expect(await world.snapshotTrees()).toEqual([]);
     expect(await readdir(join(world.dir, 'snapshots'))).toEqual([]);
+  });
+
+  it('a snapshot whose tree cannot be taken away yet is removed nevertheless, and never refused after that', async () => {
+    world = await localWorld({ runtime: 'runc' });
+    const backend = await world.open();
+    const [id, taken] = [await world.box(backend), newId('snap')];
+    await backend.snapshot(id, taken);
+    armFaultPoints({
+      'local.removeSnapshot.reaping': () => Promise.reject(new CayError('failed_precondition', 'Something has come to stand on it')),
+    });
+    try {
+      await backend.removeSnapshot(taken);
+    } finally {
+      armFaultPoints();
+    }
+    expect(await backend.snapshots()).toEqual([]);
+    await backend.removeSnapshot(taken);
+    await backend.sweep();
+    expect(await world.snapshotTrees()).toEqual([]);
   });
 
   it('a snapshot is not removed while a rollback to it is under way', async () => {

@@ -192,6 +192,11 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   return nameSandboxes(backend);
 }
 
+/** What opening the backend there would sweep. Nothing is started, adopted, settled or taken away. */
+export function surveyOrphans(options: Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>): Promise<Orphan[]> {
+  return sweep(makeEngine(options), { dryRun: true, alone: true });
+}
+
 function makeEngine(options: LocalOptions): Engine {
   const { ground, records, snapshots, images } = options;
   const onError = options.onError ?? (() => {});

@@ -17,7 +17,8 @@ import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockFile, type FileLock } from '../../lib/file-lock.ts';
 import { bootId } from '../../lib/proc.ts';
 import { randomName } from '../../lib/random-name.ts';
-import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
+import type { Orphan } from '../backend.ts';
+import { localBackend, surveyOrphans, type LocalBackend, type LocalOptions } from './local.ts';
 import { openImages } from './images.ts';
 import { openSandboxRecords } from './sandbox-record.ts';
 import { openSnapshotRecords } from './snapshot-record.ts';
@@ -31,6 +32,8 @@ export interface OpenLocalOptions extends Pick<
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
   storage?: string;
+  /** Puts this process into a cgroup of its own beside the sandboxes', where it is in nobody else's. */
+  protectServer?: boolean;
 }
 
 /**
@@ -52,6 +55,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   let laid: Laid | undefined;
   try {
     laid = await layGround(options);
+    if (options.protectServer) protect(laid.ground, options.onError);
     return await localBackend({
       sweepEveryMs: SWEEP_EVERY_MS,
       ...options,
@@ -66,6 +70,21 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
     await laid?.ground.trees.close().catch(() => {});
     lock.release();
     throw error;
+  }
+}
+
+/** What nobody answers for in the directory of a server that does not run. Its storage is mounted for that, and nothing else is touched. */
+export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Orphan[]> {
+  const lock = requireLock(options.dir);
+  try {
+    const laid = await layGround(options);
+    try {
+      return await surveyOrphans(laid);
+    } finally {
+      await laid.ground.trees.close();
+    }
+  } finally {
+    lock.release();
   }
 }
 
@@ -96,6 +115,15 @@ export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
   return { ground, records, snapshots, images, templates };
+}
+
+function protect({ cgroups }: Ground, onError: (error: unknown) => void = () => {}): void {
+  try {
+    cgroups.server.enter();
+  } catch (error) {
+    // It serves as well without.
+    onError(error);
+  }
 }
 
 function requireLock(dir: string): FileLock {

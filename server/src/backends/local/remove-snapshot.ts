@@ -4,7 +4,7 @@ import { faultPoint } from '../../lib/fault-point.ts';
 import type { Engine } from './engine.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
-export const REMOVE_SNAPSHOT_FAULTS = ['local.removeSnapshot.recorded'] as const;
+export const REMOVE_SNAPSHOT_FAULTS = ['local.removeSnapshot.recorded', 'local.removeSnapshot.reaping'] as const;
 
 export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<void> {
   await engine.snapshotQueue.run(id, async () => {
@@ -28,7 +28,9 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
       hold.release();
     }
   });
-  await reapSnapshots(engine);
+  // It is removed: nobody sees it any more. What something came to stand on in this moment, or the disk does not let go of, is for the
+  // sweep of every minute.
+  await reapSnapshots(engine).catch(engine.onError);
 }
 
 function standingOn({ records }: Engine, id: SnapshotId): string[] {
@@ -46,6 +48,7 @@ export async function reapSnapshots(engine: Engine): Promise<void> {
     again = false;
     for (const record of reapable(engine, await engine.ground.trees.list())) {
       if (engine.held.has(record.id)) continue;
+      await faultPoint('local.removeSnapshot.reaping');
       await undoSnapshot(engine, record);
       again = true;
     }

@@ -8,6 +8,12 @@ const UNSEALED = new Uint8Array(0);
 
 /** Makes the tables, or takes those of an earlier version further. The key seals anchor and checkpoints. */
 export function prepareTables(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
+  migrate(sqlite, key);
+  // Whoever has a key reads the events of its project only.
+  sqlite.exec('CREATE INDEX IF NOT EXISTS events_project ON events (project, id)');
+}
+
+function migrate(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
   // The number of the last promise that has been kept: see promised-events.ts.
   sqlite.exec('CREATE TABLE IF NOT EXISTS kept_promise (number INTEGER NOT NULL) STRICT');
   const { user_version: version } = sqlite.prepare('PRAGMA user_version').get() as { user_version: number };

@@ -99,8 +99,9 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   const insert = sqlite.prepare(
     'INSERT INTO events (id, at, type, project, sandbox, key, outcome, data, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
   );
-  // One of each with the sandbox's index and one without: SQLite chooses when it prepares, and not by what it is given.
-  const selectAll = sqlite.prepare('SELECT * FROM events WHERE id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3');
+  // One of each with the index of the sandbox, or of the project, and one without: SQLite chooses when it prepares, and not by what it is given.
+  const selectAll = sqlite.prepare('SELECT * FROM events WHERE id > ?1 ORDER BY id LIMIT ?2');
+  const selectOfProject = sqlite.prepare('SELECT * FROM events WHERE project = ?3 AND id > ?1 ORDER BY id LIMIT ?2');
   const selectOf = sqlite.prepare(
     'SELECT * FROM events WHERE sandbox = ?4 AND id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3',
   );
@@ -186,8 +187,12 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
     },
     kept: () => kept,
     list({ after = 0, project, sandbox, limit = 1000 }) {
-      const asked = [after, project ?? null, limit] as const;
-      const rows = sandbox === undefined ? selectAll.all(...asked) : selectOf.all(...asked, sandbox);
+      const rows =
+        sandbox !== undefined
+          ? selectOf.all(after, project ?? null, limit, sandbox)
+          : project !== undefined
+            ? selectOfProject.all(after, limit, project)
+            : selectAll.all(after, limit);
       return (rows as unknown as StoredEvent[]).map(shown);
     },
     async *follow({ after, project, sandbox, signal }) {

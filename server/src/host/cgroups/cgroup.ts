@@ -6,6 +6,8 @@
  * readings are the same whatever the runtime is. A group lives in `/sys/fs/cgroup`, not in memory:
  * another server process finds it again by its name.
  */
+import type { ServerGroup } from './server-group.ts';
+
 export interface CgroupLimits {
   cpus: number | null;
   memoryBytes: number | null;
@@ -47,6 +49,8 @@ export interface Cgroups {
   /** Which limits the machine's controllers can enforce. */
   readonly controllers: { cpu: boolean; memory: boolean; pids: boolean; freezer: boolean };
   group(name: string): Cgroup;
+  /** The server's own, which is none of the installation's groups. */
+  readonly server: ServerGroup;
   /** Names of all groups of this installation. */
   list(): Promise<string[]>;
   /** Kills what is left, and removes all groups and this installation's parent group. Absent is done. */

@@ -46,7 +46,8 @@ function openV1(mounts: CgroupMount[], prefix: string): Cgroups {
     if (mount !== undefined && canMake(join(base(mount), prefix))) controllers[name] = base(mount);
   }
   const others = mounts.filter((mount) => !used.includes(mount)).map(base);
-  return cgroupsV1({ controllers, others, prefix, atRoot });
+  const cpu = used.find((mount) => mount.controllers.includes('cpu'));
+  return cgroupsV1({ controllers, others, prefix, atRoot, serverDir: atRoot ? serverDir(cpu, prefix) : undefined });
 }
 
 function openV2(mount: CgroupMount, prefix: string): Cgroups {
@@ -63,7 +64,13 @@ function openV2(mount: CgroupMount, prefix: string): Cgroups {
   const start = atRoot ? 0 : relative('/', join('/', mount.own)).split('/').filter(Boolean).length;
   for (let depth = start; depth <= parts.length; depth += 1) handDown(join(mount.dir, ...parts.slice(0, depth)));
   const controllers = new Set(files.read(dir, 'cgroup.subtree_control').trim().split(' ').filter(Boolean));
-  return cgroupsV2({ mount: mount.dir, prefix: path, controllers });
+  return cgroupsV2({ mount: mount.dir, prefix: path, controllers, serverDir: atRoot ? serverDir(mount, prefix) : undefined });
+}
+
+/** Beside the group of the sandboxes, if the server is in nobody else's group. One that is in its own already is started by an earlier one of the same installation. */
+function serverDir(mount: CgroupMount | undefined, prefix: string): string | undefined {
+  const name = `${prefix}-server`;
+  return mount && (mount.own === '/' || mount.own === `/${name}`) ? join(mount.dir, name) : undefined;
 }
 
 function handDown(dir: string): void {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import type { Cgroup, CgroupLimits, Cgroups } from './cgroup.ts';
 import * as files from './control-files.ts';
+import { serverGroup } from './server-group.ts';
 
 export const V1_CONTROLLERS = ['cpu', 'cpuacct', 'memory', 'pids', 'freezer'] as const;
 export type V1Controller = (typeof V1_CONTROLLERS)[number];
@@ -16,6 +17,8 @@ export interface V1Options {
   prefix: string;
   /** Whether the directories are the roots of their hierarchies. */
   atRoot: boolean;
+  /** Of the server's own group, where there is a place for it. */
+  serverDir?: string | undefined;
 }
 
 const PERIOD_US = 100_000;
@@ -26,6 +29,7 @@ export function cgroupsV1(options: V1Options): Cgroups {
   const { controllers, prefix } = options;
   const everywhere = [...new Set([...Object.values(controllers), ...options.others])];
   const list = () => [...new Set(everywhere.flatMap((dir) => files.subgroups(join(dir, prefix))))].toSorted();
+  const server = serverGroup(options.serverDir);
   return {
     version: 'v1',
     controllers: {
@@ -35,10 +39,12 @@ export function cgroupsV1(options: V1Options): Cgroups {
       freezer: controllers.freezer !== undefined,
     },
     group: (name) => groupV1(name, options, everywhere),
+    server,
     list: async () => list(),
     destroy: async () => {
       for (const name of list()) await groupV1(name, options, everywhere).remove();
       for (const dir of everywhere) files.removeGroup(join(dir, prefix));
+      server.remove();
     },
   };
 }

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import type { Cgroup, CgroupLimits, Cgroups } from './cgroup.ts';
 import * as files from './control-files.ts';
+import { serverGroup } from './server-group.ts';
 
 export interface V2Options {
   /** Where the filesystem is mounted. */
@@ -11,6 +12,8 @@ export interface V2Options {
   prefix: string;
   /** What the parent hands down. */
   controllers: ReadonlySet<string>;
+  /** Of the server's own group, where there is a place for it. */
+  serverDir?: string | undefined;
 }
 
 const PERIOD_US = 100_000;
@@ -19,16 +22,19 @@ const FREEZE_TIMEOUT_MS = 5_000;
 
 export function cgroupsV2(options: V2Options): Cgroups {
   const has = (name: string) => options.controllers.has(name);
+  const server = serverGroup(options.serverDir);
   return {
     version: 'v2',
     // Freezing is part of every group.
     controllers: { cpu: has('cpu'), memory: has('memory'), pids: has('pids'), freezer: true },
     group: (name) => groupV2(name, options),
+    server,
     list: async () => files.subgroups(join(options.mount, options.prefix)).toSorted(),
     destroy: async () => {
       const parent = join(options.mount, options.prefix);
       for (const name of files.subgroups(parent)) await groupV2(name, options).remove();
       files.removeGroup(parent);
+      server.remove();
     },
   };
 }

@@ -245,9 +245,9 @@ describe.skipIf(reason !== undefined)(`memory of instances${reason ? ` (skipped:
 
   it('so does one that comes after one that was killed when nobody had noted yet that all goes on', async () => {
     const parent = await at.start();
-    const file = join(at.ground.dir, 'runtimes/runsc', `${parent.facts.name}.still`);
+    const file = join(at.ground.dir, 'runtimes/runsc', `${parent.facts.name}.unsure`);
     await parent.link.close();
-    await writeFile(file, 'unsure');
+    await writeFile(file, '');
     const next = at.keep(await adoptInstance(at.ground, parent.facts, LIMITS));
     expect(await run(next, 'echo on')).toBe('on');
     expect(existsSync(file)).toBe(false);

@@ -5,11 +5,11 @@
  * and continues the sandbox by itself, but stops are counted: ours outlasts it, and holds while the files are copied. What
  * has been written is in the tree by then, because gVisor writes through to the host's files.
  *
- * To continue a sandbox that is not stopped ends it. So a file beside the state says at every moment whether it is: `stopped`,
- * or `unsure` around the calls, and then whether something can be run in it tells.
+ * To continue a sandbox that is not stopped ends it. So an empty file beside the state says by its name whether it is: `stopped`,
+ * or `unsure` around the calls, and then whether something can be run in it tells. A name can be changed on a disk that is full.
  */
 import { createHash } from 'node:crypto';
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, openSync, renameSync, rmSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { arch } from 'node:os';
 import { delimiter, join } from 'node:path';
@@ -24,8 +24,13 @@ import { callSandbox } from './sandbox-control.ts';
 export interface RunscCheckpointTools extends CheckpointTools {
   /** Undefined if there is no such container. */
   controlSocket(name: string): string | undefined;
-  /** There while the container may be standing still. */
-  stillFile(root: string, name: string): string;
+  /** One of them is there while the container may be standing still. */
+  stillFiles(root: string, name: string): StillFiles;
+}
+
+export interface StillFiles {
+  unsure: string;
+  stopped: string;
 }
 
 /** Stopping waits for the system calls under way, continuing for nothing. */
@@ -37,21 +42,35 @@ export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
   const { root, binary } = tools;
   let compatible: Promise<string> | undefined;
 
-  const stillFile = (name: string) => tools.stillFile(root, name);
+  const stillFiles = (name: string) => tools.stillFiles(root, name);
 
-  async function control(name: string, method: 'Pause' | 'Resume'): Promise<void> {
+  async function call(name: string, method: 'Pause' | 'Resume'): Promise<void> {
     const socket = tools.controlSocket(name);
     if (socket === undefined) throw new CayError('unavailable', `Container "${name}" does not exist`);
-    writeFileSync(stillFile(name), 'unsure');
     await callSandbox(socket, `containerManager.${method}`, CONTROL_MS);
-    if (method === 'Pause') writeFileSync(stillFile(name), 'stopped');
-    else rmSync(stillFile(name), { force: true });
+  }
+
+  async function pause(name: string): Promise<void> {
+    const { unsure, stopped } = stillFiles(name);
+    closeSync(openSync(unsure, 'w'));
+    await call(name, 'Pause');
+    renameSync(unsure, stopped);
+  }
+
+  /** Of one that is known to stand still. */
+  async function resume(name: string): Promise<void> {
+    const { unsure, stopped } = stillFiles(name);
+    if (existsSync(stopped)) renameSync(stopped, unsure);
+    await call(name, 'Resume');
+    rmSync(unsure, { force: true });
   }
 
   async function release(name: string): Promise<void> {
-    if (!existsSync(stillFile(name)) || (await tools.status(name)) !== 'running') return;
-    if (readFileSync(stillFile(name), 'utf8') === 'stopped' || (await standsStill(name))) await control(name, 'Resume');
-    else rmSync(stillFile(name), { force: true });
+    const { unsure, stopped } = stillFiles(name);
+    const known = existsSync(stopped);
+    if ((!known && !existsSync(unsure)) || (await tools.status(name)) !== 'running') return;
+    if (known || (await standsStill(name))) await resume(name);
+    else rmSync(unsure, { force: true });
   }
 
   async function standsStill(name: string): Promise<boolean> {
@@ -65,11 +84,11 @@ export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
 
   const capture: Checkpoints['capture'] = async (name, cgroup, { imageDir, goOn, whileStill }) => {
     try {
-      await control(name, 'Pause');
+      await pause(name);
       // Compressing would take ten times as long.
       await tools.call(['checkpoint', '--leave-running', '--compression=none', '--image-path', imageDir, name]);
       await whileStill();
-      if (goOn) await control(name, 'Resume');
+      if (goOn) await resume(name);
     } catch (error) {
       await release(name);
       throw captureError(name, error);

@@ -9,7 +9,7 @@ import { chownSync, lstatSync, mkdirSync, readdirSync, readFileSync } from 'node
 import { join } from 'node:path';
 import type { Bundled } from './bundle.ts';
 import { ociRuntime, type OciOptions } from './oci.ts';
-import { runscCheckpoints } from './runsc-checkpoints.ts';
+import { runscCheckpoints, type StillFiles } from './runsc-checkpoints.ts';
 import type { IdMapping, Runtime } from './runtime.ts';
 
 /** The first with the systrap platform as its default. Before, only ptrace works without virtualisation, many times slower. */
@@ -42,7 +42,7 @@ export function runscRuntime(options: OciOptions): Runtime {
         stateFile(root, name),
         join(root, `${name}_sandbox:${name}.lock`),
         recordedState(root, name)?.controlSocketPath ?? join(root, `runsc-${name}.sock`),
-        stillFile(root, name),
+        ...Object.values(stillFiles(root, name)),
       ],
       recorded: (root, name) => {
         const state = recordedState(root, name);
@@ -50,7 +50,7 @@ export function runscRuntime(options: OciOptions): Runtime {
       },
       nameOf: (entry) => /^(.+)_sandbox:\1\.state$/.exec(entry)?.[1],
       checkpoints: (tools) =>
-        runscCheckpoints({ ...tools, controlSocket: (name) => recordedState(tools.root, name)?.controlSocketPath, stillFile }),
+        runscCheckpoints({ ...tools, controlSocket: (name) => recordedState(tools.root, name)?.controlSocketPath, stillFiles }),
     },
     options,
   );
@@ -60,9 +60,9 @@ function stateFile(root: string, name: string): string {
   return join(root, `${name}_sandbox:${name}.state`);
 }
 
-/** There while the container may be standing still for a capture. */
-function stillFile(root: string, name: string): string {
-  return join(root, `${name}.still`);
+/** One of them is there while the container may be standing still for a capture. */
+function stillFiles(root: string, name: string): StillFiles {
+  return { unsure: join(root, `${name}.unsure`), stopped: join(root, `${name}.stopped`) };
 }
 
 function recordedState(root: string, name: string): { pid: number; controlSocketPath?: string } | undefined {

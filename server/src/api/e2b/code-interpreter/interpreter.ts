@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError, type Sandbox } from '@cay/sdk/protocol';
+import type { Logger } from 'pino';
 import type { Builds, Recipe } from '../../../control/builds/build.ts';
 import type { Control } from '../../../control/contract.ts';
 import type { Principal } from '../../../control/principal.ts';
@@ -25,7 +26,7 @@ const MODULES = ['kernel.py', 'kernel_context.py', 'kernel_python.py', 'kernel_c
 const ENVIRONMENT = `${DIRECTORY}/env.json`;
 const PORT = 49_999;
 
-export function openInterpreter(control: Control, builds: Builds): Interpreter {
+export function openInterpreter(control: Control, builds: Builds, log: Pick<Logger, 'info'>): Interpreter {
   const making = new Map<string, Promise<unknown>>();
   let known: { recipe: Recipe; digest: string } | undefined;
 
@@ -44,6 +45,9 @@ export function openInterpreter(control: Control, builds: Builds): Interpreter {
 
   async function make(principal: Principal): Promise<void> {
     const { recipe, digest } = wanted();
+    const began = performance.now();
+    // Whoever asked first waits for it; so that it can be seen for what.
+    log.info({ project: principal.project, template: INTERPRETER_TEMPLATE }, 'making a template on first use');
     const { id } = await builds.request(principal, { template: INTERPRETER_TEMPLATE, names: [INTERPRETER_TEMPLATE], digest });
     builds.start(principal, id, recipe);
     await builds.finished(principal, id).catch((error: unknown) => {
@@ -53,6 +57,10 @@ export function openInterpreter(control: Control, builds: Builds): Interpreter {
         cause: error,
       });
     });
+    log.info(
+      { project: principal.project, template: INTERPRETER_TEMPLATE, ms: Math.round(performance.now() - began) },
+      'made the template',
+    );
   }
 
   /** Ours, and of this version. */

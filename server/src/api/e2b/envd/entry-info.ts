@@ -11,6 +11,8 @@ const TYPES: Partial<Record<FileInfo['type'], string>> = {
   symlink: 'FILE_TYPE_SYMLINK',
 };
 const MAX_LINKS = 40;
+/** Some filesystems say that a directory has none; programs of E2B's expect a block. */
+const DIRECTORY_BYTES = 4096;
 
 export interface EntryInfo {
   name: string;
@@ -38,7 +40,7 @@ export async function entryInfo(context: EnvdContext, info: FileInfo): Promise<E
     name: info.name,
     type: type ?? 'FILE_TYPE_UNSPECIFIED',
     path: info.path,
-    size: String(info.sizeBytes),
+    size: String(info.type === 'directory' ? Math.max(info.sizeBytes, DIRECTORY_BYTES) : info.sizeBytes),
     mode: (led ? (led.info?.mode ?? 0) : info.mode) & 0o777,
     permissions: permissions(info),
     owner: accounts.userName(info.uid),

@@ -8,6 +8,7 @@ import type { Builds } from '../../../control/builds/build.ts';
 import type { Control } from '../../../control/contract.ts';
 import type { Principal } from '../../../control/principal.ts';
 import { route, type Route } from '../../route.ts';
+import type { Interpreter } from '../code-interpreter/interpreter.ts';
 import type { Refused } from '../envd/envd.ts';
 import { StartBuildBody, toRecipe } from './recipe.ts';
 import { showBuild, tagsOf } from './show-build.ts';
@@ -19,6 +20,8 @@ export interface TemplateRouteOptions {
   builds: Builds;
   links: UploadLinks;
   onRefused: Refused;
+  /** What is not there before somebody uses it. */
+  interpreter: Pick<Interpreter, 'prepare'>;
   /** How clients reach the server; absent, as they did. */
   publicUrl?: string;
 }
@@ -32,7 +35,7 @@ const OfBuild = OfTemplate.extend({ build: z.string().max(80) });
 const OfFiles = OfTemplate.extend({ hash: z.string().regex(/^[0-9a-f]{64}$/) });
 const Tags = z.array(z.string().min(1).max(64)).max(50);
 
-export function templateRoutes({ control, builds, links, onRefused, publicUrl }: TemplateRouteOptions): Route[] {
+export function templateRoutes({ control, builds, links, onRefused, interpreter, publicUrl }: TemplateRouteOptions): Route[] {
   const own = async (principal: Principal) => await control.templates(principal);
 
   /** The templates of that name, with each of its tags. */
@@ -137,9 +140,11 @@ export function templateRoutes({ control, builds, links, onRefused, publicUrl }:
       body: StartBuildBody,
       maxBodyBytes: 8 * MIB,
       answers: { 202: { description: 'It is being built' } },
-      handle({ json, principal, params, body }) {
+      async handle({ json, principal, params, body }) {
         requireBuild(builds, principal, params);
-        builds.start(principal, params.build, toRecipe(body));
+        const recipe = toRecipe(body);
+        await interpreter.prepare(principal, recipe.from);
+        builds.start(principal, params.build, recipe);
         return json({}, 202);
       },
     }),
