@@ -250,16 +250,14 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
   }
 
   /** Its platform does not answer yet, so nothing is known of it: it stays as it is recorded until something is. */
-  function recoverLater(id: SandboxId, unfinished: Unfinished): void {
+  function recoverLater(id: SandboxId, unfinished: Unfinished, waitMs = AWAY_AGAIN_MS): void {
     const again = () =>
       deeds.run(id, async () => {
         const row = closed ? undefined : sandboxes.get(id);
         if (row && row.state !== 'destroying') await recoverOne(row, await backend.observe(id), unfinished);
       });
-    setTimeout(
-      () => void again().catch((error: unknown) => (isAway(error) ? recoverLater(id, unfinished) : onError(error))),
-      AWAY_AGAIN_MS,
-    ).unref();
+    const failed = (error: unknown) => (isAway(error) ? recoverLater(id, unfinished, Math.min(2 * waitMs, AGAIN_MS)) : onError(error));
+    setTimeout(() => void again().catch(failed), waitMs).unref();
   }
 
   function removeAgain(id: SandboxId): Promise<void> {

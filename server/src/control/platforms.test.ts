@@ -6,7 +6,15 @@ import type { Backend } from '../backends/backend.ts';
 import { parsePlatformRules } from '../backends/router/platform-rules.ts';
 // oxlint-disable-next-line no-restricted-imports
 import { routerBackend } from '../backends/router/router.ts';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  stuckBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from './testing/test-control.ts';
 
 let place: Installation;
 let near: MemoryBackend;
@@ -36,9 +44,9 @@ function lasting(backend: MemoryBackend, leaves = false): Backend {
   });
 }
 
-/** A server over both platforms; with `late` the far one cannot even be opened while it is away. */
-async function open({ late = false, reconcileMs = 20 } = {}): Promise<TestControl> {
-  const backend = await routerBackend({
+/** Both platforms; with `late` the far one cannot even be opened while it is away. */
+async function both(late = false): Promise<Backend> {
+  return routerBackend({
     platforms: [
       { name: 'near', open: async () => lasting(near) },
       {
@@ -51,7 +59,10 @@ async function open({ late = false, reconcileMs = 20 } = {}): Promise<TestContro
     ],
     rules: parsePlatformRules('gpu=true:far'),
   });
-  return (running = await place.open(backend, { reconcileMs }));
+}
+
+async function open({ late = false } = {}): Promise<TestControl> {
+  return (running = await place.open(await both(late), { reconcileMs: 20 }));
 }
 
 describe('a sandbox is made', () => {
@@ -103,46 +114,74 @@ describe('a sandbox is made', () => {
   });
 });
 
-describe.each([{ late: false }, { late: true }])(
-  'a platform that is away when the server starts ($late: cannot even be opened)',
-  ({ late }) => {
-    it('loses nothing, fails nothing, and is taken up when it is back', async () => {
-      const first = await open();
-      const make = async (platform: string) => (await first.control.create(first.principal, asked({ platform }))).sandbox.id;
-      const [here, there, stopped] = [await make('near'), await make('far'), await make('far')];
-      await first.control.stop(first.principal, stopped);
-      const snapshot = (await first.control.snapshot(first.principal, there, { name: 'kept' })).id;
-      await first.control.close();
+describe.each([
+  { how: 'does not answer', late: false },
+  { how: 'cannot even be opened', late: true },
+])('a platform that $how when the server starts', ({ late }) => {
+  it('loses nothing, fails nothing, and is taken up when it is back', async () => {
+    const first = await open();
+    const make = async (platform: string) => (await first.control.create(first.principal, asked({ platform }))).sandbox.id;
+    const [here, there, stopped] = [await make('near'), await make('far'), await make('far')];
+    await first.control.stop(first.principal, stopped);
+    const snapshot = (await first.control.snapshot(first.principal, there, { name: 'kept' })).id;
+    await first.control.close();
 
-      away = true;
-      const { control, principal, events } = await open({ late });
-      const look = (id: string) => control.get(principal, id).state;
-      // Several rounds of comparing.
-      await new Promise((resolve) => setTimeout(resolve, 150));
-      expect([here, there, stopped].map(look)).toEqual(['active', 'active', 'stopped']);
-      expect(control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
-      expect(events.list({ limit: 1000 }).map(({ type }) => type)).not.toContain('sandbox.failed');
-      await expect(control.start(principal, there)).rejects.toMatchObject({ code: 'unavailable' });
-      await expect(control.create(principal, asked({ platform: 'far' }))).rejects.toMatchObject({ code: 'unavailable' });
-      expect((await control.enter(principal, here)).row.id).toBe(here);
-      const { sandbox } = await control.create(principal, asked());
-      await control.remove(principal, sandbox.id);
-      const health = await control.health.check();
-      expect(health.checks.filter(({ name }) => name === 'backend')).toMatchObject([
-        { level: 'ok', detail: 'near: memory' },
-        { level: 'warn', detail: expect.stringContaining('far does not answer') as string },
-      ]);
-      expect(await control.health.ready()).toEqual({ records: true, backend: true });
+    away = true;
+    const { control, principal, events } = await open({ late });
+    const look = (id: string) => control.get(principal, id).state;
+    // Several rounds of comparing.
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    expect([here, there, stopped].map(look)).toEqual(['active', 'active', 'stopped']);
+    expect(control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
+    expect(events.list({ limit: 1000 }).map(({ type }) => type)).not.toContain('sandbox.failed');
+    await expect(control.start(principal, there)).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(control.create(principal, asked({ platform: 'far' }))).rejects.toMatchObject({ code: 'unavailable' });
+    expect((await control.enter(principal, here)).row.id).toBe(here);
+    const { sandbox } = await control.create(principal, asked());
+    await control.remove(principal, sandbox.id);
+    const health = await control.health.check();
+    expect(health.checks.filter(({ name }) => name === 'backend')).toMatchObject([
+      { level: 'ok', detail: 'near: memory' },
+      { level: 'warn', detail: expect.stringContaining('far does not answer') as string },
+    ]);
+    expect(await control.health.ready()).toEqual({ records: true, backend: true });
 
-      // What happened meanwhile is noted then.
-      await far.ensure(stopped, { ...running!.sandboxes.get(stopped)!.spec });
-      await far.stop(there);
-      away = false;
-      await expect.poll(() => [there, stopped].map(look), { timeout: 15_000 }).toEqual(['stopped', 'active']);
-      expect(control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
-    });
-  },
-);
+    // What happened meanwhile is noted then.
+    await far.ensure(stopped, { ...running!.sandboxes.get(stopped)!.spec });
+    await far.stop(there);
+    away = false;
+    await expect.poll(() => [there, stopped].map(look), { timeout: 15_000 }).toEqual(['stopped', 'active']);
+    expect(control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
+  });
+});
+
+it('a change that was cut short is finished when its platform is back', async () => {
+  const first = await open();
+  const { sandbox } = await first.control.create(first.principal, asked({ platform: 'far' }));
+  first.sandboxes.update(sandbox.id, { deed: { kind: 'resize', limits: { cpus: 1 } } });
+  await first.control.close();
+  away = true;
+  const { sandboxes } = await open();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect(sandboxes.get(sandbox.id)).toMatchObject({ state: 'active', deed: { kind: 'resize' } });
+  away = false;
+  await expect.poll(() => sandboxes.get(sandbox.id)?.deed, { timeout: 10_000 }).toBeNull();
+  expect(sandboxes.get(sandbox.id)!.spec.limits.cpus).toBe(1);
+});
+
+it('a create that was cut short, on a platform that is away by then, leaves nothing', async () => {
+  const { backend, reached } = stuckBackend(await both(), 'ensure', true);
+  const killed = await place.open(backend);
+  void killed.control.create(killed.principal, asked({ platform: 'far', name: 'lost' }));
+  await reached;
+  killed.kill();
+  expect(await far.list()).toHaveLength(1);
+  away = true;
+  const { control, principal } = await open();
+  await expect.poll(() => control.list(principal, { limit: 10 }).sandboxes).toEqual([]);
+  away = false;
+  await expect.poll(() => far.list(), { timeout: 10_000 }).toEqual([]);
+});
 
 it('a removal whose platform is away is finished when it is back', async () => {
   const { control, principal, clock } = await open();
