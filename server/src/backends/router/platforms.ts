@@ -149,7 +149,7 @@ export async function openPlatforms(sources: readonly PlatformSource[], onError:
     for (const name of names) if (!open.has(name)) platforms.get(name).catch(() => {});
   }, AGAIN_MS).unref();
   const first = await Promise.allSettled(sources.map(start));
-  const wrong = first.find((result) => result.status === 'rejected' && !isCayError(result.reason, 'unavailable'));
+  const wrong = first.find((result) => result.status === 'rejected' && !isAway(result.reason));
   if (wrong?.status === 'rejected') {
     await platforms.close().catch(onError);
     throw wrong.reason;
