@@ -4,6 +4,8 @@ export default defineConfig({
   test: {
     environment: 'node',
     include: ['sdk/**/*.test.ts', 'server/**/*.test.ts', 'test/**/*.test.ts'],
+    // They need a real cluster, and have a command of their own.
+    exclude: ['test/kubernetes/**', '**/node_modules/**'],
     pool: 'forks',
     // Suites start real sandboxes; more workers than cores only make each other late.
     maxWorkers: 2,

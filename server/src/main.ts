@@ -20,6 +20,13 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
     return destroyable(dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage }));
   },
+  async 'kubernetes-job'({ dir, onError }) {
+    const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
+      import('./backends/kubernetes-job/kubernetes-job.ts'),
+      import('./backends/kubernetes/environment.ts'),
+    ]);
+    return destroyable(await kubernetesJobBackend({ ...kubernetesSettings(process.env, installationOf(dir)), onError }));
+  },
   async memory() {
     const { memoryBackend } = await import('./backends/memory/memory.ts');
     return destroyable(memoryBackend());
@@ -68,7 +75,7 @@ async function surveyOne(name: string, options: BackendOptions): Promise<Orphan[
   }
 }
 
-/** Several data directories may share one engine. */
+/** Several data directories may share one engine or one cluster. */
 function installationOf(dir: string): string {
   return createHash('sha256').update(dir).digest('hex').slice(0, 12);
 }

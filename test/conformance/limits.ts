@@ -145,7 +145,8 @@ export function limitCases(suite: Suite): void {
     const root = guest.files(suite.strongest);
     for (const path of ['/etc/file', '/usr/file', '/home/user/file', '/file']) {
       const error = await rejects(root.write(path, Buffer.from('x')), 'permission_denied');
-      expect(error.details).toMatchObject({ errno: 'EROFS' });
+      // Whoever is not root may be told first that the directory is not theirs.
+      expect(suite.strongest === 'root' ? ['EROFS'] : ['EROFS', 'EACCES']).toContain(error.details['errno']);
     }
     for (const path of ['/tmp/file', '/run/file', '/dev/shm/file']) await root.write(path, Buffer.from('x'));
   });

@@ -1,0 +1,111 @@
+import { SandboxSpecSchema, newId } from '@cay/sdk/protocol';
+import { describe, expect, it } from 'vitest';
+import type { ContainerStatus, Job, Pod } from '../kubernetes/objects.ts';
+import { CONTAINER } from '../kubernetes/pod-spec.ts';
+import { renderJob, standingOf, standingPatch, type Standing } from './job.ts';
+import { observationOf, podsOf } from './job-state.ts';
+
+const id = newId('sbx');
+const options = {
+  settings: { guestImage: 'guest:1', baseImage: 'base:1' },
+  requests: { cpus: 0.05, memoryBytes: 1 },
+  pullPolicy: 'Never',
+  runtime: { name: 'default', gvisor: false },
+  namespace: 'default',
+  installation: 'default',
+  specHash: 'hash',
+  leaseSeconds: 60,
+};
+
+function job(standing: Standing, more: Partial<Job> = {}): Job {
+  const made = renderJob(id, SandboxSpecSchema.parse({}), standing.incarnation, options) as Job;
+  const patch = standingPatch(standing) as { metadata: { labels: object; annotations: Record<string, string | null> } };
+  const annotations = Object.fromEntries(
+    Object.entries({ ...made.metadata.annotations, ...patch.metadata.annotations }).filter(([, value]) => value !== null),
+  ) as Record<string, string>;
+  return {
+    ...made,
+    ...more,
+    metadata: { ...made.metadata, uid: 'job', labels: { ...made.metadata.labels, ...patch.metadata.labels }, annotations },
+  };
+}
+
+function pod(status: Partial<ContainerStatus>, more: Pod['status'] = {}): Pod {
+  const container = { name: CONTAINER, ready: true, restartCount: 0, ...status };
+  const owner = { kind: 'Job', name: 'x', uid: 'job' };
+  return {
+    metadata: { name: 'x', uid: 'pod', ownerReferences: [owner] },
+    status: { phase: 'Running', containerStatuses: [container], ...more },
+  };
+}
+
+const running = { running: {} };
+const ready: Standing = { incarnation: 3, mark: 'ready', pod: 'pod', restarts: 0 };
+const seen = (standing: Standing, pods: Pod[], more?: Partial<Job>) => observationOf(id, { job: job(standing, more), pods });
+
+describe('observationOf', () => {
+  it('is ready only while the container that the guest answered from runs', () => {
+    expect(seen(ready, [pod({ state: running })])).toEqual({ id, phase: 'ready', incarnation: 3, runtime: 'default' });
+    expect(seen({ ...ready, restarts: 2 }, [pod({ state: running, restartCount: 2 })]).phase).toBe('ready');
+  });
+
+  it('tells a crash from want of memory, also when the kubelet has started it again already', () => {
+    const died = (reason: string) => ({ terminated: { reason, exitCode: 137 } });
+    expect(seen(ready, [pod({ state: died('Error') })])).toMatchObject({ phase: 'failed', reason: 'crashed' });
+    expect(seen(ready, [pod({ state: running, restartCount: 1, lastState: died('OOMKilled') })])).toMatchObject({ reason: 'oom_killed' });
+    expect(
+      seen(ready, [pod({ state: { waiting: { reason: 'CrashLoopBackOff' } }, restartCount: 1, lastState: died('Error') })]),
+    ).toMatchObject({
+      reason: 'crashed',
+    });
+  });
+
+  it('says what the cluster did to the pod', () => {
+    expect(seen(ready, [])).toMatchObject({ phase: 'failed', reason: 'removed_outside' });
+    expect(seen(ready, [pod({}, { phase: 'Failed', reason: 'Evicted', message: 'low on disk' })])).toMatchObject({
+      reason: 'removed_outside',
+      message: expect.stringContaining('Evicted') as string,
+    });
+    const conditions = [{ type: 'DisruptionTarget', status: 'True', reason: 'PreemptionByScheduler' }];
+    expect(seen(ready, [pod({ state: running }, { conditions })]).message).toContain('PreemptionByScheduler');
+  });
+
+  it('knows nothing of a pod that replaced the one it ran in', () => {
+    const other = pod({ state: running });
+    other.metadata.uid = 'other';
+    expect(seen(ready, [other])).toMatchObject({ phase: 'failed', reason: 'removed_outside' });
+  });
+
+  it('stays stopped while the pod that has its files is there', () => {
+    const stopped: Standing = { ...ready, mark: 'stopped' };
+    expect(seen(stopped, [pod({ state: running, restartCount: 4 })]).phase).toBe('stopped');
+    expect(seen(stopped, []).phase).toBe('failed');
+  });
+
+  it('is failed when the lease is over, whatever its pod says', () => {
+    const status = { conditions: [{ type: 'Failed', status: 'True', reason: 'DeadlineExceeded' }] };
+    expect(seen(ready, [pod({ state: running })], { status })).toMatchObject({
+      phase: 'failed',
+      message: expect.stringContaining('lease') as string,
+    });
+  });
+});
+
+describe('standingOf', () => {
+  it('reads back what was noted, and takes nonsense as new', () => {
+    for (const standing of [ready, { incarnation: 1, mark: 'starting', restarts: 0, pod: undefined } as const])
+      expect(standingOf(job(standing))).toEqual(standing);
+    const broken = job(ready);
+    broken.metadata.labels = { 'cay.dev/incarnation': 'x' };
+    broken.metadata.annotations = { 'cay.dev/mark': 'flying', 'cay.dev/restarts': 'many' };
+    expect(standingOf(broken)).toEqual({ incarnation: 1, mark: 'starting', pod: undefined, restarts: 0 });
+  });
+});
+
+describe('podsOf', () => {
+  it('goes by owner and never by name', () => {
+    const mine = pod({});
+    const stranger: Pod = { metadata: { name: 'x', uid: 'y', ownerReferences: [{ kind: 'Job', name: 'x', uid: 'another' }] } };
+    expect(podsOf(job(ready), [mine, stranger, { metadata: { name: 'x', uid: 'z' } }])).toEqual([mine]);
+  });
+});

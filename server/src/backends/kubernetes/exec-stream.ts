@@ -1,0 +1,102 @@
+import { Duplex } from 'node:stream';
+import { CayError } from '@cay/sdk/protocol';
+import type WebSocket from 'ws';
+import type { KubernetesClient } from './kubernetes-client.ts';
+
+export interface ExecStreamOptions {
+  namespace: string;
+  pod: string;
+  container: string;
+  argv: string[];
+  action: string;
+  signal?: AbortSignal;
+}
+
+const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, status: 3 } as const;
+const MAX_SAID = 4096;
+/** A proxy or a load balancer on the way may drop a connection that is silent. */
+const PING_MS = 30_000;
+
+/**
+ * Runs a program in a container, and is its standard input and output, over one WebSocket. What it says on standard error, or the
+ * kubelet instead of it, becomes the message with which the stream fails when the program ends unasked.
+ */
+export async function execStream(client: KubernetesClient, options: ExecStreamOptions): Promise<Duplex> {
+  const { namespace, pod, container, argv, action, signal } = options;
+  const socket = await client.socket(`/api/v1/namespaces/${namespace}/pods/${pod}/exec`, {
+    action,
+    signal,
+    query: { container, command: argv, stdin: true, stdout: true, stderr: true, tty: false },
+  });
+  return overSocket(socket, action);
+}
+
+function overSocket(socket: WebSocket, action: string): Duplex {
+  let said = '';
+  const note = (data: Buffer) => (said = (said + data.toString()).slice(0, MAX_SAID));
+  let answered = true;
+  const pinging = setInterval(() => {
+    // A connection whose other end is gone without a word would otherwise stay for hours.
+    if (!answered) return socket.terminate();
+    answered = false;
+    socket.ping();
+  }, PING_MS);
+  pinging.unref();
+  const stream = new Duplex({
+    write(part: Buffer, _encoding, done) {
+      const message = Buffer.allocUnsafe(part.length + 1);
+      message[0] = CHANNEL.stdin;
+      part.copy(message, 1);
+      socket.send(message, done);
+    },
+    final(done) {
+      socket.close();
+      done();
+    },
+    read() {
+      socket.resume();
+    },
+    destroy(error, done) {
+      clearInterval(pinging);
+      socket.terminate();
+      done(error);
+    },
+  });
+  const failed = () => stream.destroy(new CayError('unavailable', `Cannot ${action}: ${said.trim() || 'the exec has ended'}`));
+  socket.on('pong', () => (answered = true));
+  socket.on('message', (message: Buffer, binary) => {
+    if (!binary || message.length === 0) return;
+    answered = true;
+    const data = message.subarray(1);
+    switch (message[0]) {
+      case CHANNEL.stdout:
+        if (data.length > 0 && !stream.push(data)) socket.pause();
+        break;
+      case CHANNEL.stderr:
+        note(data);
+        break;
+      case CHANNEL.status:
+        note(messageOf(data));
+        break;
+      default:
+        break;
+    }
+  });
+  socket.on('error', (error) => note(Buffer.from(error.message)));
+  socket.on('close', () => {
+    if (said !== '') failed();
+    else stream.push(null);
+    stream.destroy();
+  });
+  return stream;
+}
+
+/** How the exec ended, as the kubelet reports it; nothing for success. */
+function messageOf(data: Buffer): Buffer {
+  try {
+    const { status, message } = JSON.parse(data.toString()) as { status?: string; message?: string };
+    return Buffer.from(status === 'Success' ? '' : (message ?? ''));
+  } catch {
+    return data;
+  }
+}

@@ -1,0 +1,84 @@
+/** The links to the guests of pods, each over an exec of the bridge. */
+import type { Limits, SandboxId } from '@cay/sdk/protocol';
+import type { ServerHello } from '../../guest/connection.ts';
+import type { Guest } from '../../guest/guest.ts';
+import type { GuestLink } from '../../guest/guest-link.ts';
+import { redialling } from '../../guest/redialling-link.ts';
+import { cpuCounter } from './cpu-counter.ts';
+import { execStream } from './exec-stream.ts';
+import type { KubernetesClient } from './kubernetes-client.ts';
+import { guestWithPodEnv } from './pod-env.ts';
+import { CONTAINER, GUEST_PATH, SOCKET_PATH } from './pod-spec.ts';
+import type { Pod } from './objects.ts';
+
+export interface Live {
+  readonly pod: string;
+  readonly incarnation: number;
+  readonly link: GuestLink;
+  readonly guest: Guest;
+  readonly memoryLimitBytes: number | null;
+  /** What the sandbox has used of the processor, of what its guest reads at a moment. */
+  cpuUsageMs(readMs: number, atMs: number): number;
+  /** The most that was read: counters only grow. */
+  oomKills: number;
+}
+
+export interface OpenOptions extends Omit<ServerHello, 'sandbox'> {
+  id: SandboxId;
+  pod: Pod;
+  limits: Pick<Limits, 'cpus' | 'memoryBytes'>;
+}
+
+export interface GuestLinks {
+  get(id: SandboxId): Live | undefined;
+  /** The link to the guest of a running pod, dialled if there is none to this incarnation yet. */
+  open(options: OpenOptions): Live;
+  hangUp(id: SandboxId, reason: string): void;
+  close(): void;
+}
+
+export interface GuestLinksOptions {
+  client: KubernetesClient;
+  namespace: string;
+  /** Why there is no use in dialling a guest again; `undefined` if there may be. */
+  whyGone(id: SandboxId, incarnation: number): Promise<string | undefined>;
+}
+
+export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): GuestLinks {
+  const live = new Map<SandboxId, Live>();
+
+  function hangUp(id: SandboxId, reason: string): void {
+    live.get(id)?.link.close(reason);
+    live.delete(id);
+  }
+
+  return {
+    get: (id) => live.get(id),
+
+    open({ id, pod, limits: { cpus, memoryBytes }, ...hello }) {
+      const { incarnation } = hello;
+      const now = live.get(id);
+      if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
+      hangUp(id, 'it was started anew');
+      const argv = [GUEST_PATH, 'bridge', SOCKET_PATH];
+      const action = `reach the guest of sandbox "${id}"`;
+      const link = redialling({
+        ...hello,
+        sandbox: id,
+        dial: (signal) => execStream(client, { namespace, pod: pod.metadata.name, container: CONTAINER, argv, action, signal }),
+        whyGone: () => whyGone(id, incarnation),
+      });
+      const guest = guestWithPodEnv(link.guest);
+      const { uid } = pod.metadata;
+      const made: Live = { pod: uid, incarnation, link, guest, memoryLimitBytes: memoryBytes, cpuUsageMs: cpuCounter(cpus), oomKills: 0 };
+      live.set(id, made);
+      return made;
+    },
+
+    hangUp,
+
+    close() {
+      for (const id of live.keys()) hangUp(id, 'the server closed the connection');
+    },
+  };
+}

@@ -1,0 +1,41 @@
+/** How our objects are called and marked, whichever kind they are. */
+import { isId, type SandboxId } from '@cay/sdk/protocol';
+import type { KubernetesObject } from './objects.ts';
+
+export const LABELS = {
+  managedBy: 'app.kubernetes.io/managed-by',
+  /** Tells the objects of several servers that share a namespace apart. */
+  installation: 'cay.dev/installation',
+  sandbox: 'cay.dev/sandbox',
+  incarnation: 'cay.dev/incarnation',
+} as const;
+
+export const ANNOTATIONS = {
+  specHash: 'cay.dev/spec-hash',
+  /** How the sandbox stands: `starting`, `ready` or `stopped`. */
+  mark: 'cay.dev/mark',
+  /** Of the pod that this incarnation runs in. */
+  pod: 'cay.dev/pod-uid',
+  /** How often the pod's container had been started again when this incarnation began. */
+  restarts: 'cay.dev/restarts',
+  runtime: 'cay.dev/runtime',
+  memoryBytes: 'cay.dev/memory-bytes',
+  cpus: 'cay.dev/cpus',
+} as const;
+
+export const MANAGER = 'cay';
+
+/** `_` may not stand in a name. */
+export function objectName(id: SandboxId): string {
+  return `cay-${id.replace('_', '-')}`;
+}
+
+/** Whose object it is; `undefined` if it is nobody's of ours. */
+export function sandboxOf({ metadata }: KubernetesObject): SandboxId | undefined {
+  const id = metadata.labels?.[LABELS.sandbox];
+  return isId('sbx', id) ? (id as SandboxId) : undefined;
+}
+
+export function selectorOf(installation: string, id?: SandboxId): string {
+  return `${LABELS.installation}=${installation}${id === undefined ? `,${LABELS.sandbox}` : `,${LABELS.sandbox}=${id}`}`;
+}

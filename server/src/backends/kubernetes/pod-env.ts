@@ -1,0 +1,31 @@
+import type { Guest } from '../../guest/guest.ts';
+import { imageEnvOf } from '../image-env.ts';
+import { USER } from '../sandbox-user.ts';
+
+const MAX_BYTES = 256 * 1024;
+
+/** The guest, with the environment of its image below that of each command. The cluster does not tell it; the first process has it. */
+export function guestWithPodEnv(guest: Guest): Guest {
+  let env: Promise<Record<string, string>> | undefined;
+  const known = () =>
+    (env ??= read(guest).catch(() => {
+      // Asked again with the next command: this one does without.
+      env = undefined;
+      return {};
+    }));
+  return { ...guest, exec: async (request, options) => guest.exec({ ...request, env: { ...(await known()), ...request.env } }, options) };
+}
+
+async function read(guest: Guest): Promise<Record<string, string>> {
+  const { data } = await guest.files(USER.name).read('/proc/1/environ');
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of data) {
+    size += part.length;
+    if (size > MAX_BYTES) return {};
+    parts.push(part);
+  }
+  const lines = Buffer.concat(parts).toString().split('\0');
+  // What the cluster puts there for its own clients is none of the image's.
+  return imageEnvOf(lines.filter((line) => line.includes('=') && !line.startsWith('KUBERNETES_')));
+}

@@ -1,0 +1,60 @@
+import { CayError } from '@cay/sdk/protocol';
+import type { ClientOptions } from './kubernetes-client.ts';
+
+/** What every backend on Kubernetes has to be told. */
+export interface KubernetesSettings extends ClientOptions {
+  /** Where sandboxes are made. Default: the namespace of the context, or `default`. */
+  namespace?: string;
+  /** Tells the sandboxes of several servers that share a namespace apart. Default `default`. */
+  installation?: string;
+  /** The image that the guest comes in. */
+  guestImage: string;
+  /** The image that the template `base` stands for. */
+  baseImage: string;
+  /** Further templates by name, each an image. */
+  templates?: Record<string, string>;
+  /** The RuntimeClass of a sandbox that asks for none. Default: the cluster's own way to run pods. */
+  runtimeClass?: string;
+  pullPolicy?: 'Always' | 'IfNotPresent' | 'Never';
+  pullSecrets?: string[];
+  /** How long objects outlive a server that is gone for ever. Renewed while the server lives. Default an hour. */
+  leaseSeconds?: number;
+  /** What the scheduler sets aside for a sandbox, whatever its limits are. */
+  requests?: { cpus: number; memoryBytes: number };
+}
+
+/** The name of pods that have no RuntimeClass. */
+export const DEFAULT_RUNTIME = 'default';
+
+const INSTALLATION = /^[a-z0-9]+(-[a-z0-9]+)*$/;
+
+export function checkSettings(
+  settings: KubernetesSettings,
+): Required<Pick<KubernetesSettings, 'installation' | 'leaseSeconds' | 'requests' | 'pullPolicy'>> {
+  const { installation = 'default', leaseSeconds = 3600, requests = { cpus: 0.05, memoryBytes: 64 * 1024 * 1024 } } = settings;
+  if (!INSTALLATION.test(installation) || installation.length > 63) {
+    throw new CayError('invalid_argument', `Installation "${installation}" must be lower-case letters, digits and single dashes`);
+  }
+  if (!Number.isInteger(leaseSeconds) || leaseSeconds < 60) {
+    throw new CayError('invalid_argument', `A lease of ${leaseSeconds} s cannot be: must be 60 s or more`);
+  }
+  return { installation, leaseSeconds, requests, pullPolicy: settings.pullPolicy ?? 'IfNotPresent' };
+}
+
+const TAGGED = /^[a-z0-9]+(?:[._/:-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|@sha256:[0-9a-f]{64})$/;
+
+/** The image of a template: one that has a name in the settings, or an image that says which version is meant. Rejects `not_found`. */
+export function imageOf(template: string, settings: KubernetesSettings): string {
+  const named =
+    template === 'base'
+      ? settings.baseImage
+      : Object.hasOwn(settings.templates ?? {}, template)
+        ? settings.templates?.[template]
+        : undefined;
+  if (named !== undefined) return named;
+  if (TAGGED.test(template)) return template;
+  throw new CayError('not_found', `Template "${template.slice(0, 128)}" is unknown to Kubernetes`, {
+    details: { what: 'template' },
+    hint: `Known templates: ${['base', ...Object.keys(settings.templates ?? {})].join(', ')}; or an image with a tag, such as "python:3.13-slim"`,
+  });
+}

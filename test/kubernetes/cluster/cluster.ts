@@ -1,0 +1,264 @@
+/**
+ * A real cluster of the test's own, in one directory that is removed with it.
+ *
+ * `control-plane`: etcd, API server and controllers, as any user: objects, controllers, rights, watches, and no node.
+ * `full`: also a scheduler and a node with containerd, runc and, where it can be had, gVisor; needs root. It lives in mount,
+ * network and process namespaces of its own, so that killing one process ends all of it.
+ */
+import { execFile, spawn, type ChildProcess } from 'node:child_process';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, rm, rmdir, writeFile } from 'node:fs/promises';
+import { createServer, type AddressInfo, type Server } from 'node:net';
+import { promisify } from 'node:util';
+import { fileURLToPath } from 'node:url';
+import { makeCertificates, NODE_IP, writeKubeconfig } from './certificates.ts';
+import { controlPlane, OWN_PORTS, type Daemon, type Ports } from './control-plane.ts';
+import { makeNode, NODE_BRIDGE, PAUSE_IMAGE } from './node.ts';
+import { installParts, type Part } from './parts.ts';
+import { programLayer, writeImage } from './image.ts';
+import { relayFrom } from './relay.ts';
+import { untilUsable } from './until-usable.ts';
+
+const run = promisify(execFile);
+const RUN_DAEMONS = fileURLToPath(new URL('run-daemons', import.meta.url));
+const RELAY = fileURLToPath(new URL('relay.ts', import.meta.url));
+const STOP_MS = 20_000;
+const PREFIX = '/tmp/cay-cluster-';
+
+export type Tier = 'control-plane' | 'full';
+
+const PARTS: Record<Tier, Part[]> = {
+  'control-plane': ['debian', 'kubernetes'],
+  full: ['debian', 'kubernetes', 'containerd', 'gvisor'],
+};
+
+export interface Cluster {
+  readonly directory: string;
+  /** A kubeconfig with every right, for this process. */
+  readonly kubeconfig: string;
+  /** Why pods cannot have gVisor here, or `undefined` if they can. */
+  readonly whyNoGvisor: string | undefined;
+  /** containerd's own client, on the containers of pods. */
+  ctr(...args: string[]): Promise<string>;
+  /** Takes an image in, from a docker-archive. */
+  importImage(file: string): Promise<void>;
+  /** Ends a program, and keeps it from being started again. */
+  hold(name: string): Promise<void>;
+  /** Starts a program that was held. */
+  release(name: string): Promise<void>;
+  signal(name: string, signal: NodeJS.Signals): Promise<void>;
+  /** The last lines of what a program said. */
+  log(name: string, lines?: number): string;
+  /** How long all pods together have used the processor, as Linux counts it. */
+  cpuUsageMs(): number;
+  stop(): Promise<void>;
+}
+
+/** Why no such cluster can be started here, or `undefined` if one can. The first time this builds what is missing. */
+export async function whyNoCluster(tier: Tier, options: { gvisor?: boolean } = {}): Promise<string | undefined> {
+  if (process.platform !== 'linux') return 'it needs Linux';
+  if (tier === 'full' && process.getuid?.() !== 0) return 'a node needs root';
+  if (tier === 'full' && !(await canUnshare())) return 'namespaces cannot be made here';
+  const needed = options.gvisor ? PARTS[tier] : PARTS[tier].filter((part) => part !== 'gvisor');
+  const parts = await installParts(needed);
+  return needed.map(parts.whyNot).find((reason) => reason !== undefined);
+}
+
+function canUnshare(): Promise<boolean> {
+  return run('unshare', ['-m', '-n', '-p', '-f', 'true']).then(
+    () => true,
+    () => false,
+  );
+}
+
+export async function startCluster(tier: Tier): Promise<Cluster> {
+  const full = tier === 'full';
+  const parts = await installParts(PARTS[tier]);
+  await sweep();
+  const directory = await mkdtemp(PREFIX);
+  await writeFile(`${directory}/owner`, String(process.pid));
+  const ports = full ? OWN_PORTS : await freePorts();
+  const cgroup = cgroupOf(directory);
+  let child: ChildProcess | undefined;
+  let relay: Server | undefined;
+
+  const kill = () => {
+    if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    // With namespaces `--kill-child` takes the first process along; without, all are of one process group.
+    process.kill(full ? child.pid : -child.pid, 'SIGKILL');
+  };
+  process.once('exit', kill);
+
+  async function stop(): Promise<void> {
+    relay?.close();
+    if (child) {
+      const ended =
+        child.exitCode !== null || child.signalCode !== null ? undefined : new Promise((resolve) => child?.once('exit', resolve));
+      kill();
+      await ended;
+    }
+    process.removeListener('exit', kill);
+    if (full) await removeCgroups(cgroup);
+    await rm(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
+  }
+
+  async function signal(name: string, which: NodeJS.Signals): Promise<void> {
+    const pid = (await readFile(`${directory}/pids/${name}`, 'utf8')).trim();
+    // Numbers are those of the namespace; the first process in it is the one child of the one we started.
+    const enter = full ? ['nsenter', '-t', String(firstProcess(child!.pid!)), '-p', '-m'] : [];
+    const [program, ...args] = [...enter, 'kill', `-${which}`, pid];
+    await run(program!, args);
+  }
+
+  try {
+    await Promise.all(['daemons', 'held', 'pids', 'logs'].map((name) => mkdir(`${directory}/${name}`)));
+    const [daemons] = await Promise.all([
+      full ? makeNode({ parts, directory, cgroup }) : [],
+      makeCertificates(`${directory}/pki`),
+      full ? makeCgroups(cgroup) : undefined,
+    ]);
+    const server = `https://127.0.0.1:${ports.api}`;
+    await Promise.all(
+      ['admin', ...(full ? ['scheduler', 'kubelet'] : [])].map((name) => writeKubeconfig(`${directory}/pki`, name, server)),
+    );
+    const all = [...controlPlane({ parts, directory, ports, nodes: full }), ...daemons];
+    if (full) all.push({ name: 'relay', argv: [process.execPath, RELAY, `${directory}/api.sock`, String(ports.api)] });
+    await Promise.all(all.map((daemon) => writeDaemon(directory, daemon)));
+    child = full
+      ? spawn('unshare', ['-m', '-n', '-p', '-f', '--mount-proc', '--kill-child', RUN_DAEMONS, directory, '--node'], {
+          stdio: ['pipe', 'ignore', 'ignore'],
+          env: { ...process.env, NODE_IP, NODE_BRIDGE },
+        })
+      : spawn(RUN_DAEMONS, [directory], { stdio: ['pipe', 'ignore', 'ignore'], detached: true });
+    const led = full ? await relayFrom(`${directory}/api.sock`) : undefined;
+    relay = led?.server;
+    const port = led?.port ?? ports.api;
+    const kubeconfig = await writeKubeconfig(`${directory}/pki`, 'admin', `https://127.0.0.1:${port}`, `${directory}/kubeconfig`);
+
+    const cluster: Cluster = {
+      directory,
+      kubeconfig,
+      whyNoGvisor: full ? parts.whyNot('gvisor') : 'there is no node',
+      async ctr(...args) {
+        const program = `${parts.directory('containerd')}/usr/bin/ctr`;
+        return (await run(program, ['-a', `${directory}/containerd.sock`, '-n', 'k8s.io', ...args])).stdout;
+      },
+      async importImage(file) {
+        await cluster.ctr('images', 'import', file);
+      },
+      async hold(name) {
+        await writeFile(`${directory}/held/${name}`, '');
+        await signal(name, 'SIGKILL');
+        await until(`${name} has ended`, () => !existsSync(`${directory}/pids/${name}`));
+      },
+      async release(name) {
+        await rm(`${directory}/held/${name}`);
+        await until(`${name} was started`, () => existsSync(`${directory}/pids/${name}`));
+      },
+      signal,
+      cpuUsageMs: () => cpuUsageMs(cgroup),
+      log: (name, lines = 20) => tail(`${directory}/logs/${name}`, lines),
+      stop,
+    };
+    const pause = full ? importPause(cluster, parts.directory('kubernetes')) : undefined;
+    await Promise.all([pause, untilUsable(cluster, { nodes: full })]);
+    return cluster;
+  } catch (error) {
+    const said = readdirSync(`${directory}/logs`).map((name) => `--- ${name}\n${tail(`${directory}/logs/${name}`, 8)}`);
+    if (process.env['CAY_KEEP_CLUSTER']) console.error(`kept for a look: ${directory}`);
+    else await stop();
+    throw new Error(`The cluster did not start: ${(error as Error).message}\n${said.join('\n')}`, { cause: error });
+  }
+}
+
+/** Removes what is left of clusters whose owners were killed; their processes have ended with them. */
+async function sweep(): Promise<void> {
+  for (const name of readdirSync('/tmp').filter((each) => `/tmp/${each}`.startsWith(PREFIX))) {
+    const directory = `/tmp/${name}`;
+    const owner = await readFile(`${directory}/owner`, 'utf8').catch(() => undefined);
+    if (owner === undefined || existsSync(`/proc/${owner}`)) continue;
+    await removeCgroups(cgroupOf(directory));
+    await rm(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
+  }
+}
+
+function cgroupOf(directory: string): string {
+  return directory.slice(directory.lastIndexOf('/'));
+}
+
+async function importPause(cluster: Cluster, kubernetes: string): Promise<void> {
+  const file = `${cluster.directory}/pause.tar`;
+  await writeImage(file, { name: PAUSE_IMAGE, layer: await programLayer(`${kubernetes}/pause`, 'pause'), entrypoint: ['/pause'] });
+  await until('containerd listens', () => existsSync(`${cluster.directory}/containerd.sock`));
+  await cluster.importImage(file);
+}
+
+async function writeDaemon(directory: string, { name, argv, env = {} }: Daemon): Promise<void> {
+  const quote = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
+  const lines = Object.entries(env).map(([key, value]) => `export ${key}=${quote(value)}\n`);
+  await writeFile(`${directory}/daemons/${name}`, `${lines.join('')}exec ${argv.map(quote).join(' ')}\n`);
+}
+
+function firstProcess(unshare: number): number {
+  return Number(readFileSync(`/proc/${unshare}/task/${unshare}/children`, 'utf8').trim().split(' ')[0]);
+}
+
+async function freePorts(): Promise<Ports> {
+  const servers = await Promise.all(
+    Object.keys(OWN_PORTS).map(async (name) => {
+      const server = createServer();
+      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+      return { name, server, port: (server.address() as AddressInfo).port };
+    }),
+  );
+  for (const { server } of servers) server.close();
+  return Object.fromEntries(servers.map(({ name, port }) => [name, port])) as unknown as Ports;
+}
+
+/** The hierarchies of version 1, or the one of version 2. */
+function hierarchies(): string[] {
+  if (existsSync('/sys/fs/cgroup/cgroup.controllers')) return ['/sys/fs/cgroup'];
+  return readdirSync('/sys/fs/cgroup').map((name) => `/sys/fs/cgroup/${name}`);
+}
+
+async function makeCgroups(cgroup: string): Promise<void> {
+  await Promise.all(hierarchies().map((path) => mkdir(path + cgroup, { recursive: true })));
+  // In version 1 nobody may enter a cpuset that has not been told its processors.
+  const cpuset = '/sys/fs/cgroup/cpuset';
+  for (const file of ['cpuset.cpus', 'cpuset.mems']) {
+    if (existsSync(`${cpuset}/${file}`)) await writeFile(`${cpuset}${cgroup}/${file}`, readFileSync(`${cpuset}/${file}`));
+  }
+}
+
+function cpuUsageMs(cgroup: string): number {
+  const first = `/sys/fs/cgroup/cpuacct${cgroup}/kubepods/cpuacct.usage`;
+  if (existsSync(first)) return Number(readFileSync(first, 'utf8')) / 1e6;
+  const second = readFileSync(`/sys/fs/cgroup${cgroup}/kubepods/cpu.stat`, 'utf8');
+  return Number(/^usage_usec (\d+)/m.exec(second)?.[1]) / 1e3;
+}
+
+/** Processes that were killed may take a moment to leave. */
+async function removeCgroups(cgroup: string): Promise<void> {
+  const deadline = Date.now() + STOP_MS;
+  const below = async (path: string): Promise<void> => {
+    for (const entry of readdirSync(path, { withFileTypes: true })) if (entry.isDirectory()) await below(`${path}/${entry.name}`);
+    await rmdir(path);
+  };
+  for (const path of hierarchies().map((hierarchy) => hierarchy + cgroup)) {
+    while (existsSync(path) && Date.now() < deadline) {
+      await below(path).catch(() => new Promise((resolve) => setTimeout(resolve, 100)));
+    }
+  }
+}
+
+async function until(what: string, holds: () => boolean): Promise<void> {
+  const deadline = Date.now() + STOP_MS;
+  while (!holds()) {
+    if (Date.now() > deadline) throw new Error(`It took too long until ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+function tail(file: string, lines: number): string {
+  return existsSync(file) ? readFileSync(file, 'utf8').trimEnd().split('\n').slice(-lines).join('\n') : '';
+}
