@@ -6,9 +6,11 @@ import { localGround, whyNoLocal } from '../../../../test/support/local-ground.t
 import { memoryBackend } from '../memory/memory.ts';
 import { routerBackend } from './router.ts';
 
+/** What a guest does is between it and its caller: the router over memory has all the rest. */
+const areas = ['lifecycle', 'validation', 'exec', 'snapshots', 'clones', 'rollback', 'archives', 'freeze', 'concurrency', 'faults'];
 const reason = whyNoLocal();
 if (reason === undefined) {
-  backendSuite('router of local on runc and memory', async () => {
+  const factory = async () => {
     const ground = await localGround({ runtime: 'runc' });
     const open = (local: typeof ground.backend) =>
       routerBackend({
@@ -18,5 +20,6 @@ if (reason === undefined) {
         ],
       });
     return { ...ground, backend: await open(ground.backend), restart: async () => open(await ground.restart!()) };
-  });
+  };
+  backendSuite('router of local on runc and memory', factory, { areas });
 } else describe('router of local on runc and memory', () => it.skip(reason, () => {}));
