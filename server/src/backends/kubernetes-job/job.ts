@@ -3,6 +3,9 @@ import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { ANNOTATIONS, LABELS, MANAGER, objectName } from '../kubernetes/names.ts';
 import type { Job } from '../kubernetes/objects.ts';
 import { podSpec, type PodOptions } from '../kubernetes/pod-spec.ts';
+import type { Runtime } from '../kubernetes/runtimes.ts';
+import { hashOf } from '../spec-hash.ts';
+import type { JobGround } from './ground.ts';
 
 /** How long a Job that is over stays to be looked at. */
 const KEPT_SECONDS = 300;
@@ -25,6 +28,15 @@ export interface JobOptions extends PodOptions {
   installation: string;
   specHash: string;
   leaseSeconds: number;
+}
+
+export function jobOptionsOf(
+  { settings, namespace, installation }: Pick<JobGround, 'settings' | 'namespace' | 'installation'>,
+  spec: SandboxSpec,
+  runtime: Runtime,
+): JobOptions {
+  const { requests, pullPolicy, leaseSeconds } = settings;
+  return { settings, requests, pullPolicy, leaseSeconds, namespace, installation, runtime, specHash: hashOf(spec) };
 }
 
 export function renderJob(id: SandboxId, spec: SandboxSpec, incarnation: number, options: JobOptions): object {

@@ -13,6 +13,7 @@ import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Observation } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
+import { neededRights } from '../kubernetes/declarations.ts';
 import { guestLinks, type Live } from '../kubernetes/guest-links.ts';
 import { kubernetesClient } from '../kubernetes/kubernetes-client.ts';
 import { ANNOTATIONS } from '../kubernetes/names.ts';
@@ -20,6 +21,7 @@ import { isRunning } from '../kubernetes/pod-state.ts';
 import { requirePrerequisites } from '../kubernetes/prerequisites.ts';
 import { abilitiesOf, findRuntimes, type Runtime } from '../kubernetes/runtimes.ts';
 import { checkSettings, DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from '../kubernetes/settings.ts';
+import { keepTenancy } from '../kubernetes/tenancy-keeping.ts';
 import { news } from '../news.ts';
 import { USER } from '../sandbox-user.ts';
 import { hashOf } from '../spec-hash.ts';
@@ -57,6 +59,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
   const changes = news();
   const leases = leaseKeeping({ client, jobs, settings }, (error) => options.onError?.(error));
   const closing = new AbortController();
+  const tenancy = keepTenancy(client, settings, namespace, (error) => options.onError?.(error));
   let runtimes: Promise<Map<string, Runtime>> | undefined;
   /** What is there before anybody looks is no news. */
   let learning = true;
@@ -102,7 +105,8 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
   }
 
   async function prepare(): Promise<Map<string, Runtime>> {
-    await requirePrerequisites(client, { namespace, kinds: KINDS, rights: RIGHTS });
+    await requirePrerequisites(client, { namespace, kinds: KINDS, rights: neededRights(RIGHTS, options) });
+    await tenancy?.ready();
     const found = await findRuntimes(client, options.runtimeClass);
     if (options.runtimeClass !== undefined && !found.has(options.runtimeClass)) {
       throw new CayError('failed_precondition', `Cannot use Kubernetes: it has no RuntimeClass "${options.runtimeClass}"`, {
@@ -261,6 +265,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
 
     async close() {
       leases.stop();
+      tenancy?.stop();
       closing.abort();
       links.close();
       changes.close();
