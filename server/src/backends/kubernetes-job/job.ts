@@ -21,6 +21,8 @@ export interface Standing {
   /** Of the pod that it runs in; absent until it has run. */
   pod?: string;
   restarts: number;
+  /** It is ready, and its processes are stopped. */
+  frozen?: boolean;
 }
 
 export interface JobOptions extends PodOptions {
@@ -86,15 +88,21 @@ export function standingOf({ metadata }: Job): Standing {
     mark: MARKS.includes(mark) ? (mark as Mark) : 'starting',
     pod: annotations[ANNOTATIONS.pod],
     restarts: Number(annotations[ANNOTATIONS.restarts]) || 0,
+    frozen: annotations[ANNOTATIONS.frozen] === 'true',
   };
 }
 
 /** As a merge patch. */
-export function standingPatch({ incarnation, mark, pod, restarts }: Standing): object {
+export function standingPatch({ incarnation, mark, pod, restarts, frozen }: Standing): object {
   return {
     metadata: {
       labels: { [LABELS.incarnation]: String(incarnation) },
-      annotations: { [ANNOTATIONS.mark]: mark, [ANNOTATIONS.pod]: pod ?? null, [ANNOTATIONS.restarts]: String(restarts) },
+      annotations: {
+        [ANNOTATIONS.mark]: mark,
+        [ANNOTATIONS.pod]: pod ?? null,
+        [ANNOTATIONS.restarts]: String(restarts),
+        [ANNOTATIONS.frozen]: frozen ? 'true' : null,
+      },
     },
   };
 }
