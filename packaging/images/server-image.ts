@@ -99,7 +99,7 @@ function findPackage(from: string, name: string): string | undefined {
 
 async function below(directory: string, except?: string): Promise<string[]> {
   const entries = await readdir(directory, { withFileTypes: true });
-  const parts = entries.map((entry) => {
+  const parts = entries.map(async (entry) => {
     const path = join(directory, entry.name);
     if (entry.isDirectory()) return entry.name === except ? [] : below(path, except);
     return entry.isFile() ? [path] : [];

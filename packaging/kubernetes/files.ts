@@ -1,7 +1,7 @@
 /** The manifests and the chart, both from one list of objects. */
-import { dumpYaml } from '@kubernetes/client-node';
 import { readFileSync } from 'node:fs';
 import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
+import { toYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { installationObjects, type Installation } from './objects.ts';
 
 const { version } = JSON.parse(readFileSync(new URL('../../server/package.json', import.meta.url), 'utf8')) as { version: string };
@@ -35,17 +35,16 @@ const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
 };
 
 const GENERATED = '# Written by "node packaging/kubernetes/generate.ts"; a test checks that it is current.\n';
-const yaml = (objects: Declared[]) => objects.map((object) => dumpYaml(object, { noRefs: true, lineWidth: -1 })).join('---\n');
 
 /** Text of each file, by its path from here. */
 export function files(): Record<string, string> {
   const restricted = { 'pod-security.kubernetes.io/enforce': 'restricted' };
   const own: Declared = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: DEFAULTS.namespace, labels: restricted } };
   return {
-    'manifests/cay.yaml': GENERATED + yaml([own, ...installationObjects(DEFAULTS)]),
+    'manifests/cay.yaml': GENERATED + toYaml([own, ...installationObjects(DEFAULTS)]),
     'chart/Chart.yaml':
       GENERATED +
-      yaml([
+      toYaml([
         {
           apiVersion: 'v2',
           name: 'cay',
@@ -60,7 +59,7 @@ export function files(): Record<string, string> {
       Object.entries(COMMENTS)
         .map(([name, comment]) => `# ${comment}\n${name}: '${DEFAULTS[name as keyof Installation]}'\n`)
         .join(''),
-    'chart/templates/cay.yaml': GENERATED + yaml(chartObjects()),
+    'chart/templates/cay.yaml': GENERATED + toYaml(chartObjects()),
   };
 }
 

@@ -86,6 +86,7 @@ const exitCode = await runCli(
     surveyBackend,
     clusterBackends: Object.keys(DECLARATIONS),
     declarationsOf,
+    toYaml: async (objects) => (await import('./backends/kubernetes/yaml.ts')).toYaml(objects),
   },
   process.argv.slice(2),
 );

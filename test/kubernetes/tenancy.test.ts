@@ -1,5 +1,4 @@
 /** The namespace that sandboxes live in, the rights of the server, and what is printed of both, on a real API server. */
-import { loadAllYaml } from '@kubernetes/client-node';
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { execFile } from 'node:child_process';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -16,6 +15,7 @@ import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
 import type { KubernetesSettings } from '../../server/src/backends/kubernetes/settings.ts';
 import { TENANCY_RIGHTS, tenancyObjects } from '../../server/src/backends/kubernetes/tenancy.ts';
 import { tenancyKeeping } from '../../server/src/backends/kubernetes/tenancy-keeping.ts';
+import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
@@ -231,7 +231,7 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
       CAY_KUBERNETES_QUOTA_PODS: '7',
     };
     const { stdout } = await run(process.execPath, [MAIN, 'kubernetes', 'render', ...args], { env });
-    return loadAllYaml(stdout) as Declared[];
+    return fromYaml(stdout);
   }
 
   it('prints what the backend applies, and the API server takes it', async () => {
@@ -246,6 +246,27 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
       // Nothing of what is there would change.
       if (live) expect(taken).toEqual(live);
     }
+  });
+
+  it('has manifests that the API server takes, with a pod that Pod Security takes too', async () => {
+    const file = new URL('../../packaging/kubernetes/manifests/cay.yaml', import.meta.url);
+    const manifests = fromYaml<Declared>(await readFile(file, 'utf8'));
+    const query = { fieldManager: 'test', dryRun: 'All' };
+    // A dry run makes no namespace for what comes after it.
+    const here = JSON.parse(JSON.stringify(manifests).replaceAll('"cay-sandboxes"', `"${namespace}"`)) as Declared[];
+    await api.createNamespace(namespace);
+    for (const object of here) {
+      const taken = (await client.json('PATCH', pathOf(object), { action, query, body: object, type: APPLY })) as Declared;
+      expect(taken).toMatchObject({ kind: object.kind, metadata: object.metadata });
+    }
+    const { spec: deployed } = here.find(({ kind }) => kind === 'Deployment') as unknown as { spec: { template: { spec: object } } };
+    const pod = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'server' },
+      spec: { ...deployed.template.spec, serviceAccountName: 'default' },
+    };
+    await expect(api.create(inNamespace('pods?dryRun=All'), pod)).resolves.toBeDefined();
   });
 
   it('prints the Job that the backend makes of a spec', async () => {

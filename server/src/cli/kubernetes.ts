@@ -47,13 +47,7 @@ export const kubernetesVerb: Verb = (program, composition) => {
       const { render } = await declarationsOf(options.backend, { dir: engineOf(options), withSandbox: sandbox !== undefined });
       const objects = await render({ account: { namespace, name }, sandbox });
       if (options.json) return printJson({ apiVersion: 'v1', kind: 'List', items: objects });
-      const { dumpYaml } = await import('@kubernetes/client-node');
-      print(
-        objects
-          .map((object) => dumpYaml(object, { noRefs: true, lineWidth: -1 }))
-          .join('---\n')
-          .trimEnd(),
-      );
+      print((await composition.toYaml(objects)).trimEnd());
     });
 
   command

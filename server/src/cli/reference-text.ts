@@ -9,6 +9,7 @@ export async function referenceText(backends: readonly string[]): Promise<string
     surveyBackend: () => Promise.reject(new Error('Not while the reference is written')),
     clusterBackends: backends.filter((name) => name.startsWith('kubernetes') || name === 'agent-sandbox'),
     declarationsOf: () => Promise.reject(new Error('Not while the reference is written')),
+    toYaml: () => Promise.reject(new Error('Not while the reference is written')),
     openBackend: () => Promise.reject(new Error('Not while the reference is written')),
   });
   const configure = { helpWidth: 120 };

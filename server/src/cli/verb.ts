@@ -47,6 +47,7 @@ export interface Composition {
   /** Those backends that stand on a cluster, and what they make in it. `withSandbox`: that of a sandbox is asked for too. */
   clusterBackends: readonly string[];
   declarationsOf(name: string, options: { dir: string; withSandbox: boolean }): Promise<ClusterDeclarations>;
+  toYaml(objects: readonly object[]): Promise<string>;
   /** The entry point's own path: starting the server in the background runs it again. */
   entry: string;
 }

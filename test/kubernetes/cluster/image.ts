@@ -1,1 +1,1 @@
-export { layerOf, programLayer, writeImage } from '../../../packaging/images/image.ts';
+export { programLayer, writeImage } from '../../../packaging/images/image.ts';
