@@ -140,11 +140,9 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     await keep(objects()).ready();
     const versions = () =>
       Promise.all(objects().map(async (object) => (await api.get<KubernetesObject>(pathOf(object))).metadata.resourceVersion));
-    const before = await versions();
     // The cluster itself notes in the quota what is used of it.
-    await until('the cluster is done with it', async () => JSON.stringify(before) !== JSON.stringify(await versions()), 2_000).catch(
-      () => {},
-    );
+    const quota = () => api.get<{ status?: { hard?: object } }>(inNamespace('resourcequotas/cay-sandboxes'));
+    await until('the cluster has counted', async () => (await quota()).status?.hard !== undefined, 5_000);
     const settled = await versions();
     await keep(objects()).ready();
     expect(await versions()).toEqual(settled);

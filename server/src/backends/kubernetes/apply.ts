@@ -28,6 +28,12 @@ const RESOURCES: Record<string, string> = {
   ClusterRoleBinding: 'clusterrolebindings',
 };
 
+/**
+ * Lists that say nothing in an object of ours, in which others may say nothing either. An empty list is not kept by the cluster, so that
+ * to declare one would be a change each time.
+ */
+const SILENT: Record<string, string[]> = { NetworkPolicy: ['ingress', 'egress'] };
+
 export function pathOf({ apiVersion, kind, metadata: { name, namespace } }: Declared): string {
   const resource = RESOURCES[kind];
   if (resource === undefined) throw new CayError('internal', `Objects of kind "${kind}" are not applied`);
@@ -51,7 +57,17 @@ export async function applyOurs(client: KubernetesClient, object: Declared, inst
       } ${LABELS.managedBy}=${MANAGER} ${LABELS.installation}=${installation}`,
     });
   }
-  const query = { fieldManager: MANAGER, force: true };
-  await client.json('PATCH', path, { action: `apply ${named}`, query, body: object, type: 'application/apply-patch+yaml', signal });
+  const apply = (body: object) =>
+    client.json('PATCH', path, {
+      action: `apply ${named}`,
+      query: { fieldManager: MANAGER, force: true },
+      body,
+      type: 'application/apply-patch+yaml',
+      signal,
+    });
+  const { spec = {} } = (await apply(object)) as { spec?: Record<string, unknown[] | undefined> };
+  const said = SILENT[object.kind]?.filter((list) => spec[list]?.length) ?? [];
+  if (said.length > 0)
+    await apply({ ...object, spec: { ...(object['spec'] as object), ...Object.fromEntries(said.map((list) => [list, []])) } });
   return !found;
 }

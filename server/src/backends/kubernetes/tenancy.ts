@@ -93,7 +93,7 @@ export function tenancyObjects(options: { namespace: string; installation: strin
       kind: 'NetworkPolicy',
       metadata,
       // Guests are reached by exec, which goes through the kubelet and not over the network of the pod.
-      spec: { podSelector: {}, policyTypes: ['Ingress', 'Egress'], ingress: [], egress: [] },
+      spec: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] },
     },
   ];
 }
