@@ -88,7 +88,7 @@ export function standingOf({ metadata }: Job): Standing {
     mark: MARKS.includes(mark) ? (mark as Mark) : 'starting',
     pod: annotations[ANNOTATIONS.pod],
     restarts: Number(annotations[ANNOTATIONS.restarts]) || 0,
-    frozen: annotations[ANNOTATIONS.frozen] === 'true',
+    ...(annotations[ANNOTATIONS.frozen] === 'true' && { frozen: true }),
   };
 }
 
