@@ -18,6 +18,8 @@ pub struct Process {
     pub session: i32,
     /// It has ended and waits to be reaped.
     pub zombie: bool,
+    /// A signal or a tracer has stopped it.
+    pub stopped: bool,
     /// Resident memory in pages.
     pub pages: u64,
     /// CPU time of its own and of the children that it waited for.
@@ -49,6 +51,7 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     Some(Process {
         pid,
         zombie: matches!(*fields.first()?, "Z" | "X"),
+        stopped: matches!(*fields.first()?, "T" | "t"),
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         pages: fields.get(21).and_then(|pages| pages.parse().ok()).unwrap_or(0),
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn descendants_come_after_their_parents_in_whatever_order_they_are_read() {
-        let make = |pid, parent| Process { pid, parent, session: 0, zombie: false, pages: 0, cpu_ms: 0 };
+        let make = |pid, parent| Process { pid, parent, session: 0, zombie: false, stopped: false, pages: 0, cpu_ms: 0 };
         let all = [make(9, 8), make(8, 7), make(7, 1), make(5, 1), make(1, 0)];
         assert_eq!(descendants(&all, 7), [8, 9]);
         assert_eq!(descendants(&all, 1)[..1], [7], "siblings as they come, then what is below them");

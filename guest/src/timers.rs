@@ -21,6 +21,8 @@ pub enum Timer {
     Ports,
     /// Look at the memory.
     Memory,
+    /// Look for processes that run although all should stand still, for the so many-th time.
+    Freeze(usize),
     /// The grace of a shutdown is over, or a look whether all is gone.
     Shutdown,
 }

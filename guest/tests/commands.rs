@@ -288,3 +288,30 @@ fn orphans_are_reaped() {
     let children = format!("/proc/{0}/task/{0}/children", client.child.id());
     eventually("nobody is left", || std::fs::read_to_string(&children).unwrap().trim().is_empty());
 }
+
+#[test]
+fn what_is_frozen_stands_still_and_answers_when_it_goes_on() {
+    let mut client = Client::start();
+    let outcome = client.run(shell("stopped", "sleep 60 & kill -STOP $!; echo $!")).unwrap();
+    let theirs: i64 = outcome.out().trim().parse().unwrap();
+    let stream = client.open(shell("counting", "while :; do sleep 0.02; done"));
+    let ours = client.started(stream).int("pid").unwrap();
+    for _ in 0..2 {
+        client.call(op("freeze")).unwrap();
+    }
+    let state = |pid: i64| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().rsplit_once(") ").unwrap().1[..1].to_owned();
+    eventually("it stands still", || state(ours) == "T");
+    let waiting = client.open(argv("later", &["echo", "at last"]));
+    let given_up = client.open(argv("never", &["true"]));
+    client.send_map(Kind::Reset, given_up, &Value::map([("code", "cancelled".into()), ("message", "".into())]));
+    assert_eq!(state(ours), "T");
+    client.call(op("stats")).unwrap();
+    for _ in 0..2 {
+        client.call(op("thaw")).unwrap();
+    }
+    assert_eq!(client.finish(waiting).unwrap().out(), "at last\n");
+    eventually("it goes on", || state(ours) != "T");
+    assert_eq!(state(theirs), "T", "who was stopped before stays so");
+    let Some(Value::Array(list)) = client.call(op("commands")).unwrap().get("commands").cloned() else { panic!("no list") };
+    assert!(list.iter().all(|one| one.text("id") != Some("never")));
+}

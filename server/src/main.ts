@@ -4,7 +4,8 @@
  */
 import { createHash } from 'node:crypto';
 import type { Backend, Orphan } from './backends/backend.ts';
-import type { BackendOptions, OpenedBackend } from './cli/verb.ts';
+import type { KubernetesSettings } from './backends/kubernetes/settings.ts';
+import type { BackendOptions, ClusterDeclarations, OpenedBackend } from './cli/verb.ts';
 
 const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBackend>> = {
   async local(options) {
@@ -32,6 +33,20 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     return destroyable(memoryBackend());
   },
 };
+
+/** What the backends on a cluster make in it. */
+const DECLARATIONS: Record<string, (settings: KubernetesSettings) => Promise<ClusterDeclarations>> = {
+  async 'kubernetes-job'(settings) {
+    return (await import('./backends/kubernetes-job/render.ts')).kubernetesJobDeclarations(settings);
+  },
+};
+
+async function declarationsOf(name: string, { dir, withSandbox }: { dir: string; withSandbox: boolean }): Promise<ClusterDeclarations> {
+  const { kubernetesSettings } = await import('./backends/kubernetes/environment.ts');
+  // What all sandboxes stand on is the same whatever the guest comes in.
+  const env = withSandbox ? process.env : { CAY_KUBERNETES_GUEST_IMAGE: 'none', ...process.env };
+  return DECLARATIONS[name]!(kubernetesSettings(env, installationOf(dir)));
+}
 
 /** Several are platforms of one router; a single one stands alone. */
 async function openBackend(names: string, options: BackendOptions): Promise<OpenedBackend> {
@@ -97,6 +112,9 @@ const exitCode = await runCli(
     openBackend,
     asPlatform,
     surveyBackend,
+    clusterBackends: Object.keys(DECLARATIONS),
+    declarationsOf,
+    toYaml: async (objects) => (await import('./backends/kubernetes/yaml.ts')).toYaml(objects),
   },
   process.argv.slice(2),
 );

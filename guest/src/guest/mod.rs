@@ -1,5 +1,6 @@
 //! The guest itself: what it answers to each request, and what it does when something is ready.
 
+mod freezing;
 mod requests;
 mod sending;
 mod wakings;
@@ -64,6 +65,7 @@ pub struct Guest {
     memory: Memory,
     ports_armed: bool,
     shutdown_at: Option<Instant>,
+    frozen: Option<freezing::Frozen>,
     poke: OwnedFd,
     signals: OwnedFd,
     buffer: Vec<u8>,
@@ -98,6 +100,7 @@ impl Guest {
             memory: Memory::default(),
             ports_armed: false,
             shutdown_at: None,
+            frozen: None,
             poke,
             signals,
             buffer: vec![0; 131_072],

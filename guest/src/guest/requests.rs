@@ -53,6 +53,14 @@ impl Guest {
                 self.configure(&request);
                 self.answer(stream, &Value::map([]));
             }
+            "freeze" => {
+                self.freeze();
+                self.answer(stream, &Value::map([]));
+            }
+            "thaw" => {
+                self.answer(stream, &Value::map([]));
+                self.thaw();
+            }
             "shutdown" => {
                 self.answer(stream, &Value::map([]));
                 self.again |= request.flag("again");

@@ -59,6 +59,7 @@ impl Guest {
                 self.memory.armed = false;
                 self.guard_memory();
             }
+            Timer::Freeze(attempt) => self.stop_all(attempt),
             Timer::Shutdown => self.look_at_shutdown(),
         }
     }
@@ -97,6 +98,7 @@ impl Guest {
     }
 
     pub(super) fn shut_down(&mut self, grace_ms: u64) {
+        self.thaw_to_end();
         let at = Instant::now() + Duration::from_millis(grace_ms);
         self.shutdown_at = Some(self.shutdown_at.map_or(at, |earlier| earlier.min(at)));
         for pid in self.others() {

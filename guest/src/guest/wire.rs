@@ -48,6 +48,7 @@ impl Guest {
         self.socket = None;
         self.connection = Connection::default();
         self.ready.clear();
+        self.forget_held();
         for (stream, handler) in std::mem::take(&mut self.handlers) {
             self.release(stream, handler);
         }
@@ -97,6 +98,7 @@ impl Guest {
     }
 
     pub(super) fn event(&mut self, event: Event) {
+        let Some(event) = self.hold(event) else { return };
         match event {
             Event::Hello(hello) => {
                 self.backoff.reset();

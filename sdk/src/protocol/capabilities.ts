@@ -2,7 +2,7 @@ import { z } from 'zod';
 
 /**
  * What a backend can do, as data. Each is true only when it is wired and was seen to work on this
- * machine; `notes` tells in words why one is false. Using what is false is an `unsupported` error.
+ * machine; `notes` tells in words why one is false, or how it is done where that matters. Using what is false is an `unsupported` error.
  */
 export const ABILITIES = [
   /** Commands run in isolation from the host's kernel, files and processes. */

@@ -6,6 +6,9 @@ import type { Composition } from './verb.ts';
 const unused = () => Promise.reject(new Error('not here'));
 const composition: Composition = {
   backends: ['local', 'docker'],
+  clusterBackends: [],
+  declarationsOf: () => Promise.reject(new Error('not here')),
+  toYaml: () => Promise.reject(new Error('not here')),
   entry: '',
   openBackend: unused,
   surveyBackend: unused,

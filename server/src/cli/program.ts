@@ -35,6 +35,7 @@ const VERBS = {
   webhook: async () => (await import('./webhook.ts')).webhookVerb,
   backup: async () => (await import('./backup.ts')).backupVerb,
   cert: async () => (await import('./cert.ts')).certVerb,
+  kubernetes: async () => (await import('./kubernetes.ts')).kubernetesVerb,
   doctor: async () => (await import('./doctor.ts')).doctorVerb,
   bench: async () => (await import('./bench.ts')).benchVerb,
   up: async () => (await import('./up.ts')).upVerb,

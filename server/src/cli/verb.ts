@@ -1,4 +1,5 @@
 /** A verb of the command line: adds itself, with its options and what it does, to the program. */
+import type { SandboxId } from '@cay/sdk/protocol';
 import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
 import type { PlatformRule } from '../backends/router/platform-rules.ts';
@@ -28,6 +29,18 @@ export interface BackendOptions {
 /** A backend whose every trace on this machine can be removed. */
 export type OpenedBackend = Backend & { destroy(): Promise<void> };
 
+/** An object of a cluster. */
+export interface ClusterObject {
+  kind: string;
+  [field: string]: unknown;
+}
+
+/** What a backend makes in a cluster. */
+export interface ClusterDeclarations {
+  ownedKinds: readonly string[];
+  render(options: { account: { name: string; namespace: string }; sandbox?: { id: SandboxId; spec: object } }): Promise<ClusterObject[]>;
+}
+
 /** What the entry point puts together and verbs only use. */
 export interface Composition {
   backends: readonly string[];
@@ -37,6 +50,10 @@ export interface Composition {
   asPlatform(backend: Backend): Promise<Backend>;
   /** What opening them would sweep, without doing so. No server may have them. */
   surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]>;
+  /** Those backends that stand on a cluster, and what they make in it. `withSandbox`: that of a sandbox is asked for too. */
+  clusterBackends: readonly string[];
+  declarationsOf(name: string, options: { dir: string; withSandbox: boolean }): Promise<ClusterDeclarations>;
+  toYaml(objects: readonly object[]): Promise<string>;
   /** The entry point's own path: starting the server in the background runs it again. */
   entry: string;
 }

@@ -42,6 +42,9 @@ export interface GuestClient extends GuestCommands {
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Changes what the hello had said; `null` lifts a limit. */
   configure(settings: GuardedLimits, options?: CallOptions): Promise<void>;
+  /** Stops all processes; calls that begin afterwards wait until `thaw`. For grounds that cannot do it from outside. */
+  freeze(options?: CallOptions): Promise<void>;
+  thaw(options?: CallOptions): Promise<void>;
   /**
    * SIGTERM to everything, SIGKILL after the grace. Resolves when the guest is gone. With `again` it begins anew in the same
    * process, so that a container goes on, with its files and without its processes.
@@ -74,6 +77,8 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
         freeBytes: int(answer, 'freeBytes'),
       })),
     configure: (settings, callOptions) => call(reach, { op: 'configure', request: { ...settings }, options: callOptions }, () => undefined),
+    freeze: (callOptions) => call(reach, { op: 'freeze', options: callOptions }, () => undefined),
+    thaw: (callOptions) => call(reach, { op: 'thaw', options: callOptions }, () => undefined),
     async shutdown(graceMs, { again = false } = {}) {
       const stream = connection.open('shutdown', { graceMs, ...(again && { again }) }, { half: true });
       const late = new CayError('deadline_exceeded', `The guest of sandbox "${options.sandbox}" did not shut down in time`);

@@ -93,12 +93,21 @@ describe('observationOf', () => {
 
 describe('standingOf', () => {
   it('reads back what was noted, and takes nonsense as new', () => {
-    for (const standing of [ready, { incarnation: 1, mark: 'starting', restarts: 0, pod: undefined } as const])
+    for (const standing of [ready, { ...ready, frozen: true }, { incarnation: 1, mark: 'starting', restarts: 0, pod: undefined } as const])
       expect(standingOf(job(standing))).toEqual(standing);
     const broken = job(ready);
     broken.metadata.labels = { 'cay.dev/incarnation': 'x' };
     broken.metadata.annotations = { 'cay.dev/mark': 'flying', 'cay.dev/restarts': 'many' };
     expect(standingOf(broken)).toEqual({ incarnation: 1, mark: 'starting', pod: undefined, restarts: 0 });
+  });
+});
+
+describe('frozen', () => {
+  it('is told of what is ready, and of nothing else', () => {
+    const frozen = { ...ready, frozen: true };
+    expect(seen(frozen, [pod({ state: running })])).toMatchObject({ phase: 'ready', frozen: true });
+    expect(seen(ready, [pod({ state: running })]).frozen).toBeUndefined();
+    expect(seen({ ...frozen, mark: 'stopped' }, [pod({ state: running })]).frozen).toBeUndefined();
   });
 });
 

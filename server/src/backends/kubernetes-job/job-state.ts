@@ -39,7 +39,7 @@ export function whyOver({ metadata, status }: Job): Failure | undefined {
 
 /** What the Job and its pods say about the sandbox. */
 export function observationOf(id: SandboxId, { job, pods }: Found): Observation {
-  const { incarnation, mark, pod: uid, restarts } = standingOf(job);
+  const { incarnation, mark, pod: uid, restarts, frozen } = standingOf(job);
   const runtime = job.metadata.annotations?.[ANNOTATIONS.runtime];
   const seen = { id, incarnation, ...(runtime !== undefined && { runtime }) };
   const over = whyOver(job);
@@ -48,7 +48,7 @@ export function observationOf(id: SandboxId, { job, pods }: Found): Observation 
   const pod = pods.find(({ metadata }) => metadata.uid === uid);
   if (!pod) return { ...seen, phase: 'failed', reason: 'removed_outside', message: 'Its pod is gone, and its files with it' };
   const failure = failureOf(pod, restarts);
-  if (mark === 'ready') return failure ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'ready' };
+  if (mark === 'ready') return failure ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'ready', ...(frozen && { frozen }) };
   // A guest that was started again meanwhile has no processes either way; only a pod that ends takes the files along.
   return failure?.reason === 'removed_outside' ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'stopped' };
 }

@@ -3,6 +3,9 @@ import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { ANNOTATIONS, LABELS, MANAGER, objectName } from '../kubernetes/names.ts';
 import type { Job } from '../kubernetes/objects.ts';
 import { podSpec, type PodOptions } from '../kubernetes/pod-spec.ts';
+import type { Runtime } from '../kubernetes/runtimes.ts';
+import { hashOf } from '../spec-hash.ts';
+import type { JobGround } from './ground.ts';
 
 /** How long a Job that is over stays to be looked at. */
 const KEPT_SECONDS = 300;
@@ -18,6 +21,8 @@ export interface Standing {
   /** Of the pod that it runs in; absent until it has run. */
   pod?: string;
   restarts: number;
+  /** It is ready, and its processes are stopped. */
+  frozen?: boolean;
 }
 
 export interface JobOptions extends PodOptions {
@@ -25,6 +30,15 @@ export interface JobOptions extends PodOptions {
   installation: string;
   specHash: string;
   leaseSeconds: number;
+}
+
+export function jobOptionsOf(
+  { settings, namespace, installation }: Pick<JobGround, 'settings' | 'namespace' | 'installation'>,
+  spec: SandboxSpec,
+  runtime: Runtime,
+): JobOptions {
+  const { requests, pullPolicy, leaseSeconds } = settings;
+  return { settings, requests, pullPolicy, leaseSeconds, namespace, installation, runtime, specHash: hashOf(spec) };
 }
 
 export function renderJob(id: SandboxId, spec: SandboxSpec, incarnation: number, options: JobOptions): object {
@@ -74,15 +88,21 @@ export function standingOf({ metadata }: Job): Standing {
     mark: MARKS.includes(mark) ? (mark as Mark) : 'starting',
     pod: annotations[ANNOTATIONS.pod],
     restarts: Number(annotations[ANNOTATIONS.restarts]) || 0,
+    ...(annotations[ANNOTATIONS.frozen] === 'true' && { frozen: true }),
   };
 }
 
 /** As a merge patch. */
-export function standingPatch({ incarnation, mark, pod, restarts }: Standing): object {
+export function standingPatch({ incarnation, mark, pod, restarts, frozen }: Standing): object {
   return {
     metadata: {
       labels: { [LABELS.incarnation]: String(incarnation) },
-      annotations: { [ANNOTATIONS.mark]: mark, [ANNOTATIONS.pod]: pod ?? null, [ANNOTATIONS.restarts]: String(restarts) },
+      annotations: {
+        [ANNOTATIONS.mark]: mark,
+        [ANNOTATIONS.pod]: pod ?? null,
+        [ANNOTATIONS.restarts]: String(restarts),
+        [ANNOTATIONS.frozen]: frozen ? 'true' : null,
+      },
     },
   };
 }

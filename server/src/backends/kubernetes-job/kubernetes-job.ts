@@ -10,20 +10,24 @@
  */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
-import type { Backend, CallOptions, Observation } from '../backend.ts';
+import type { Backend, CallOptions, Freezing, Observation } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
+import { neededRights } from '../kubernetes/declarations.ts';
 import { guestLinks, type Live } from '../kubernetes/guest-links.ts';
 import { kubernetesClient } from '../kubernetes/kubernetes-client.ts';
 import { ANNOTATIONS } from '../kubernetes/names.ts';
 import { isRunning } from '../kubernetes/pod-state.ts';
 import { requirePrerequisites } from '../kubernetes/prerequisites.ts';
-import { abilitiesOf, findRuntimes, type Runtime } from '../kubernetes/runtimes.ts';
+import { findRuntimes, type Runtime } from '../kubernetes/runtimes.ts';
 import { checkSettings, DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from '../kubernetes/settings.ts';
+import { keepTenancy } from '../kubernetes/tenancy-keeping.ts';
 import { news } from '../news.ts';
 import { USER } from '../sandbox-user.ts';
 import { hashOf } from '../spec-hash.ts';
+import { jobAbilitiesOf } from './abilities.ts';
 import { endJob } from './end.ts';
+import { setFrozen } from './freeze.ts';
 import type { JobGround } from './ground.ts';
 import { standingOf } from './job.ts';
 import { absent, observationOf, whyOver, type Found } from './job-state.ts';
@@ -47,7 +51,7 @@ const RUNTIMES_MS = 60_000;
 /** Who may be asked for: all of them are the one user of a pod. */
 const USERS = [USER.name, String(USER.uid), `${USER.name}:${USER.name}`, `${USER.uid}:${USER.gid}`];
 
-export async function kubernetesJobBackend(options: KubernetesJobOptions): Promise<Backend> {
+export async function kubernetesJobBackend(options: KubernetesJobOptions): Promise<Backend & Freezing> {
   const settings = { ...options, ...checkSettings(options) };
   const { installation } = settings;
   const client = await kubernetesClient(options);
@@ -57,6 +61,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
   const changes = news();
   const leases = leaseKeeping({ client, jobs, settings }, (error) => options.onError?.(error));
   const closing = new AbortController();
+  const tenancy = keepTenancy(client, settings, namespace, (error) => options.onError?.(error));
   let runtimes: Promise<Map<string, Runtime>> | undefined;
   /** What is there before anybody looks is no news. */
   let learning = true;
@@ -102,7 +107,8 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
   }
 
   async function prepare(): Promise<Map<string, Runtime>> {
-    await requirePrerequisites(client, { namespace, kinds: KINDS, rights: RIGHTS });
+    await requirePrerequisites(client, { namespace, kinds: KINDS, rights: neededRights(RIGHTS, options) });
+    await tenancy?.ready();
     const found = await findRuntimes(client, options.runtimeClass);
     if (options.runtimeClass !== undefined && !found.has(options.runtimeClass)) {
       throw new CayError('failed_precondition', `Cannot use Kubernetes: it has no RuntimeClass "${options.runtimeClass}"`, {
@@ -118,7 +124,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
   async function check(spec: SandboxSpec): Promise<Runtime> {
     const known = await knownRuntimes();
     const runtime = known.get(spec.runtime ?? options.runtimeClass ?? DEFAULT_RUNTIME) ?? known.get(DEFAULT_RUNTIME)!;
-    checkSpec(spec, 'Kubernetes', { runtimes: [...known.keys()], ...abilitiesOf(runtime) });
+    checkSpec(spec, 'Kubernetes', { runtimes: [...known.keys()], ...jobAbilitiesOf(runtime) });
     imageOf(spec.template, settings);
     if (!USERS.includes(spec.user)) {
       throw new CayError('unsupported', `Kubernetes cannot run sandboxes as "${spec.user}": everybody in a pod is "${USER.name}"`);
@@ -156,7 +162,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
       const known = await knownRuntimes();
       const usual = known.get(options.runtimeClass ?? DEFAULT_RUNTIME)!;
       const templates = ['base', ...Object.keys(options.templates ?? {})];
-      return { backend: NAME, runtimes: [...known.keys()], templates, ...abilitiesOf(usual) };
+      return { backend: NAME, runtimes: [...known.keys()], templates, ...jobAbilitiesOf(usual) };
     },
 
     async validate(spec) {
@@ -173,6 +179,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
           throw new CayError('already_exists', `Cannot ensure sandbox "${id}": it was made from a different spec`);
         }
         const now = found && observationOf(id, found);
+        if (now?.frozen) return setFrozen(ground, id, await reach(id, 'thaw', call), { frozen: false, ...call });
         if (now?.phase === 'ready') return now;
         links.hangUp(id, 'it is started anew');
         return starts.run(() => startJob(ground, found, { id, spec, runtime, ...call }));
@@ -246,6 +253,20 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
       });
     },
 
+    async freeze(id, call = {}) {
+      requireSandboxId(id);
+      await changes.changing(id, async () =>
+        setFrozen(ground, id, await reach(id, `freeze sandbox "${id}"`, call), { frozen: true, ...call }),
+      );
+    },
+
+    async thaw(id, call = {}) {
+      requireSandboxId(id);
+      await changes.changing(id, async () =>
+        setFrozen(ground, id, await reach(id, `thaw sandbox "${id}"`, call), { frozen: false, ...call }),
+      );
+    },
+
     async remove(id, call = {}) {
       requireSandboxId(id);
       await changes.changing(id, async () => {
@@ -261,6 +282,7 @@ export async function kubernetesJobBackend(options: KubernetesJobOptions): Promi
 
     async close() {
       leases.stop();
+      tenancy?.stop();
       closing.abort();
       links.close();
       changes.close();

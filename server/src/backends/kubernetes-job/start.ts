@@ -6,11 +6,10 @@ import { containerOf, isRunning, whyNotStarting } from '../kubernetes/pod-state.
 import type { Runtime } from '../kubernetes/runtimes.ts';
 import { troubleOf } from '../kubernetes/troubles.ts';
 import { USER } from '../sandbox-user.ts';
-import { hashOf } from '../spec-hash.ts';
 import { startMain } from '../start-main.ts';
 import { endJob } from './end.ts';
 import type { JobGround } from './ground.ts';
-import { standingOf } from './job.ts';
+import { jobOptionsOf, standingOf } from './job.ts';
 import { whyOver, type Found } from './job-state.ts';
 
 /** How long a started guest has to answer. */
@@ -41,15 +40,7 @@ export async function startJob(ground: JobGround, before: Found | undefined, wan
   try {
     if (before && !kept) await endJob(ground, id, call);
     if (kept && hasRun) await jobs.note(kept, { incarnation, mark: 'starting', restarts: 0 }, call);
-    job ??= await jobs.create(id, spec, incarnation, {
-      ...ground.settings,
-      settings: ground.settings,
-      namespace: ground.namespace,
-      installation: ground.installation,
-      runtime,
-      specHash: hashOf(spec),
-      ...call,
-    });
+    job ??= await jobs.create(id, spec, incarnation, { ...jobOptionsOf(ground, spec, runtime), ...call });
     return await finish(ground, job, { ...wanted, incarnation, hasRun: kept !== undefined && hasRun });
   } catch (error) {
     if (ground.closing.aborted) throw error;

@@ -1,6 +1,11 @@
 import { CayError } from '@cay/sdk/protocol';
 import type { KubernetesSettings } from './settings.ts';
+import type { TenancySettings } from './tenancy.ts';
 
+/** Where sandboxes are unless told otherwise, in a namespace that is ours. */
+const OUR_NAMESPACE = 'cay-sandboxes';
+const DEFAULT_PODS = 100;
+const QUANTITY = /^\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$/;
 const PULL_POLICIES = ['Always', 'IfNotPresent', 'Never'] as const;
 
 /** The settings that stand in the environment: `CAY_KUBERNETES_…`, and `KUBECONFIG` as everywhere. */
@@ -21,15 +26,39 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
     throw new CayError('invalid_argument', `"CAY_KUBERNETES_PULL_POLICY" is "${pullPolicy}": must be one of ${PULL_POLICIES.join(', ')}`);
   }
   const leaseSeconds = read('LEASE_SECONDS');
+  const tenancy = tenancyIn(read);
   return {
     guestImage,
     baseImage: read('BASE_IMAGE') ?? 'debian:stable-slim',
-    namespace: read('NAMESPACE'),
+    namespace: read('NAMESPACE') ?? (tenancy && OUR_NAMESPACE),
+    ...(tenancy && { tenancy }),
     context: read('CONTEXT'),
     installation: read('INSTALLATION') ?? installation,
     runtimeClass: read('RUNTIME_CLASS'),
     pullPolicy: pullPolicy as KubernetesSettings['pullPolicy'],
     pullSecrets: read('PULL_SECRETS')?.split(','),
     ...(leaseSeconds !== undefined && { leaseSeconds: Number(leaseSeconds) }),
+  };
+}
+
+function tenancyIn(read: (name: string) => string | undefined): TenancySettings | undefined {
+  const mode = read('TENANCY') ?? 'managed';
+  if (mode === 'unmanaged') return undefined;
+  if (mode !== 'managed') {
+    throw new CayError('invalid_argument', `"CAY_KUBERNETES_TENANCY" is "${mode}": must be one of managed, unmanaged`);
+  }
+  const pods = read('QUOTA_PODS') ?? String(DEFAULT_PODS);
+  if (!/^\d{1,9}$/.test(pods)) throw new CayError('invalid_argument', `"CAY_KUBERNETES_QUOTA_PODS" is "${pods}": must be a whole number`);
+  const quantity = (name: string) => {
+    const amount = read(name);
+    if (amount === undefined || QUANTITY.test(amount)) return amount;
+    throw new CayError('invalid_argument', `"CAY_KUBERNETES_${name}" is "${amount}": must be an amount such as 16, 500m or 64Gi`);
+  };
+  return {
+    pods: Number(pods),
+    cpu: quantity('QUOTA_CPU'),
+    memory: quantity('QUOTA_MEMORY'),
+    maxCpu: quantity('MAX_CPU'),
+    maxMemory: quantity('MAX_MEMORY'),
   };
 }

@@ -18,6 +18,8 @@ export const ANNOTATIONS = {
   pod: 'cay.dev/pod-uid',
   /** How often the pod's container had been started again when this incarnation began. */
   restarts: 'cay.dev/restarts',
+  /** Its processes stand still. */
+  frozen: 'cay.dev/frozen',
   runtime: 'cay.dev/runtime',
   memoryBytes: 'cay.dev/memory-bytes',
   cpus: 'cay.dev/cpus',

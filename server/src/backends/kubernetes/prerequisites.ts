@@ -12,6 +12,8 @@ export interface Right {
   clusterWide?: boolean;
   /** What fails without it is a convenience. */
   optional?: boolean;
+  /** What it is for. */
+  why?: string;
 }
 
 export interface Kind {
@@ -54,7 +56,7 @@ export async function requirePrerequisites(
     `Cannot use Kubernetes: the account lacks these rights in namespace "${namespace}": ${named.join(', ')}`,
     {
       details: { reason: 'rights_missing', rights: named },
-      hint: `kubectl create role cay --namespace ${namespace} --verb=${first.verb} --resource=${first.resource}${first.group ? `.${first.group}` : ''}${first.subresource ? `/${first.subresource}` : ''}, and bind it to the account`,
+      hint: `kubectl create role cay --namespace ${namespace} --verb=${first.verb} --resource=${first.resource}${first.group ? `.${first.group}` : ''}${first.subresource ? `/${first.subresource}` : ''}, and bind it to the account; "cay kubernetes render" prints all that is needed`,
     },
   );
 }

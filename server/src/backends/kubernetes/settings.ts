@@ -1,5 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
 import type { ClientOptions } from './kubernetes-client.ts';
+import type { TenancySettings } from './tenancy.ts';
 
 /** What every backend on Kubernetes has to be told. */
 export interface KubernetesSettings extends ClientOptions {
@@ -21,6 +22,8 @@ export interface KubernetesSettings extends ClientOptions {
   leaseSeconds?: number;
   /** What the scheduler sets aside for a sandbox, whatever its limits are. */
   requests?: { cpus: number; memoryBytes: number };
+  /** The namespace is ours to make and to keep, with these bounds. Absent: it is somebody else's, and nothing of it is touched. */
+  tenancy?: TenancySettings;
 }
 
 /** The name of pods that have no RuntimeClass. */

@@ -1,0 +1,74 @@
+/** The manifests and the chart, both from one list of objects. */
+import { readFileSync } from 'node:fs';
+import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
+import { toYaml } from '../../server/src/backends/kubernetes/yaml.ts';
+import { installationObjects, type Installation } from './objects.ts';
+
+const { version } = JSON.parse(readFileSync(new URL('../../server/package.json', import.meta.url), 'utf8')) as { version: string };
+
+/** What the manifests say, and the chart's values are until somebody changes them. */
+export const DEFAULTS: Installation = {
+  namespace: 'cay',
+  sandboxNamespace: 'cay-sandboxes',
+  installation: 'cay',
+  serverImage: `cay/server:${version}`,
+  guestImage: `cay/guest:${version}`,
+  baseImage: 'debian:stable-slim',
+  pullPolicy: 'IfNotPresent',
+  storage: '10Gi',
+  leaseSeconds: '3600',
+  quotaPods: '100',
+  logLevel: 'info',
+};
+
+const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
+  sandboxNamespace: 'where sandboxes are; made by the chart, and kept when it is removed',
+  installation: 'tells the objects of several servers of one cluster apart',
+  serverImage: 'the image of the server, as packaging/images/build.ts writes it',
+  guestImage: 'the image that the guest comes in, from the same place',
+  baseImage: 'what the template "base" stands for',
+  pullPolicy: 'Always, IfNotPresent or Never',
+  storage: 'how much the records of the server may take',
+  leaseSeconds: 'how long sandboxes outlive a server that is gone for ever',
+  quotaPods: 'how many pods of sandboxes there may be at once',
+  logLevel: 'debug, info, warn, error or silent',
+};
+
+const GENERATED = '# Written by "node packaging/kubernetes/generate.ts"; a test checks that it is current.\n';
+
+/** Text of each file, by its path from here. */
+export function files(): Record<string, string> {
+  const restricted = { 'pod-security.kubernetes.io/enforce': 'restricted' };
+  const own: Declared = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: DEFAULTS.namespace, labels: restricted } };
+  return {
+    'manifests/cay.yaml': GENERATED + toYaml([own, ...installationObjects(DEFAULTS)]),
+    'chart/Chart.yaml':
+      GENERATED +
+      toYaml([
+        {
+          apiVersion: 'v2',
+          name: 'cay',
+          description: 'Sandboxes for AI agents',
+          type: 'application',
+          version,
+          appVersion: version,
+        } as never,
+      ]),
+    'chart/values.yaml':
+      GENERATED +
+      Object.entries(COMMENTS)
+        .map(([name, comment]) => `# ${comment}\n${name}: '${DEFAULTS[name as keyof Installation]}'\n`)
+        .join(''),
+    'chart/templates/cay.yaml': GENERATED + toYaml(chartObjects()),
+  };
+}
+
+function chartObjects(): Declared[] {
+  const values = Object.fromEntries(Object.keys(COMMENTS).map((name) => [name, `{{ .Values.${name} }}`]));
+  const objects = installationObjects({ ...values, namespace: '{{ .Release.Namespace }}' } as unknown as Installation);
+  return objects.map((object) =>
+    object.kind === 'Namespace' || object.kind === 'PersistentVolumeClaim'
+      ? { ...object, metadata: { ...object.metadata, annotations: { 'helm.sh/resource-policy': 'keep' } } }
+      : object,
+  );
+}

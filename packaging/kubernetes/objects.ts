@@ -1,0 +1,128 @@
+/** What an installation in a cluster consists of, beside what the server itself keeps there. */
+import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
+import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
+import { RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
+import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
+import { tenancyObjects } from '../../server/src/backends/kubernetes/tenancy.ts';
+
+export interface Installation {
+  /** Of the server. */
+  namespace: string;
+  sandboxNamespace: string;
+  installation: string;
+  serverImage: string;
+  guestImage: string;
+  baseImage: string;
+  pullPolicy: string;
+  storage: string;
+  leaseSeconds: string;
+  quotaPods: string;
+  logLevel: string;
+}
+
+const NAME = 'cay';
+const PORT = 7070;
+const USER = 1000;
+
+export function installationObjects(options: Installation): Declared[] {
+  const { namespace, sandboxNamespace, installation } = options;
+  const labels = { 'app.kubernetes.io/name': NAME, 'app.kubernetes.io/component': 'server' };
+  const metadata = { name: NAME, namespace, labels };
+  const tenancy = { pods: 0 };
+  // The bounds and the network rule are kept by the server, which has no right to make a namespace.
+  const [sandboxes] = tenancyObjects({ namespace: sandboxNamespace, installation, tenancy });
+  return [
+    sandboxes!,
+    ...rbacObjects({
+      installation,
+      namespace: sandboxNamespace,
+      rights: neededRights(RIGHTS, { tenancy }),
+      account: { name: NAME, namespace },
+    }),
+    {
+      apiVersion: 'v1',
+      kind: 'PersistentVolumeClaim',
+      metadata,
+      spec: { accessModes: ['ReadWriteOnce'], resources: { requests: { storage: options.storage } } },
+    },
+    {
+      apiVersion: 'v1',
+      kind: 'Service',
+      metadata,
+      spec: { selector: labels, ports: [{ name: 'http', port: PORT, targetPort: 'http' }] },
+    },
+    {
+      apiVersion: 'networking.k8s.io/v1',
+      kind: 'NetworkPolicy',
+      metadata,
+      // Out it has to reach the API server, whose address is not known here, and webhooks.
+      spec: {
+        podSelector: { matchLabels: labels },
+        policyTypes: ['Ingress', 'Egress'],
+        ingress: [{ ports: [{ port: 'http', protocol: 'TCP' }] }],
+        egress: [{}],
+      },
+    },
+    {
+      apiVersion: 'apps/v1',
+      kind: 'Deployment',
+      metadata,
+      spec: {
+        replicas: 1,
+        // Two servers cannot have one set of records. Sandboxes and their commands go on meanwhile.
+        strategy: { type: 'Recreate' },
+        selector: { matchLabels: labels },
+        template: { metadata: { labels }, spec: serverPod(options) },
+      },
+    },
+  ];
+}
+
+/** As Pod Security `restricted` demands. */
+function serverPod(options: Installation): object {
+  const probe = (path: string) => ({ httpGet: { path, port: 'http' }, periodSeconds: 5, timeoutSeconds: 3 });
+  return {
+    serviceAccountName: NAME,
+    terminationGracePeriodSeconds: 40,
+    securityContext: { runAsNonRoot: true, runAsUser: USER, runAsGroup: USER, fsGroup: USER, seccompProfile: { type: 'RuntimeDefault' } },
+    containers: [
+      {
+        name: 'server',
+        image: options.serverImage,
+        imagePullPolicy: options.pullPolicy,
+        // Without TLS: that is for whatever stands before the Service.
+        args: ['up', '--listen', `0.0.0.0:${PORT}`, '--insecure'],
+        env: Object.entries(serverEnv(options)).map(([name, value]) => ({ name, value })),
+        ports: [{ name: 'http', containerPort: PORT }],
+        startupProbe: { ...probe('/healthz'), failureThreshold: 24 },
+        livenessProbe: { ...probe('/healthz'), failureThreshold: 6 },
+        readinessProbe: probe('/readyz'),
+        securityContext: { allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: ['ALL'] } },
+        resources: { requests: { cpu: '100m', memory: '256Mi' }, limits: { memory: '1Gi' } },
+        volumeMounts: [
+          { name: 'data', mountPath: '/data' },
+          { name: 'tmp', mountPath: '/tmp' },
+        ],
+      },
+    ],
+    volumes: [
+      { name: 'data', persistentVolumeClaim: { claimName: NAME } },
+      { name: 'tmp', emptyDir: { sizeLimit: '256Mi' } },
+    ],
+  };
+}
+
+function serverEnv(options: Installation): Record<string, string> {
+  return {
+    CAY_DATA: '/data',
+    CAY_BACKEND: 'kubernetes-job',
+    CAY_LOG_LEVEL: options.logLevel,
+    CAY_KUBERNETES_NAMESPACE: options.sandboxNamespace,
+    CAY_KUBERNETES_INSTALLATION: options.installation,
+    CAY_KUBERNETES_GUEST_IMAGE: options.guestImage,
+    CAY_KUBERNETES_BASE_IMAGE: options.baseImage,
+    CAY_KUBERNETES_PULL_POLICY: options.pullPolicy,
+    CAY_KUBERNETES_LEASE_SECONDS: options.leaseSeconds,
+    CAY_KUBERNETES_QUOTA_PODS: options.quotaPods,
+  };
+}

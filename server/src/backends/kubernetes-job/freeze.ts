@@ -1,0 +1,49 @@
+/** Has the processes of a sandbox stand still, which only its guest can do, and lets them go on. */
+import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import type { CallOptions, Observation } from '../backend.ts';
+import type { Live } from '../kubernetes/guest-links.ts';
+import type { JobGround } from './ground.ts';
+import { standingOf } from './job.ts';
+import { observationOf } from './job-state.ts';
+import { ANSWER_MS } from './start.ts';
+
+const LOOK_AGAIN_MS = 1_000;
+
+/** Noted before it stands still and after it goes on, so that whoever comes after a crash finds one to be thawed, and none that is forgotten. */
+export async function setFrozen(
+  ground: JobGround,
+  id: SandboxId,
+  live: Live,
+  options: CallOptions & { frozen: boolean },
+): Promise<Observation> {
+  const { jobs, looking } = ground;
+  const { frozen, ...call } = options;
+  const action = `${frozen ? 'freeze' : 'thaw'} sandbox "${id}"`;
+  const found = await jobs.find(id, call);
+  if (!found) throw new CayError('not_found', `Cannot ${action}: it does not exist`);
+  const before = observationOf(id, found);
+  if (before.phase !== 'ready') throw new CayError('failed_precondition', `Cannot ${action}: it is ${before.phase}`);
+  const guest = await live.link.ready({ ...call, timeoutMs: ANSWER_MS });
+  const standing = standingOf(found.job);
+  const note = (still: boolean) => jobs.note(found.job, { ...standing, frozen: still }, call);
+  if (frozen) {
+    await note(true);
+    await guest.freeze(call).catch(async (error: unknown) => {
+      await guest.thaw().catch(() => {});
+      await note(standing.frozen ?? false).catch(() => {});
+      throw error;
+    });
+  } else {
+    await guest.thaw(call);
+    await note(false);
+  }
+  // What is told from now on must not be older than this.
+  const seen = (await looking()).until(id, (now) => (now && (standingOf(now.job).frozen ?? false) === frozen) || undefined, {
+    action,
+    withinMs: ANSWER_MS,
+    everyMs: LOOK_AGAIN_MS,
+  });
+  await seen;
+  const { frozen: _, ...ready } = before;
+  return { ...ready, ...(frozen && { frozen }) };
+}

@@ -1,0 +1,103 @@
+/**
+ * The ground that sandboxes of one installation stand on: a namespace of their own in which only pods that Pod Security `restricted` takes can
+ * be made, with a bound for all of them and for each, and no network.
+ *
+ * A backend is not told whose project a sandbox is, so the namespace is the installation's. Secrets are not among these objects, nor
+ * anywhere else: what a sandbox has to know travels to its guest and stands in no object of the cluster.
+ */
+import type { Declared } from './apply.ts';
+import { LABELS, MANAGER } from './names.ts';
+import type { Right } from './prerequisites.ts';
+
+export interface TenancySettings {
+  /** How many pods there may be at once. */
+  pods: number;
+  /** Of all sandboxes together, as Kubernetes writes amounts: `16`, `64Gi`. Absent: as much as the nodes have. */
+  cpu?: string;
+  memory?: string;
+  /** The most that one sandbox may have. */
+  maxCpu?: string;
+  maxMemory?: string;
+}
+
+export const TENANCY_RIGHTS: Right[] = [
+  {
+    group: '',
+    resource: 'namespaces',
+    verbs: ['get', 'patch'],
+    why: 'puts back the Pod Security labels of the namespace, and of no other',
+  },
+  { group: '', resource: 'resourcequotas', verbs: ['get', 'create', 'patch'], why: 'keeps the bound of all sandboxes together' },
+  { group: '', resource: 'limitranges', verbs: ['get', 'create', 'patch'], why: 'keeps the bounds of one sandbox' },
+  {
+    group: 'networking.k8s.io',
+    resource: 'networkpolicies',
+    verbs: ['get', 'create', 'patch'],
+    why: 'keeps the rule that no sandbox has a network',
+  },
+];
+
+/** The kinds that are ours in a namespace that we keep. */
+export const TENANCY_KINDS = ['Namespace', 'ResourceQuota', 'LimitRange', 'NetworkPolicy'] as const;
+
+const NAME = 'cay-sandboxes';
+const LEVELS = ['enforce', 'audit', 'warn'];
+
+export function tenancyObjects(options: { namespace: string; installation: string; tenancy: TenancySettings }): Declared[] {
+  const { namespace, installation, tenancy } = options;
+  const labels = { [LABELS.managedBy]: MANAGER, [LABELS.installation]: installation };
+  const metadata = { name: NAME, namespace, labels };
+  const all = amounts(tenancy.cpu, tenancy.memory);
+  const most = amounts(tenancy.maxCpu, tenancy.maxMemory);
+  return [
+    {
+      apiVersion: 'v1',
+      kind: 'Namespace',
+      metadata: {
+        name: namespace,
+        labels: { ...labels, ...Object.fromEntries(LEVELS.map((level) => [`pod-security.kubernetes.io/${level}`, 'restricted'])) },
+      },
+    },
+    {
+      apiVersion: 'v1',
+      kind: 'ResourceQuota',
+      metadata,
+      spec: {
+        hard: {
+          pods: String(tenancy.pods),
+          ...Object.fromEntries(Object.entries(all).map(([name, amount]) => [`limits.${name}`, amount])),
+          // Nobody outside is to reach a sandbox but through us.
+          'services.loadbalancers': '0',
+          'services.nodeports': '0',
+        },
+      },
+    },
+    {
+      apiVersion: 'v1',
+      kind: 'LimitRange',
+      metadata,
+      spec: {
+        limits: [
+          {
+            type: 'Container',
+            defaultRequest: { cpu: '50m', memory: '64Mi' },
+            // Under a bound of all, a pod without limits is refused: it may have what there is.
+            ...(Object.keys({ ...all, ...most }).length > 0 && { default: { ...all, ...most } }),
+            ...(Object.keys(most).length > 0 && { max: most }),
+          },
+        ],
+      },
+    },
+    {
+      apiVersion: 'networking.k8s.io/v1',
+      kind: 'NetworkPolicy',
+      metadata,
+      // Guests are reached by exec, which goes through the kubelet and not over the network of the pod.
+      spec: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] },
+    },
+  ];
+}
+
+function amounts(cpu: string | undefined, memory: string | undefined): Record<string, string> {
+  return { ...(cpu !== undefined && { cpu }), ...(memory !== undefined && { memory }) };
+}
