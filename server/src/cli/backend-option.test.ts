@@ -7,8 +7,8 @@ const unused = () => Promise.reject(new Error('not here'));
 const composition: Composition = {
   backends: ['local', 'docker'],
   clusterBackends: [],
-  declarationsOf: () => Promise.reject(new Error('not here')),
-  toYaml: () => Promise.reject(new Error('not here')),
+  declarationsOf: unused,
+  toYaml: unused,
   entry: '',
   openBackend: unused,
   surveyBackend: unused,
