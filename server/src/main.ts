@@ -27,6 +27,15 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     ]);
     return destroyable(await kubernetesJobBackend({ ...kubernetesSettings(process.env, installationOf(dir)), onError }));
   },
+  async 'agent-sandbox'({ dir, onError }) {
+    const [{ agentSandboxBackend }, { poolAndStorage }, { kubernetesSettings }] = await Promise.all([
+      import('./backends/agent-sandbox/agent-sandbox.ts'),
+      import('./backends/agent-sandbox/settings.ts'),
+      import('./backends/kubernetes/environment.ts'),
+    ]);
+    const settings = { ...kubernetesSettings(process.env, installationOf(dir)), ...poolAndStorage(process.env) };
+    return destroyable(await agentSandboxBackend({ ...settings, onError }));
+  },
   async memory() {
     const { memoryBackend } = await import('./backends/memory/memory.ts');
     return destroyable(memoryBackend());

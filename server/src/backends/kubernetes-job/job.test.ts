@@ -43,7 +43,8 @@ function pod(status: Partial<ContainerStatus>, more: Pod['status'] = {}): Pod {
 
 const running = { running: {} };
 const ready: Standing = { incarnation: 3, mark: 'ready', pod: 'pod', restarts: 0 };
-const seen = (standing: Standing, pods: Pod[], more?: Partial<Job>) => observationOf(id, { workload: job(standing, more), pods }, { whyOver, keepsFiles: () => false });
+const seen = (standing: Standing, pods: Pod[], more?: Partial<Job>) =>
+  observationOf(id, { workload: job(standing, more), pods }, { whyOver, keepsFiles: () => false });
 
 describe('observationOf', () => {
   it('is ready only while the container that the guest answered from runs', () => {

@@ -9,7 +9,10 @@ import { renderJob, whyOver } from './job.ts';
 
 const MERGE = 'application/merge-patch+json';
 
-export function kubernetesJobs(client: KubernetesClient, { namespace, installation }: { namespace: string; installation: string }): Workloads {
+export function kubernetesJobs(
+  client: KubernetesClient,
+  { namespace, installation }: { namespace: string; installation: string },
+): Workloads {
   const jobs = `/apis/batch/v1/namespaces/${namespace}/jobs`;
   const pods = `/api/v1/namespaces/${namespace}/pods`;
   const selector = selectorOf(installation);

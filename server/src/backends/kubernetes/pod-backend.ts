@@ -264,7 +264,11 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
           await suspend(ground, found.workload, id, incarnation);
           return stopped;
         }
-        await workloads.note(found.workload, { incarnation, mark: 'stopped', pod: (pod ?? found.pods.at(-1))?.metadata.uid, restarts: 0 }, call);
+        await workloads.note(
+          found.workload,
+          { incarnation, mark: 'stopped', pod: (pod ?? found.pods.at(-1))?.metadata.uid, restarts: 0 },
+          call,
+        );
         await (
           await looking()
         ).until(id, (seen) => (seen && standingOf(seen.workload).mark === 'stopped') || undefined, {
