@@ -62,8 +62,9 @@ export async function startWorkload(ground: WorkloadGround, before: Found | unde
     links.hangUp(id, 'it could not be started');
     if (!kept) await endWorkload(ground, id);
     else {
-      const pod = (await workloads.find(id).catch(() => undefined))?.pods.at(-1);
-      await workloads.note(kept, { incarnation, mark: 'stopped', pod: pod?.metadata.uid, restarts: 0 }).catch(() => {});
+      const now = await workloads.find(id).catch(() => undefined);
+      const standing = { incarnation, mark: 'stopped', pod: now?.pods.at(-1)?.metadata.uid, restarts: 0 } as const;
+      await workloads.note(now?.workload ?? kept, standing).catch(() => {});
     }
     throw error;
   }

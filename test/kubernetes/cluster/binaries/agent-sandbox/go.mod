@@ -1,0 +1,3 @@
+module cay.test/agent-sandbox
+
+go 1.26.0
