@@ -25,7 +25,7 @@ export async function benchTravel({ report, open }: Bench): Promise<void> {
     const backend = await open({ storage: 'btrfs' });
     try {
       const { id, guest } = await create(backend, { runtime: 'runc' });
-      await exec(guest, fill);
+      await exec(guest, 'sh', '-c', fill);
       files[size] = await benchFilesOf(backend, id);
       for (const [verb, value] of Object.entries(files[size]))
         report.add({ what: `${verb} of files, ${size}`, value, unit: 'ms', aim: { value: 25, better: 'less' } });
@@ -66,7 +66,7 @@ async function benchChanges({ report }: Pick<Bench, 'report' | 'open'>, backend:
   const [from, to] = [newId('snap'), newId('snap')] as const;
   await backend.snapshot(id, from);
   await backend.ensure(id, SandboxSpecSchema.parse({ runtime: 'runc' }));
-  await exec(await backend.connect(id), 'echo changed > /home/user/many/d7/3500');
+  await exec(await backend.connect(id), 'sh', '-c', 'echo changed > /home/user/many/d7/3500');
   await backend.snapshot(id, to);
   const diff = await measure(10, async () => {
     for await (const _ of backend.changes(from, to));
@@ -87,7 +87,7 @@ async function benchMemory({ report, open }: Pick<Bench, 'report' | 'open'>): Pr
   const spec = SandboxSpecSchema.parse({ runtime: 'runsc' });
   try {
     const parent = await create(backend, { runtime: 'runsc' });
-    await exec(parent.guest, HOLD(64));
+    await exec(parent.guest, 'sh', '-c', HOLD(64));
     const captures: number[] = [];
     const firsts: number[] = [];
     const each: number[] = [];
@@ -127,7 +127,7 @@ async function benchMemory({ report, open }: Pick<Bench, 'report' | 'open'>): Pr
     });
 
     const sleeper = await create(backend, { runtime: 'runsc' });
-    await exec(sleeper.guest, HOLD(256));
+    await exec(sleeper.guest, 'sh', '-c', HOLD(256));
     const asleep: number[] = [];
     const awake: number[] = [];
     for (let round = 0; round < 5; round++) {

@@ -32,6 +32,24 @@ describe('Sandbox', () => {
     await expect(Sandbox.connect(id, server)).rejects.toMatchObject({ code: 'not_found' });
   });
 
+  it('is told beforehand what would become of it', async () => {
+    expect(await Sandbox.validate({}, server)).toEqual({ ok: true, platform: 'memory', problems: [] });
+    const { ok, problems } = await Sandbox.validate({ template: 'nothing', runtime: 'warp', platform: 'memory' }, server);
+    expect([ok, problems.map(({ code, field }) => [code, field])]).toEqual([
+      false,
+      [
+        ['not_found', 'template'],
+        ['not_found', 'runtime'],
+      ],
+    ]);
+    expect(await Sandbox.validate({ platform: 'moon' }, server)).toMatchObject({
+      ok: false,
+      platform: null,
+      problems: [{ code: 'not_found' }],
+    });
+    await expect(Sandbox.validate({ limits: { cpus: -1 } }, server)).rejects.toMatchObject({ code: 'invalid_argument' });
+  });
+
   it('lists over pages', async () => {
     const made = await Promise.all(Array.from({ length: 105 }, () => Sandbox.create({ labels: { many: 'yes' } }, server)));
     const listed = await Array.fromAsync(Sandbox.list({ ...server, labels: { many: 'yes' } }));

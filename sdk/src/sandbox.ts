@@ -36,6 +36,7 @@ import type {
   TakeSnapshot,
   TakeTurn,
   UpdateSandbox,
+  Validation,
 } from './protocol/index.ts';
 import { connect, type ConnectOptions, type Transport } from './transport.ts';
 
@@ -78,6 +79,11 @@ export class Sandbox implements AsyncDisposable {
     const transport = connect(options);
     const headers = options.idempotencyKey === undefined ? undefined : { 'idempotency-key': options.idempotencyKey };
     return new Sandbox(transport, await transport.json('POST', '/v1/sandboxes', { json: request, headers, signal: options.signal }));
+  }
+
+  /** What would become of a create: which platform would be chosen, and what would be refused or not be honoured. Makes nothing. */
+  static validate(request: CreateSandboxInput = {}, options: ConnectOptions & CallOptions = {}): Promise<Validation> {
+    return connect(options).json('POST', '/v1/validate', { json: request, signal: options.signal });
   }
 
   /** A sandbox that exists, by its id or its name. */

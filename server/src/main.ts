@@ -64,7 +64,34 @@ async function declarationsOf(name: string, { dir, withSandbox }: { dir: string;
   return DECLARATIONS[name]!(kubernetesSettings(env, installationOf(dir)));
 }
 
-async function surveyBackend(name: string, options: BackendOptions): Promise<Orphan[]> {
+/** Several are platforms of one router; a single one stands alone. */
+async function openBackend(names: string, options: BackendOptions): Promise<OpenedBackend> {
+  const each = names.split(',');
+  if (each.length === 1) return BACKENDS[names]!(options);
+  const { routerBackend } = await import('./backends/router/router.ts');
+  const { platformRules: rules, onError } = options;
+  const platforms = each.map((name) => ({ name, open: () => BACKENDS[name]!(options) }));
+  const router = await routerBackend({ platforms, rules, onError });
+  return Object.assign(router, {
+    // Each lets go of what it has by that.
+    async destroy() {
+      for (const name of each) await ((await router.platform(name)) as OpenedBackend).destroy();
+    },
+  });
+}
+
+async function asPlatform(backend: Backend): Promise<Backend> {
+  const { routerBackend } = await import('./backends/router/router.ts');
+  return routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] });
+}
+
+async function surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]> {
+  const found: Orphan[] = [];
+  for (const name of names.split(',')) found.push(...(await surveyOne(name, options)));
+  return found;
+}
+
+async function surveyOne(name: string, options: BackendOptions): Promise<Orphan[]> {
   if (name === 'local') {
     const { surveyLocal } = await import('./backends/local/open-local.ts');
     return surveyLocal(options);
@@ -98,7 +125,8 @@ const exitCode = await runCli(
   {
     backends: Object.keys(BACKENDS),
     entry: import.meta.filename,
-    openBackend: (name, options) => BACKENDS[name]!(options),
+    openBackend,
+    asPlatform,
     surveyBackend,
     clusterBackends: Object.keys(DECLARATIONS),
     declarationsOf,

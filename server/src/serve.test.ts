@@ -6,8 +6,11 @@ import type { Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Sandbox } from '@cay/sdk';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import type { Backend } from './backends/backend.ts';
 import { memoryBackend } from './backends/memory/memory.ts';
+import { routerBackend } from './backends/router/router.ts';
 import { serve, type ServeOptions } from './serve.ts';
 
 let root: string;
@@ -41,6 +44,26 @@ describe('serve()', () => {
     });
     await first.close();
     await (await start('locked')).close();
+  });
+
+  it('leaves alone what is on a platform that it is started without', async () => {
+    const asPlatform = vi.fn<(backend: Backend) => Promise<Backend>>((backend) =>
+      routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] }),
+    );
+    const names = ['memory', 'far'];
+    const both = await routerBackend({ platforms: names.map((name) => ({ name, open: async () => memoryBackend() })) });
+    const first = await start('platforms', { backend: both, asPlatform });
+    const options = { url: first.url, apiKey: first.adminKey! };
+    const { id } = await Sandbox.create({ platform: 'far' }, options);
+    await first.close();
+    expect(asPlatform).not.toHaveBeenCalled();
+
+    const second = await start('platforms', { asPlatform });
+    expect(asPlatform).toHaveBeenCalledOnce();
+    const sandbox = await Sandbox.connect(id, { ...options, url: second.url });
+    expect(sandbox.info).toMatchObject({ state: 'active', platform: 'far' });
+    await expect(sandbox.start()).rejects.toMatchObject({ code: 'unavailable', details: { platform: 'far' } });
+    await second.close();
   });
 
   it('takes over the data directory of a server that was killed', async () => {

@@ -14,7 +14,7 @@ import type { RateLimitOptions } from './api/rate-limit.ts';
 import type { RequestSpans } from './api/tracing/request-spans.ts';
 import { REDACTED } from './api/redact.ts';
 import { refuseUpgrade } from './api/refuse-upgrade.ts';
-import type { Backend, Orphan } from './backends/backend.ts';
+import { canRoute, type Backend, type Orphan } from './backends/backend.ts';
 import { openBuilds } from './control/builds/builds.ts';
 import { openCommandLogs, type CommandLogs } from './control/command-logs/command-logs.ts';
 import { promisedEvents } from './control/audit/promised-events.ts';
@@ -23,10 +23,11 @@ import { idempotency } from './control/idempotency.ts';
 import type { PressureSettings } from './control/pressure/pressure.ts';
 import { previewTokens } from './control/preview-tokens.ts';
 import { backup, sweepBackups } from './control/records/backup.ts';
-import { openDatabase } from './control/records/database.ts';
+import { openDatabase, type Database } from './control/records/database.ts';
 import { openEventLog, type EventRetention } from './control/records/events.ts';
 import { keyRecords } from './control/records/keys.ts';
 import { projectRecords } from './control/records/projects.ts';
+import { recordedPlatforms } from './control/records/recorded-platforms.ts';
 import { sandboxRecords } from './control/records/sandboxes.ts';
 import { installationSecret } from './control/records/secrets.ts';
 import { openWebhooks, type WebhooksOptions } from './control/webhooks/webhooks.ts';
@@ -38,6 +39,8 @@ import type { Store } from './stores/store.ts';
 export interface ServeOptions {
   /** Opened by the caller; closed with the server. */
   backend: Backend;
+  /** Makes a single backend one of several platforms, for the case that records have some on others, which are not there now. */
+  asPlatform?(backend: Backend): Promise<Backend>;
   dataDir: string;
   /** Default 127.0.0.1. */
   host?: string;
@@ -90,7 +93,7 @@ const READY_CACHE_MS = 1_000;
 const STARTING = new CayError('unavailable', 'The server is starting', { details: { retryAfterMs: 1000 } });
 
 export async function serve(options: ServeOptions): Promise<RunningServer> {
-  const { backend, dataDir, host = '127.0.0.1', port = 7070, tls, previewDomains = [], publicUrl } = options;
+  const { dataDir, host = '127.0.0.1', port = 7070, tls, previewDomains = [], publicUrl } = options;
   const log = options.log ?? pino({ redact: REDACTED });
   requireSafeListening(host, options);
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
@@ -119,6 +122,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       onError: failed('events'),
     });
     undo.push(() => eventLog.close());
+    const backend = await platformOrBackend(options, database);
     const events = promisedEvents(database, eventLog);
     const clock = openClock();
     const keys = keyRecords(database);
@@ -228,6 +232,12 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     for (const step of undo.reverse()) step();
     throw error;
   }
+}
+
+/** What is on a platform that this server does not have must not be taken for gone. */
+async function platformOrBackend({ backend, asPlatform }: ServeOptions, database: Database): Promise<Backend> {
+  const elsewhere = recordedPlatforms(database).some((platform) => platform !== backend.name);
+  return asPlatform && elsewhere && !canRoute(backend) ? asPlatform(backend) : backend;
 }
 
 /** Loaded only where it is asked for. */

@@ -66,7 +66,9 @@ const AREAS = {
 export function backendSuite(name: string, factory: GroundFactory, options: SuiteOptions = {}): void {
   describe(`backend ${name}`, () => {
     const suite = makeSuite(name, factory, options);
-    for (const [area, cases] of Object.entries(AREAS)) describe(area, () => cases(suite));
+    const areas = Object.entries(AREAS).filter(([area]) => options.areas?.includes(area) ?? true);
+    if (options.areas && areas.length < options.areas.length) throw new Error(`Not all are areas: ${options.areas.join(', ')}`);
+    for (const [area, cases] of areas) describe(area, () => cases(suite));
 
     describe('after everything was removed', () => {
       afterAll(async () => {

@@ -28,4 +28,6 @@ export interface SuiteOptions {
   sandboxes?: number;
   /** Cases that this driver cannot pass yet, by title, with the reason that is printed. */
   skip?: Record<string, string>;
+  /** Only these areas, for a driver that adds nothing of its own to the others. */
+  areas?: readonly string[];
 }

@@ -37,12 +37,27 @@ export const ABILITIES = [
 ] as const;
 export type Ability = (typeof ABILITIES)[number];
 
-export const CapabilitiesSchema = z.object({
+const OneBackendSchema = z.object({
   backend: z.string(),
   runtimes: z.array(z.string()),
   templates: z.array(z.string()),
   abilities: z.record(z.enum(ABILITIES), z.boolean()),
   /** Why an ability is missing, or what it does not cover. */
   notes: z.partialRecord(z.enum(ABILITIES), z.string()),
+});
+
+/** One of several platforms behind one API. */
+export const PlatformSchema = z.object({
+  name: z.string(),
+  /** Absent while it does not answer. */
+  capabilities: OneBackendSchema.optional(),
+  /** Why it does not answer. */
+  away: z.string().optional(),
+});
+export type Platform = z.infer<typeof PlatformSchema>;
+
+export const CapabilitiesSchema = OneBackendSchema.extend({
+  /** Where there are several platforms: each of them, the default first. The abilities beside this are the default's, runtimes and templates those of all. */
+  platforms: z.array(PlatformSchema).optional(),
 });
 export type Capabilities = z.infer<typeof CapabilitiesSchema>;

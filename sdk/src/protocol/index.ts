@@ -13,4 +13,5 @@ export * from './sandbox.ts';
 export * from './signal.ts';
 export * from './snapshot.ts';
 export * from './stats.ts';
+export * from './validation.ts';
 export * from './webhook.ts';

@@ -91,6 +91,8 @@ export const SandboxSchema = z.object({
   reason: z.string().optional(),
   message: z.string().optional(),
   backend: z.string(),
+  /** Which platform it is on, where there are several. */
+  platform: z.string().optional(),
   /** The isolation that it has; null until it runs. */
   runtime: z.string().nullable(),
   template: z.string(),

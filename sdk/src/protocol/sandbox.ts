@@ -69,6 +69,10 @@ export const LabelsSchema = z
   .record(z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_./-]{0,127}$/), z.string().max(1024))
   .refine((labels) => Object.keys(labels).length <= 64, 'must have at most 64 entries');
 
+export const PlatformNameSchema = z
+  .string()
+  .regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z 0-9 and -, and begin and end with a letter or digit');
+
 /** Everything about a sandbox that a backend has to know in order to make it. */
 export const SandboxSpecSchema = z
   .object({
@@ -76,6 +80,8 @@ export const SandboxSpecSchema = z
     template: z.string().min(1).max(512).default('base'),
     /** The isolation: `runsc`, `crun`, `runc`, or `process` (none). Absent means the strongest there is. */
     runtime: z.string().max(64).optional(),
+    /** Which of several platforms makes it, where there are several. Absent means that labels choose, or the default. */
+    platform: PlatformNameSchema.optional(),
     /** A command that is started with the sandbox, as `user` in `workdir`. Its end does not end the sandbox. */
     cmd: z
       .array(execText(128 * KiB))

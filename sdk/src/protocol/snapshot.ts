@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { LabelsSchema } from './sandbox.ts';
+import { LabelsSchema, PlatformNameSchema } from './sandbox.ts';
 import { SandboxIdSchema, SnapshotIdSchema } from './id.ts';
 
 /**
@@ -103,7 +103,14 @@ export const SnapshotPageSchema = z.object({ snapshots: z.array(SnapshotSchema),
 export type SnapshotPage = z.infer<typeof SnapshotPageSchema>;
 
 /** What an archive is called when it is taken in. */
-export const ImportSnapshotSchema = z.object({ name: SnapshotNameSchema.optional(), labels: LabelsSchema.default({}) }).strict();
+export const ImportSnapshotSchema = z
+  .object({
+    name: SnapshotNameSchema.optional(),
+    labels: LabelsSchema.default({}),
+    /** Which of several platforms takes it in; the default one if absent. */
+    platform: PlatformNameSchema.optional(),
+  })
+  .strict();
 export type ImportSnapshot = z.input<typeof ImportSnapshotSchema>;
 
 export const RollbackSchema = z.object({ to: SnapshotRefSchema, memory: z.boolean().default(false) }).strict();

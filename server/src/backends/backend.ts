@@ -18,7 +18,17 @@
  * before anything is made. Abilities that not every backend has are the small interfaces at the
  * end of this file; `capabilities()` tells whether a backend has them.
  */
-import type { Capabilities, FileChange, Limits, SandboxId, SandboxSpec, SnapshotId, Stats } from '@cay/sdk/protocol';
+import {
+  isCayError,
+  type Capabilities,
+  type CayError,
+  type FileChange,
+  type Limits,
+  type SandboxId,
+  type SandboxSpec,
+  type SnapshotId,
+  type Stats,
+} from '@cay/sdk/protocol';
 import type { Guest } from '../guest/guest.ts';
 
 export interface CallOptions {
@@ -181,8 +191,12 @@ export interface Snapshotting {
   /** The snapshot as one portable archive that any backend of any machine can take in. */
   exportSnapshot(snapshot: SnapshotId, options?: CallOptions): AsyncIterable<Uint8Array>;
 
-  /** Takes an archive in, whole or not at all. Rejects `invalid_argument` for one that is damaged. */
-  importSnapshot(snapshot: SnapshotId, archive: AsyncIterable<Uint8Array>, options?: CallOptions): Promise<SnapshotFacts>;
+  /** Takes an archive in, whole or not at all; on `platform` where there are several. Rejects `invalid_argument` for one that is damaged. */
+  importSnapshot(
+    snapshot: SnapshotId,
+    archive: AsyncIterable<Uint8Array>,
+    options?: CallOptions & { platform?: string },
+  ): Promise<SnapshotFacts>;
 }
 
 /** Puts a sandbox's memory on disk. A backend has it if it can do `memorySnapshots`. */
@@ -218,6 +232,36 @@ export interface Sweeping {
   sweep(options?: CallOptions & { dryRun?: boolean }): Promise<Orphan[]>;
 }
 
+/**
+ * Is several backends at once: named platforms, of which each sandbox is on one and stays there. A spec says by `platform` on which; one
+ * that says nothing means the default. Snapshots are on the platform of their sandbox, and so is what is made of them.
+ *
+ * A platform may be away. What is on it is then neither absent nor failed: whatever is asked of it rejects `unavailable`, and so does
+ * whatever is asked about an id of which nobody has said where it is. The others go on. A verb that a sandbox's platform does not have
+ * rejects `unsupported`, naming the platform.
+ */
+export interface Routing {
+  /** Their names, the default first. */
+  readonly platforms: readonly string[];
+
+  /** The platform that is meant by this name or these labels. Throws `not_found` for a name that is none. */
+  choose(wish: { platform?: string; labels: Readonly<Record<string, string>> }): string;
+
+  /** The backend that the platform is. Rejects `unavailable` while it cannot be opened, `not_found` for a name that is none. */
+  platform(name: string): Promise<Backend>;
+
+  /** Tells where a sandbox or snapshot is that an earlier server has made: the records know, and the platform may be away. */
+  place(id: SandboxId | SnapshotId, platform: string): void;
+
+  /** Whether what is left on this platform is a part of what `capacity` tells. */
+  measures(platform: string): boolean;
+}
+
+/** Whether somebody did not answer, which says nothing of what was asked about. */
+export function isAway(error: unknown): error is CayError {
+  return isCayError(error, 'unavailable') || isCayError(error, 'deadline_exceeded');
+}
+
 export function canResize(backend: Backend): backend is Backend & Resizing {
   return 'resize' in backend;
 }
@@ -240,4 +284,8 @@ export function canMeasure(backend: Backend): backend is Backend & Measuring {
 
 export function canSweep(backend: Backend): backend is Backend & Sweeping {
   return 'sweep' in backend;
+}
+
+export function canRoute(backend: Backend): backend is Backend & Routing {
+  return 'platforms' in backend;
 }

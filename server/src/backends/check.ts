@@ -44,9 +44,9 @@ function require(what: string, schema: ZodType, value: unknown): void {
     });
 }
 
-/** Whether two specs make the same sandbox. Limits are left out: they change while it lives. */
+/** Whether two specs make the same sandbox. Limits are left out, since they change while it lives, and so is the platform: it is this one. */
 export function sameSpec(one: SandboxSpec, other: SandboxSpec): boolean {
-  return isDeepStrictEqual({ ...one, limits: null }, { ...other, limits: null });
+  return isDeepStrictEqual({ ...one, limits: null, platform: null }, { ...other, limits: null, platform: null });
 }
 
 /** Rejects `cancelled` once the caller has given up. Asked between steps; what was begun is undone like after any failure. */

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { SandboxSpec } from '@cay/sdk/protocol';
 
-/** Of everything but the limits, which `resize` may change. */
-export function hashOf({ limits: _limits, ...spec }: SandboxSpec): string {
+/** Of everything but the limits, which `resize` may change, and the platform, which is this one. */
+export function hashOf({ limits: _limits, platform: _platform, ...spec }: SandboxSpec): string {
   return createHash('sha256')
     .update(JSON.stringify(sorted(spec)))
     .digest('hex')

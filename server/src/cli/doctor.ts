@@ -3,8 +3,8 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
-import { Option } from 'commander';
 import { canHibernate } from '../backends/backend.ts';
+import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
 import { openClient } from './client.ts';
 import { usageError } from './failure.ts';
@@ -39,9 +39,7 @@ export const doctorVerb: Verb = (program, composition) => {
   const command = program
     .command('doctor')
     .description('start a sandbox on each runtime and tell what works, what is missing and what mends it')
-    .addOption(
-      new Option('--backend <name>', 'which backend to look at').choices(composition.backends).default('local').env('CAY_BACKEND'),
-    );
+    .addOption(backendOption(composition, 'what to look at'));
   withCommonOptions(command)
     .option('--sweep', 'take away what was left behind on the machine, and list it; nothing else is looked at')
     .option('--dry-run', 'with --sweep: only list it')
@@ -55,8 +53,9 @@ export const doctorVerb: Verb = (program, composition) => {
         if (!options.json) show(finding);
       };
       add(nodeFinding());
-      if (options.backend === 'local') add(rootFinding());
-      await tryBackend(composition, options.backend, add);
+      const names = namesOf(options.backend);
+      if (names.includes('local')) add(rootFinding());
+      for (const name of names) await tryBackend(composition, name, add);
       add(await serverFinding(options));
       const healthy = findings.every(({ state }) => state !== 'missing');
       if (options.json) printJson({ healthy, findings });
@@ -88,9 +87,11 @@ async function sweepAlone(composition: Composition, options: Options, dryRun: bo
   const dataDir = dataDirOf(options);
   const orphans: Orphans['orphans'] = [];
   const dir = join(dataDir, 'engine');
-  if (options.backend === 'local' && !existsSync(dir)) return orphans;
-  if (dryRun) return composition.surveyBackend(options.backend, { dir });
-  const backend = await composition.openBackend(options.backend, { dir, poolSize: 0, onSwept: (found) => orphans.push(...found) });
+  // The local backend has everything there.
+  const names = namesOf(options.backend).filter((name) => name !== 'local' || existsSync(dir));
+  if (names.length === 0) return orphans;
+  if (dryRun) return composition.surveyBackend(names.join(','), { dir });
+  const backend = await composition.openBackend(names.join(','), { dir, poolSize: 0, onSwept: (found) => orphans.push(...found) });
   await backend.close();
   return orphans;
 }

@@ -26,11 +26,13 @@ export const lsVerb: Verb = (program) => {
     if (options.json) return printJson(found);
     if (options.quiet) return found.forEach(({ id }) => print(id));
     const now = Date.now();
+    const several = found.some(({ platform }) => platform !== undefined);
     const rows = found.map((info) => [
       info.id,
       info.name ?? colour.dim('-'),
       info.pausedAs === null ? stateText(info.state) : stateText(info.state).replace(info.state, info.pausedAs),
       info.template,
+      ...(several ? [info.platform ?? '-'] : []),
       info.runtime ?? '-',
       `${info.limits.cpus ?? '-'} × ${formatBytes(info.limits.memoryBytes)}`,
       formatAge(now - info.createdAtMs),
@@ -40,6 +42,7 @@ export const lsVerb: Verb = (program) => {
           .join(' '),
       ),
     ]);
-    print(table(['ID', 'NAME', 'STATE', 'TEMPLATE', 'RUNTIME', 'LIMITS', 'AGE', 'LABELS'], rows));
+    const platform = several ? ['PLATFORM'] : [];
+    print(table(['ID', 'NAME', 'STATE', 'TEMPLATE', ...platform, 'RUNTIME', 'LIMITS', 'AGE', 'LABELS'], rows));
   });
 };

@@ -6,6 +6,7 @@ import { pairs, parseCount, parseCpus, parseSize } from './units.ts';
 export interface SandboxOptions {
   template?: string;
   runtime?: string;
+  platform?: string;
   name?: string;
   label?: Record<string, string>;
   env?: Record<string, string>;
@@ -23,6 +24,7 @@ export function withSandboxOptions(command: Command): Command {
     .optionsGroup('Sandbox options:')
     .option('--template <name>', 'what to start from (default: base)')
     .option('--runtime <name>', 'the isolation: runsc, crun, runc or process (default: the strongest there is)')
+    .option('--platform <name>', 'which of several backends makes it (default: by its labels, or the first)')
     .option('--name <name>', 'a name of your own')
     .option('-l, --label <key=value>', 'a label; may be repeated', pairs())
     .option('-e, --env <key=value>', 'an environment variable, or the name of one of yours; may be repeated', pairs(process.env))
@@ -39,6 +41,7 @@ export function sandboxRequest(options: SandboxOptions): CreateSandboxInput {
   return {
     ...(options.template !== undefined && { template: options.template }),
     ...(options.runtime !== undefined && { runtime: options.runtime }),
+    ...(options.platform !== undefined && { platform: options.platform }),
     ...(options.name !== undefined && { name: options.name }),
     ...(options.label && { labels: options.label }),
     ...(options.env && { env: options.env }),

@@ -92,14 +92,15 @@ export const snapshotVerb: Verb = (program) => {
     .command('load')
     .description('take in a snapshot from a file, and print its id')
     .argument('<file>', 'as "cay snapshot save" wrote it')
-    .option('--name <name>', 'a name for it');
-  withCommonOptions(load).action(async (file: string, options: CommonOptions & { name?: string }) => {
+    .option('--name <name>', 'a name for it')
+    .option('--platform <name>', 'which of several backends takes it in (default: the first)');
+  withCommonOptions(load).action(async (file: string, options: CommonOptions & { name?: string; platform?: string }) => {
     const { size } = await stat(file).catch((cause: NodeJS.ErrnoException) => {
       throw new CayError('not_found', `Cannot read "${file}": ${cause.code ?? cause.message}`, { cause });
     });
     const progress = showProgress(`${file} →`, size);
     const snapshot = await openClient(options).transport.json<Snapshot>('POST', '/v1/snapshots', {
-      query: { name: options.name },
+      query: { name: options.name, platform: options.platform },
       body: counted(createReadStream(file, { highWaterMark: 256 * 1024 }), (count) => progress.bytes(count)),
       headers: { 'content-type': 'application/vnd.cay.snapshot' },
     });

@@ -43,6 +43,9 @@ export const statusVerb: Verb = (program) => {
         version: version.version,
         backend: capabilities.backend,
         runtimes: capabilities.runtimes,
+        ...(capabilities.platforms && {
+          platforms: capabilities.platforms.map(({ name, away }) => ({ name, ...(away !== undefined && { away }) })),
+        }),
         health,
         sandboxes: { shown: page.sandboxes.length, active },
         ...(own && { dataDir }),
@@ -51,7 +54,10 @@ export const statusVerb: Verb = (program) => {
     }
     print(`${colour.green('running')} at ${url}, version ${version.version}`);
     if (server) print(`  process    ${server.pid}, for ${formatAge(Date.now() - server.startedAtMs)}`);
-    print(`  backend    ${capabilities.backend}: ${capabilities.runtimes.join(', ')}`);
+    for (const { name, capabilities: can, away } of capabilities.platforms ?? [
+      { name: capabilities.backend, capabilities, away: undefined },
+    ])
+      print(`  backend    ${name}: ${can ? can.runtimes.join(', ') : colour.yellow(printable(`away: ${away}`))}`);
     print(`  health     ${LEVELS[health.verdict](health.verdict)}, ${formatBytes(health.serverMemoryBytes)} of memory`);
     for (const { name, level, detail } of health.checks) print(`    ${LEVELS[level](name.padEnd(10))} ${printable(detail)}`);
     const last = health.recentErrors.at(-1);

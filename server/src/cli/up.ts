@@ -5,6 +5,7 @@ import { Option } from 'commander';
 import type { PressureSettings } from '../control/pressure/pressure.ts';
 import { writeFileAtomic } from '../lib/atomic-file.ts';
 import { bootId, lowerOomScore, processStat } from '../lib/proc.ts';
+import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { colour, note, print } from './output.ts';
@@ -28,6 +29,7 @@ interface Options extends CommonOptions {
   detach?: boolean;
   listen?: string;
   backend: string;
+  platformRules?: string;
   runtime?: string;
   pool: number;
   storage?: string;
@@ -63,7 +65,13 @@ export const upVerb: Verb = (program, composition) => {
     .description('start the server')
     .option('-d, --detach', 'in the background; returns when it is ready')
     .option('--listen <host:port>', `where to listen (CAY_LISTEN; default: ${DEFAULT_LISTEN})`)
-    .addOption(new Option('--backend <name>', 'what makes the sandboxes').choices(composition.backends).default('local').env('CAY_BACKEND'))
+    .addOption(backendOption(composition, 'what makes the sandboxes'))
+    .addOption(
+      new Option(
+        '--platform-rules <rules>',
+        'of several backends, which labels choose which: LABEL=VALUE:NAME, with commas between rules',
+      ).env('CAY_PLATFORM_RULES'),
+    )
     .addOption(new Option('--runtime <name>', 'the isolation of sandboxes that ask for none').env('CAY_RUNTIME'))
     .addOption(new Option('--pool <number>', 'sandboxes kept ready').default(2).env('CAY_POOL').argParser(parseCount))
     .addOption(new Option('--storage <driver>', 'how files are kept (default: by what the disk is)').env('CAY_STORAGE'))
@@ -131,6 +139,7 @@ async function upDetached(composition: Composition, options: Options): Promise<v
 function flagsOf(options: Options, dataDir: string): string[] {
   const flags = ['--data', dataDir, '--backend', options.backend, '--pool', String(options.pool), '--log-level', options.logLevel];
   const add = (flag: string, value: string | undefined) => value !== undefined && flags.push(flag, value);
+  add('--platform-rules', options.platformRules);
   add('--listen', options.listen);
   add('--runtime', options.runtime);
   add('--storage', options.storage);
@@ -197,6 +206,7 @@ async function upForeground(composition: Composition, options: Options): Promise
     });
     server = await serve({
       backend,
+      asPlatform: composition.asPlatform,
       dataDir: join(dataDir, 'control'),
       host,
       port,
@@ -216,7 +226,7 @@ async function upForeground(composition: Composition, options: Options): Promise
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
     const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir));
-    const docker = options.backend === 'docker' ? { docker: dockerOf(options) } : {};
+    const docker = namesOf(options.backend).includes('docker') ? { docker: dockerOf(options) } : {};
     const known: CliFile = { url: server.url, key, backend: options.backend, ...docker };
     await writeFileAtomic(cliFileOf(dataDir), JSON.stringify(known), { mode: 0o600 });
     banner(server.url, dataDir, options, server.adminKey);
@@ -245,22 +255,23 @@ async function openBackend(
   dataDir: string,
   hooks: Pick<BackendOptions, 'onError' | 'onSwept'>,
 ): Promise<OpenedBackend> {
-  const { backend: name, runtime, storage, pool } = options;
-  if (name === 'local' && process.getuid?.() !== 0) {
+  const { backend: names, runtime, storage, pool } = options;
+  if (namesOf(names).includes('local') && process.getuid?.() !== 0) {
     throw new CayError('failed_precondition', 'The local backend needs root: it makes namespaces, cgroups and mounts', {
       hint: 'run it with sudo; without root "--backend docker" uses a Docker engine you may use, and "--backend memory" imitates sandboxes',
     });
   }
   const docker = dockerOf(options);
-  return composition.openBackend(name, {
-    dir: join(dataDir, 'engine'),
-    runtime,
-    storage,
-    docker,
-    poolSize: pool,
-    protectServer: true,
-    ...hooks,
-  });
+  const platformRules = await rulesOf(options);
+  const dir = join(dataDir, 'engine');
+  return composition.openBackend(names, { dir, runtime, storage, docker, platformRules, poolSize: pool, protectServer: true, ...hooks });
+}
+
+async function rulesOf({ backend, platformRules }: Options) {
+  if (platformRules === undefined || platformRules === '') return undefined;
+  if (namesOf(backend).length < 2) throw usageError('--platform-rules needs several backends', 'such as --backend local,docker');
+  const { parsePlatformRules } = await import('../backends/router/platform-rules.ts');
+  return parsePlatformRules(platformRules);
 }
 
 function pressureOf(options: Options): Partial<PressureSettings> {

@@ -2,6 +2,7 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
+import type { PlatformRule } from '../backends/router/platform-rules.ts';
 
 /** Which Docker engine, and what the template `base` stands for there. */
 export interface DockerSettings {
@@ -16,6 +17,8 @@ export interface BackendOptions {
   poolSize?: number;
   storage?: string;
   docker?: DockerSettings;
+  /** Which labels choose which of several backends. */
+  platformRules?: readonly PlatformRule[];
   /** The process is the server, and to be kept from starving. */
   protectServer?: boolean;
   onError?(error: unknown): void;
@@ -41,9 +44,12 @@ export interface ClusterDeclarations {
 /** What the entry point puts together and verbs only use. */
 export interface Composition {
   backends: readonly string[];
-  openBackend(name: string, options: BackendOptions): Promise<OpenedBackend>;
-  /** What opening the backend would sweep, without doing so. No server may have it. */
-  surveyBackend(name: string, options: BackendOptions): Promise<Orphan[]>;
+  /** One backend by its name; several, with commas between their names, as platforms of which the first is the default. */
+  openBackend(names: string, options: BackendOptions): Promise<OpenedBackend>;
+  /** Makes a single backend a platform, where records have others. */
+  asPlatform(backend: Backend): Promise<Backend>;
+  /** What opening them would sweep, without doing so. No server may have them. */
+  surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]>;
   /** Those backends that stand on a cluster, and what they make in it. `withSandbox`: that of a sandbox is asked for too. */
   clusterBackends: readonly string[];
   declarationsOf(name: string, options: { dir: string; withSandbox: boolean }): Promise<ClusterDeclarations>;

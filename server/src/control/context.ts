@@ -21,6 +21,8 @@ import type { TemplateRecords } from './records/templates.ts';
 export interface Context {
   readonly backend: Backend;
   readonly capabilities: Capabilities;
+  /** Those of a platform, where there are several. Rejects `unavailable` while it is away. */
+  capabilitiesOf(platform: string | undefined): Promise<Capabilities>;
   readonly database: Database;
   readonly sandboxes: SandboxRecords;
   readonly snapshots: SnapshotRecords;

@@ -33,6 +33,7 @@ import type {
   TakeTurn,
   Template,
   UpdateSandbox,
+  Validation,
 } from '@cay/sdk/protocol';
 import type { Backend, CallOptions, Orphan, SnapshotFiles } from '../backends/backend.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -54,6 +55,8 @@ export interface Creating extends Keyed {
 
 export interface SandboxVerbs {
   create(principal: Principal, request: CreateSandbox, options?: Creating): Promise<{ sandbox: Sandbox; created: boolean }>;
+  /** What would become of a create: which platform is chosen, and all that would be refused or not be honoured. Makes nothing. */
+  validate(principal: Principal, request: CreateSandbox): Promise<Validation>;
   get(principal: Principal, ref: string): Sandbox;
   list(principal: Principal, query: ListSandboxes): SandboxPage;
   update(principal: Principal, ref: string, changes: UpdateSandbox): Promise<Sandbox>;

@@ -10,7 +10,7 @@
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Store } from '../stores/store.ts';
-import type { Backend } from '../backends/backend.ts';
+import { canRoute, type Backend } from '../backends/backend.ts';
 import { openClock } from '../lib/clock.ts';
 import { openActivity } from './activity.ts';
 import { openArchiving } from './archive.ts';
@@ -21,12 +21,14 @@ import type { Control } from './contract.ts';
 import { createVerb } from './creating.ts';
 import { openDeeds } from './deeds.ts';
 import { openForking } from './fork.ts';
+import { platformOf } from './grounds.ts';
 import { watchHealth, type HealthWatch } from './health.ts';
 import { idempotency } from './idempotency.ts';
 import { openIdling } from './idle.ts';
 import { openKeeping } from './keeping.ts';
 import { openLifecycle } from './lifecycle.ts';
 import { openPausing } from './pause.ts';
+import { openPlanning } from './planning.ts';
 import { PRESSURE_DEFAULTS, openPressure, type PressureSettings } from './pressure/pressure.ts';
 import { openRelief, type Relief } from './pressure/relief.ts';
 import type { PreviewTokens } from './preview-tokens.ts';
@@ -40,6 +42,7 @@ import type { ProjectRecords } from './records/projects.ts';
 import type { SandboxRecords } from './records/sandboxes.ts';
 import { snapshotRecords } from './records/snapshots.ts';
 import { templateRecords } from './records/templates.ts';
+import { rememberCapabilities } from './remember-capabilities.ts';
 import { openResizing } from './resizing.ts';
 import { openRetaining } from './retention.ts';
 import { openRollingBack } from './rollback.ts';
@@ -49,6 +52,7 @@ import { snapshotVerbs } from './snapshots.ts';
 import { sweepVerbs } from './sweeping.ts';
 import { templateVerbs } from './templates.ts';
 import { openUnused } from './unused.ts';
+import { validateVerb } from './validating.ts';
 import { openVisits } from './visits.ts';
 
 export type { Control } from './contract.ts';
@@ -135,9 +139,11 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     now,
     onError,
   });
+  const capabilities = await backend.capabilities();
   const context: Context = {
     backend,
-    capabilities: await backend.capabilities(),
+    capabilities,
+    capabilitiesOf: rememberCapabilities(backend, capabilities),
     database,
     sandboxes,
     snapshots: snapshotRecords(database),
@@ -178,12 +184,19 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   };
 
   const keeping = openKeeping(context);
+  const planning = openPlanning(context, keeping);
   const pausing = openPausing(context, openArchiving(context, keeping));
   const rollingBack = openRollingBack(context, keeping, pausing, (id) => retaining.changed(id));
   const resizing = openResizing(context);
   const forking = openForking(context, keeping, pausing);
   const visits = openVisits(context, pausing.wake);
 
+  if (canRoute(backend)) {
+    for (const row of [...sandboxes.list({}), ...context.snapshots.all()]) {
+      const platform = platformOf(row, backend);
+      if (platform !== undefined) backend.place(row.id, platform);
+    }
+  }
   const changes = backend.watch({ signal: closing.signal });
   await forking.undoUnkeyed();
   await lifecycle.recover(async (row, observed) => {
@@ -214,7 +227,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     events,
     commandKeys: commandKeys(database, now, clock.ageing),
     ...verbs,
-    ...createVerb(context, keeping, { start: verbs.start, idling }),
+    ...createVerb(context, keeping, { start: verbs.start, idling, planning }),
+    ...validateVerb(context, planning),
     ...snapshotVerbs(context, keeping, pausing, retaining),
     ...templateVerbs(context, keeping),
     compare,

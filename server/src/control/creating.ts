@@ -1,87 +1,30 @@
-import {
-  CayError,
-  LimitsSchema,
-  SandboxSpecSchema,
-  newId,
-  type Ability,
-  type CreateSandbox,
-  type Limits,
-  type Sandbox,
-  type SandboxSpec,
-} from '@cay/sdk/protocol';
+import { CayError, newId, type CreateSandbox, type Sandbox, type SandboxSpec } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
 import type { Creating, SandboxVerbs } from './contract.ts';
 import { withHint } from './archive.ts';
-import { noMemory } from './fork.ts';
 import type { Idling } from './idle.ts';
 import type { Keeping } from './keeping.ts';
+import type { Planning } from './planning.ts';
 import type { Principal } from './principal.ts';
 import { recorded, type SandboxRow } from './records/sandboxes.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
-
-const ABILITY_OF_LIMIT = {
-  cpus: 'cpuLimit',
-  memoryBytes: 'memoryLimit',
-  diskBytes: 'diskLimit',
-  pids: 'pidsLimit',
-} as const satisfies Partial<Record<keyof Limits, Ability>>;
-
-const DEFAULTS = SandboxSpecSchema.parse({});
 
 /** Makes a sandbox of a template or of a snapshot, once for each idempotency key or name that asks for it. */
 export function createVerb(
   context: Context,
   keeping: Keeping,
-  { start, idling }: { start: SandboxVerbs['start']; idling: Idling },
+  { start, idling, planning }: { start: SandboxVerbs['start']; idling: Idling; planning: Planning },
 ): Pick<SandboxVerbs, 'create'> {
-  const { backend, capabilities, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show, templates } = context;
-
-  /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
-  function limitsFor(asked: Partial<Limits>): Limits {
-    const limits = LimitsSchema.parse({});
-    for (const key of Object.keys(ABILITY_OF_LIMIT) as (keyof typeof ABILITY_OF_LIMIT)[]) {
-      if (!capabilities.abilities[ABILITY_OF_LIMIT[key]]) limits[key] = null;
-    }
-    return { ...limits, ...asked };
-  }
-
-  /** The snapshot that it starts from: the one that was asked for, or what the project's template of that name is made of. */
-  function originOf(principal: Principal, request: CreateSandbox): SnapshotRow | undefined {
-    const id = request.snapshot ?? templates.get(principal.project, request.template)?.snapshot;
-    const snapshot = id === undefined ? undefined : keeping.resolve(principal.project, id);
-    if (snapshot && request.memory && !snapshot.memory) throw noMemory(snapshot);
-    return snapshot;
-  }
-
-  function specOf(
-    { template, runtime, cmd, env, workdir, user, limits, readOnlyRoot }: CreateSandbox,
-    from: SnapshotRow | undefined,
-    exactly: boolean,
-  ): SandboxSpec {
-    const own = { template, env, workdir, user, readOnlyRoot, ...(runtime !== undefined && { runtime }), ...(cmd && { cmd }) };
-    if (!from) return { ...own, limits: limitsFor(limits) };
-    // What was left as it is by default is as it was in the snapshot.
-    const { spec } = from;
-    return {
-      ...spec,
-      ...own,
-      template: spec.template,
-      env: { ...spec.env, ...env },
-      workdir: workdir === DEFAULTS.workdir && !exactly ? spec.workdir : workdir,
-      user: user === DEFAULTS.user && !exactly ? spec.user : user,
-      readOnlyRoot: readOnlyRoot || spec.readOnlyRoot,
-      limits: { ...spec.limits, ...limits },
-    };
-  }
+  const { backend, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show } = context;
 
   function insert(
     principal: Principal,
     request: CreateSandbox,
+    spec: SandboxSpec,
     from: SnapshotRow | undefined,
-    { idempotencyKey, exactly = false }: Creating,
+    idempotencyKey: string | undefined,
   ): SandboxRow {
     const { name, labels, timeoutMs, onTimeout, ports, idle, retention, onBoot } = request;
-    const spec = specOf(request, from, exactly);
     const row: SandboxRow = {
       id: newId('sbx'),
       project: principal.project,
@@ -89,7 +32,7 @@ export function createVerb(
       state: 'creating',
       reason: null,
       message: null,
-      backend: backend.name,
+      backend: spec.platform ?? backend.name,
       runtime: null,
       spec,
       labels,
@@ -115,7 +58,7 @@ export function createVerb(
       const project = projects.get(principal.project);
       if (!project) throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
       quota.require(project.id, { sandboxes: 1, limits: spec.limits });
-      pressure.admit(spec.limits);
+      pressure.admit(spec.limits, { platform: spec.platform });
       sandboxes.insert(row);
       if (idempotencyKey !== undefined) idempotency.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
     });
@@ -141,11 +84,12 @@ export function createVerb(
   }
 
   async function make(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, options: Creating) {
-    await backend.validate(specOf(request, from, options.exactly ?? false));
+    const spec = await planning.specOf(request, from, options.exactly);
+    await backend.validate(spec);
     // Another call may have come first meanwhile; from here to the insert nothing can come between.
     const meanwhile = existing(principal, request, options.idempotencyKey);
     if (meanwhile) return { sandbox: await meanwhile, created: false };
-    const made = lifecycle.make(insert(principal, request, from, options), principal);
+    const made = lifecycle.make(insert(principal, request, spec, from, options.idempotencyKey), principal);
     idling.changed();
     return { sandbox: show(await made), created: true };
   }
@@ -155,7 +99,7 @@ export function createVerb(
       if (request.getOrCreate && request.name === undefined) throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
       const before = existing(principal, request, options.idempotencyKey);
       if (before) return { sandbox: await before, created: false };
-      const from = originOf(principal, request);
+      const from = planning.originOf(principal, request);
       if (!from) return make(principal, request, undefined, options);
       return keeping
         .using(from, () => make(principal, request, from, options))

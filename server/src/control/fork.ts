@@ -95,7 +95,7 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
           sandboxes: 1,
           limits: start ? { cpus, memoryBytes, diskBytes } : { cpus: 0, memoryBytes: 0, diskBytes },
         });
-        pressure.admit({ memoryBytes, diskBytes }, { starts: start });
+        pressure.admit({ memoryBytes, diskBytes }, { starts: start, platform: child.spec.platform });
         sandboxes.insert(child);
       }
       forks.update(fork.id, recorded);

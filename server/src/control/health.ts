@@ -1,7 +1,7 @@
 /** Puts what is measured into one verdict. Asked for rarely; keeps only the last few errors. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Health } from '@cay/sdk/protocol';
-import type { Backend } from '../backends/backend.ts';
+import { canRoute, type Backend } from '../backends/backend.ts';
 import { worst, type Level } from './pressure/gauge.ts';
 import type { Pressure, Reading, Resource } from './pressure/pressure.ts';
 
@@ -39,15 +39,24 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
   loop.enable();
   let errors: Health['recentErrors'] = [];
 
-  async function checkBackend(): Promise<Check> {
+  async function checkOne(name: string, open: () => Promise<Backend>): Promise<Check> {
     try {
-      await backend.list({ signal: AbortSignal.timeout(ANSWER_MS) });
-      const { runtimes } = await backend.capabilities();
-      if (runtimes.length === 0) return { name: 'backend', level: 'critical', detail: `${backend.name} has no runtime that works` };
-      return { name: 'backend', level: 'ok', detail: `${backend.name}: ${runtimes.join(', ')}` };
+      const one = await open();
+      await one.list({ signal: AbortSignal.timeout(ANSWER_MS) });
+      const { runtimes } = await one.capabilities();
+      if (runtimes.length === 0) return { name: 'backend', level: 'critical', detail: `${name} has no runtime that works` };
+      return { name: 'backend', level: 'ok', detail: `${name}: ${runtimes.join(', ')}` };
     } catch (error) {
-      return { name: 'backend', level: 'critical', detail: `${backend.name} does not answer: ${(error as Error).message}` };
+      return { name: 'backend', level: 'critical', detail: `${name} does not answer: ${(error as Error).message}` };
     }
+  }
+
+  /** Of several platforms each; as long as one works there is something that can be done. */
+  async function checkBackend(): Promise<Check[]> {
+    if (!canRoute(backend)) return [await checkOne(backend.name, async () => backend)];
+    const checks = await Promise.all(backend.platforms.map((name) => checkOne(name, () => backend.platform(name))));
+    if (checks.every(({ level }) => level === 'critical')) return checks;
+    return checks.map((check) => (check.level === 'critical' ? { ...check, level: 'warn' } : check));
   }
 
   function checkRecords(): Check {
@@ -72,7 +81,7 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
       const recent = errors.filter(({ atMs }) => now() - atMs < RECENT_MS);
       const checks: Check[] = [
         checkRecords(),
-        await checkBackend(),
+        ...(await checkBackend()),
         ...Object.entries(pressure.readings()).map(([resource, reading]) => showReading(resource as Resource, reading)),
         { name: 'event loop', level: levelOf(delayMs, SLOW_LOOP_MS), detail: `${delayMs.toFixed(1)} ms late at the 99th percentile` },
         { name: 'errors', level: recent.length > 0 ? 'warn' : 'ok', detail: `${recent.length} in the last ${RECENT_MS / 60_000} minutes` },
@@ -88,7 +97,7 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
       };
     },
     async ready() {
-      return { records: checkRecords().level !== 'critical', backend: (await checkBackend()).level !== 'critical' };
+      return { records: checkRecords().level !== 'critical', backend: (await checkBackend()).every(({ level }) => level !== 'critical') };
     },
     close: () => void loop.disable(),
   };

@@ -72,7 +72,7 @@ export function openKeeping(context: Context): Keeping {
         const backend = snapshotting(context);
         // What an attempt that was cut short has left would count as done.
         await backend.removeSnapshot(row.id);
-        await backend.importSnapshot(row.id, archiveOf(row));
+        await backend.importSnapshot(row.id, archiveOf(row), { platform: row.spec.platform });
         await faultPoint('control.fetch.done');
         const here = snapshots.update(row.id, { here: true });
         await forgetObject(here).catch(onError);

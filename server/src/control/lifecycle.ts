@@ -5,10 +5,11 @@
  * Preconditions: everything but `make`, `recover` and `follow` is called in line with the other changes of the sandbox.
  */
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
-import { canSnapshot, type Backend, type Observation } from '../backends/backend.ts';
+import { canSnapshot, isAway, type Backend, type Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import type { Deeds } from './deeds.ts';
 import { startExpiry, type Expiry } from './expiry.ts';
+import { platformOf, survey } from './grounds.ts';
 import type { Idempotency } from './idempotency.ts';
 import type { Principal } from './principal.ts';
 import type { Database } from './records/database.ts';
@@ -36,6 +37,9 @@ export interface LifecycleOptions {
   onError(error: unknown): void;
 }
 
+/** Finishes what a sandbox was in the middle of. */
+type Unfinished = (row: SandboxRow, observed: Observation) => Promise<void>;
+
 /** Notes an event of a change, as part of recording it. */
 export type Tell = (changed: SandboxRow) => void;
 
@@ -55,7 +59,7 @@ export interface Lifecycle {
   /** Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by itself. */
   settle(row: SandboxRow, observed: Observation): void;
   /** Brings records and backend together after a start: finishes, notes, or takes away. */
-  recover(unfinished: (row: SandboxRow, observed: Observation) => Promise<void>): Promise<void>;
+  recover(unfinished: Unfinished): Promise<void>;
   /** Notes what the backend saw happen by itself. */
   follow(changes: AsyncIterable<Observation>): Promise<void>;
   close(): Promise<void>;
@@ -63,6 +67,8 @@ export interface Lifecycle {
 
 /** When something that has failed is tried again, if nobody does so before. */
 const AGAIN_MS = 30_000;
+/** How soon what was away when the server opened is asked again. */
+const AWAY_AGAIN_MS = 2_000;
 /** How soon, if it was a full disk that kept it from being recorded. */
 const FULL_AGAIN_MS = 1000;
 
@@ -236,6 +242,24 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     }
   }
 
+  /** In line. */
+  async function recoverOne(row: SandboxRow, observed: Observation, unfinished: Unfinished): Promise<void> {
+    if (row.pausedAs === 'archived') await backend.remove(row.id);
+    else if (row.deed) await unfinished(row, observed);
+    else settle(row, observed);
+  }
+
+  /** Its platform does not answer yet, so nothing is known of it: it stays as it is recorded until something is. */
+  function recoverLater(id: SandboxId, unfinished: Unfinished, waitMs = AWAY_AGAIN_MS): void {
+    const again = () =>
+      deeds.run(id, async () => {
+        const row = closed ? undefined : sandboxes.get(id);
+        if (row && row.state !== 'destroying') await recoverOne(row, await backend.observe(id), unfinished);
+      });
+    const failed = (error: unknown) => (isAway(error) ? recoverLater(id, unfinished, Math.min(2 * waitMs, AGAIN_MS)) : onError(error));
+    setTimeout(() => void again().catch(failed), waitMs).unref();
+  }
+
   function removeAgain(id: SandboxId): Promise<void> {
     return deeds.run(id, async () => {
       const row = closed ? undefined : sandboxes.get(id);
@@ -330,18 +354,21 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     expiryOf: (row) => (row.timeoutMs === null ? null : now() + row.timeoutMs),
 
     async recover(unfinished) {
-      const known = new Map((await backend.list()).map((observed) => [observed.id, observed]));
+      const { found, unsure } = await survey(backend, (ground) => ground.list());
+      const known = new Map(found.map((each) => [each.it.id, each]));
       for (const row of sandboxes.list({})) {
-        const observed = known.get(row.id) ?? { id: row.id, phase: 'absent', incarnation: 0 };
+        const there = known.get(row.id);
+        const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
         known.delete(row.id);
         if (row.state === 'creating') lifecycle.make(row, undefined).catch(onError);
         else if (row.state === 'destroying') deeds.run(row.id, () => lifecycle.destroy(row, undefined, 'recovery')).catch(onError);
-        else if (row.pausedAs === 'archived') await backend.remove(row.id).catch(onError);
-        else if (row.deed) await deeds.run(row.id, () => unfinished(row, observed)).catch(onError);
+        else if (!there && unsure(platformOf(row, backend))) recoverLater(row.id, unfinished);
+        else if (row.pausedAs === 'archived' || row.deed)
+          await deeds.run(row.id, () => recoverOne(row, observed, unfinished)).catch(onError);
         else settle(row, observed);
       }
       // What no record knows was never acknowledged to anybody.
-      for (const id of known.keys()) await backend.remove(id).catch(onError);
+      for (const [id, { ground }] of known) await ground.remove(id).catch(onError);
     },
 
     async follow(changes) {

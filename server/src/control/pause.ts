@@ -126,7 +126,9 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     const { cpus, memoryBytes } = row.spec.limits;
     const limits = { cpus, memoryBytes: pausedAs === 'frozen' ? 0 : memoryBytes, diskBytes: 0 };
     quota.require(row.project, { sandboxes: 0, limits });
-    if (pausedAs !== 'frozen') pressure.admit({ memoryBytes, diskBytes: pausedAs === 'archived' ? row.spec.limits.diskBytes : null });
+    const { platform } = row.spec;
+    const diskBytes = pausedAs === 'archived' ? row.spec.limits.diskBytes : null;
+    if (pausedAs !== 'frozen') pressure.admit({ memoryBytes, diskBytes }, { platform });
     const tell: Tell = (active) => note('sandbox.resumed', active, principal, { from: pausedAs });
     const active = await quota.reserving(row, limits, async () => {
       await faultPoint('control.wake.begun');

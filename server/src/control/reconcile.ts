@@ -7,6 +7,7 @@
 import type { SnapshotId } from '@cay/sdk/protocol';
 import { canSnapshot, type Observation } from '../backends/backend.ts';
 import type { Context } from './context.ts';
+import { platformOf, survey } from './grounds.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import { loseSnapshot } from './recovery.ts';
 
@@ -25,16 +26,19 @@ export function openReconciling(context: Context, { everyMs = LOOK_EVERY_MS }: {
   let closed = false;
 
   async function lookAtSandboxes(): Promise<void> {
-    const found = new Map((await backend.list()).map((observed) => [observed.id, observed]));
+    const { found: all, unsure } = await survey(backend, (ground) => ground.list());
+    const found = new Map(all.map((each) => [each.it.id, each]));
     for (const row of sandboxes.list({})) {
-      const observed = found.get(row.id) ?? { id: row.id, phase: 'absent', incarnation: 0 };
+      const there = found.get(row.id);
+      const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
       found.delete(row.id);
-      if (!closed && differs(row, observed)) settle(row);
+      if (closed || (!there && unsure(platformOf(row, backend)))) continue;
+      if (differs(row, observed)) settle(row);
     }
     // A sandbox is recorded before anything of it is made, and forgotten after all of it is gone: what no record knows is nobody's.
-    for (const id of found.keys()) {
+    for (const [id, { ground }] of found) {
       if (closed || sandboxes.get(id)) continue;
-      deeds.run(id, async () => void (!sandboxes.get(id) && (await backend.remove(id)))).catch(onError);
+      deeds.run(id, async () => void (!sandboxes.get(id) && (await ground.remove(id)))).catch(onError);
     }
   }
 
@@ -51,14 +55,17 @@ export function openReconciling(context: Context, { everyMs = LOOK_EVERY_MS }: {
 
   async function lookAtSnapshots(): Promise<void> {
     if (!canSnapshot(backend)) return;
-    const found = new Set((await backend.snapshots()).map(({ id }) => id));
-    const gone = snapshots.list({}).filter(({ id, here }) => here && !found.has(id));
+    const { found: all, unsure } = await survey(backend, async (ground) => (canSnapshot(ground) ? ground.snapshots() : []));
+    const found = new Map(all.map(({ it, ground }) => [it.id, ground]));
+    const gone = snapshots.list({}).filter((row) => row.here && !found.has(row.id) && !unsure(platformOf(row, backend)));
     for (const row of gone) {
       // Twice in a row: one that was being fetched when it was looked for is there by then.
       if (missing.has(row.id) && !closed) loseSnapshot(context, row);
     }
     missing = new Set(gone.map(({ id }) => id));
-    for (const id of found) if (!closed && !snapshots.get(id)) await backend.removeSnapshot(id).catch(onError);
+    for (const [id, ground] of found) {
+      if (!closed && !snapshots.get(id) && canSnapshot(ground)) await ground.removeSnapshot(id).catch(onError);
+    }
   }
 
   async function lookAtAll(): Promise<void> {

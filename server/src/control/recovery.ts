@@ -2,6 +2,7 @@
 import { canSnapshot } from '../backends/backend.ts';
 import { isCayError } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
+import { platformOf, survey } from './grounds.ts';
 import type { Keeping } from './keeping.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
 
@@ -9,7 +10,8 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
   const { archives, backend, onError, snapshots } = context;
   if (!canSnapshot(backend)) return;
   const travel = backend;
-  const found = new Set((await travel.snapshots()).map(({ id }) => id));
+  const { found: all, unsure } = await survey(backend, async (ground) => (canSnapshot(ground) ? ground.snapshots() : []));
+  const found = new Map(all.map(({ it, ground }) => [it.id, ground]));
 
   /** Takes away what nobody was told of, or was told that it goes. */
   async function finish(row: SnapshotRow): Promise<void> {
@@ -36,7 +38,7 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
           if (!isCayError(error, 'failed_precondition')) throw error;
           snapshots.update(row.id, { here: true });
         });
-      } else if (row.here && !there) {
+      } else if (row.here && !there && !unsure(platformOf(row, backend))) {
         loseSnapshot(context, row);
       }
       const now = snapshots.get(row.id);
@@ -49,7 +51,7 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
       onError(error);
     }
   }
-  for (const id of found) await backend.removeSnapshot(id).catch(onError);
+  for (const [id, ground] of found) if (canSnapshot(ground)) await ground.removeSnapshot(id).catch(onError);
   await keeping.dropLeft();
 }
 

@@ -28,7 +28,7 @@ export interface SandboxVerbParts {
 export function sandboxVerbs(
   context: Context,
   { pausing, visits, idling, resizing, retaining, previews }: SandboxVerbParts,
-): Omit<SandboxVerbs, 'create'> {
+): Omit<SandboxVerbs, 'create' | 'validate'> {
   const { activity, again, backend, database, deeds, find, lifecycle, note, pressure, quota, sandboxes, show } = context;
   const opened = seldom({ everyMs: PREVIEW_NOTED_EVERY_MS });
 
@@ -101,7 +101,7 @@ export function sandboxVerbs(
         // Its disk and its number are counted already.
         const limits = { cpus, memoryBytes, diskBytes: 0 };
         quota.require(row.project, { sandboxes: 0, limits });
-        pressure.admit({ memoryBytes, diskBytes: null });
+        pressure.admit({ memoryBytes, diskBytes: null }, { platform: row.spec.platform });
         const tell = (active: SandboxRow) => note('sandbox.started', active, principal);
         return show(await quota.reserving(row, limits, () => lifecycle.activate(row, tell)));
       });

@@ -12,6 +12,7 @@ export function showSandbox(row: SandboxRow, previews: PreviewTokens, previewUrl
     ...(row.reason !== null && { reason: row.reason }),
     ...(row.message !== null && { message: row.message }),
     backend: row.backend,
+    ...(row.spec.platform !== undefined && { platform: row.spec.platform }),
     runtime: row.runtime,
     template: row.spec.template,
     labels: row.labels,

@@ -1,6 +1,7 @@
 import { ImportSnapshotSchema, SandboxSpecSchema, TakeSnapshotSchema, TakeTurnSchema, newId } from '@cay/sdk/protocol';
 import { faultPoint } from '../lib/fault-point.ts';
 import { invalidArchive } from './archive.ts';
+import { choosePlatform } from './choose-platform.ts';
 import { snapshotting, type Context } from './context.ts';
 import type { SnapshotVerbs } from './contract.ts';
 import type { Keeping } from './keeping.ts';
@@ -72,7 +73,8 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
     },
 
     async importSnapshot(principal, data, request, options) {
-      const { name, labels } = ImportSnapshotSchema.parse(request);
+      const { name, labels, platform } = ImportSnapshotSchema.parse(request);
+      if (platform !== undefined) choosePlatform(context.backend, { platform, labels });
       const backend = snapshotting(context);
       const id = newId('snap');
       // Until it has come in nobody knows what it is of; the record only says that something may be there.
@@ -97,7 +99,7 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
       });
       try {
         await faultPoint('control.import.recorded');
-        const facts = await backend.importSnapshot(id, data, options);
+        const facts = await backend.importSnapshot(id, data, { ...options, platform });
         await faultPoint('control.import.taken');
         // What an archive says is a stranger's word.
         const spec = SandboxSpecSchema.safeParse(facts.spec);

@@ -1,11 +1,14 @@
 import { CayError, SaveTemplateSchema, TemplateNameSchema, type Template } from '@cay/sdk/protocol';
+import { canRoute } from '../backends/backend.ts';
 import type { Context } from './context.ts';
 import type { TemplateVerbs } from './contract.ts';
 import type { Keeping } from './keeping.ts';
 import type { TemplateRow } from './records/templates.ts';
 
 export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs {
-  const { capabilities, database, events, find, now, sandboxes, snapshots, templates } = context;
+  const { backend, capabilities, database, events, find, now, sandboxes, snapshots, templates } = context;
+  /** Of several platforms one may have come only now. */
+  const brought = async () => (canRoute(backend) ? await backend.capabilities() : capabilities).templates;
   const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
     name,
     snapshot,
@@ -18,7 +21,7 @@ export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs
       const named = TemplateNameSchema.safeParse(name);
       if (!named.success)
         throw new CayError('invalid_argument', `"${name.slice(0, 80)}" cannot name a template: ${named.error.issues[0]?.message}`);
-      if (capabilities.templates.includes(name)) {
+      if ((await brought()).includes(name)) {
         throw new CayError('already_exists', `A template named "${name}" comes with the ${capabilities.backend} backend`, {
           hint: 'choose another name',
         });
@@ -35,8 +38,8 @@ export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs
     },
 
     async templates(principal) {
-      const brought = capabilities.templates.map((name) => ({ name, snapshot: null, memory: false, createdAtMs: null }));
-      return [...brought, ...templates.list(principal.project).map(show)];
+      const own = (await brought()).map((name) => ({ name, snapshot: null, memory: false, createdAtMs: null }));
+      return [...own, ...templates.list(principal.project).map(show)];
     },
 
     async removeTemplate(principal, name) {

@@ -5,6 +5,7 @@ import {
   SandboxSchema,
   StopSandboxSchema,
   UpdateSandboxSchema,
+  ValidationSchema,
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { SandboxParams } from '../parameters.ts';
@@ -36,6 +37,18 @@ export function sandboxRoutes(control: Control): Route[] {
         traceOf(response).sandbox = sandbox.id;
         return json(sandbox, created ? 201 : 200);
       },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/validate',
+      name: 'validateSandbox',
+      summary: 'Tell what would become of a create',
+      description:
+        'Takes what a create takes and makes nothing. Answers which platform would be chosen, and all that would be refused or could not be honoured.',
+      tag,
+      body: CreateSandboxSchema,
+      answers: { 200: { description: 'The platform, and the problems that there are', schema: ValidationSchema } },
+      handle: async ({ json, principal, body }) => json(await control.validate(principal, body)),
     }),
     route({
       method: 'get',

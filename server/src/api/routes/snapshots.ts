@@ -81,7 +81,7 @@ export function snapshotRoutes(control: Control): Route[] {
       summary: 'Take in a snapshot from an archive',
       description: 'Whole or not at all: an archive that is cut short or altered is refused.',
       tag,
-      query: ImportSnapshotSchema.pick({ name: true }),
+      query: ImportSnapshotSchema.pick({ name: true, platform: true }),
       rawBody: ARCHIVE,
       answers: taken,
       handle: async ({ json, request, principal, query, signal }) =>

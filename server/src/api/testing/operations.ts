@@ -45,6 +45,7 @@ const QUERIES: Record<string, string> = {
 
 const BODIES: Record<string, unknown> = {
   createSandbox: {},
+  validateSandbox: {},
   updateSandbox: { labels: { a: 'b' } },
   stopSandbox: {},
   exec: { argv: ['true'] },

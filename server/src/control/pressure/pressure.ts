@@ -8,7 +8,7 @@
  * of those that are in memory.
  */
 import { CayError, type Limits } from '@cay/sdk/protocol';
-import { canMeasure, type Backend } from '../../backends/backend.ts';
+import { canMeasure, canRoute, type Backend } from '../../backends/backend.ts';
 import { Gauge, worst, type Level } from './gauge.ts';
 
 export interface PressureSettings {
@@ -62,9 +62,13 @@ export interface Pressure {
   look(): Promise<Level>;
   /**
    * Lets one more sandbox in, and holds its place until it shows in the measurement. One that does not start takes disk
-   * only. Rejects `resource_exhausted`, which tells what would fit and when to ask again.
+   * only, and one on a platform that is not measured is not held against what is. With `asking` no place is held.
+   * Rejects `resource_exhausted`, which tells what would fit and when to ask again.
    */
-  admit(limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>, options?: { starts?: boolean }): void;
+  admit(
+    limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>,
+    options?: { starts?: boolean; platform?: string | undefined; asking?: boolean },
+  ): void;
   close(): void;
 }
 
@@ -146,7 +150,8 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     level: () => worst(Object.values(readings).map(({ level }) => level)),
     readings: () => readings,
     look,
-    admit({ memoryBytes, diskBytes }, { starts = true } = {}) {
+    admit({ memoryBytes, diskBytes }, { starts = true, platform, asking = false } = {}) {
+      if (platform !== undefined && canRoute(backend) && !backend.measures(platform)) return;
       requireFree('disk', settings.diskReserveBytes, MiB);
       requirePromise('disk', diskBytes, settings.diskOvercommit);
       if (!starts) return;
@@ -156,7 +161,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
         refuse('pids', `${pids.free} processes of ${pids.total} are left`, pids.free);
       }
       requirePromise('memory', memoryBytes, settings.memoryOvercommit);
-      starting.push(now());
+      if (!asking) starting.push(now());
     },
     close: () => clearInterval(timer),
   };
