@@ -3,4 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { referenceText } from '../server/src/cli/reference-text.ts';
 
-writeFileSync(join(import.meta.dirname, '../docs/reference/cli.md'), await referenceText(['local', 'docker', 'kubernetes-job', 'memory']));
+writeFileSync(
+  join(import.meta.dirname, '../docs/reference/cli.md'),
+  await referenceText(['local', 'docker', 'kubernetes-job', 'agent-sandbox', 'memory']),
+);

@@ -28,6 +28,15 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     ]);
     return destroyable(await kubernetesJobBackend({ ...kubernetesSettings(process.env, installationOf(dir)), onError }));
   },
+  async 'agent-sandbox'({ dir, onError }) {
+    const [{ agentSandboxBackend }, { poolAndStorage }, { kubernetesSettings }] = await Promise.all([
+      import('./backends/agent-sandbox/agent-sandbox.ts'),
+      import('./backends/agent-sandbox/settings.ts'),
+      import('./backends/kubernetes/environment.ts'),
+    ]);
+    const settings = { ...kubernetesSettings(process.env, installationOf(dir)), ...poolAndStorage(process.env) };
+    return destroyable(await agentSandboxBackend({ ...settings, onError }));
+  },
   async memory() {
     const { memoryBackend } = await import('./backends/memory/memory.ts');
     return destroyable(memoryBackend());
@@ -38,6 +47,13 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
 const DECLARATIONS: Record<string, (settings: KubernetesSettings) => Promise<ClusterDeclarations>> = {
   async 'kubernetes-job'(settings) {
     return (await import('./backends/kubernetes-job/render.ts')).kubernetesJobDeclarations(settings);
+  },
+  async 'agent-sandbox'(settings) {
+    const [{ agentSandboxDeclarations }, { poolAndStorage }] = await Promise.all([
+      import('./backends/agent-sandbox/render.ts'),
+      import('./backends/agent-sandbox/settings.ts'),
+    ]);
+    return agentSandboxDeclarations({ ...settings, ...poolAndStorage(process.env) });
   },
 };
 

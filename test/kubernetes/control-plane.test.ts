@@ -3,29 +3,71 @@ import { SandboxSpecSchema, newId, type SandboxId } from '@cay/sdk/protocol';
 import { writeFile } from 'node:fs/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend, Observation } from '../../server/src/backends/backend.ts';
+import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
+import type { AgentSandboxOptions } from '../../server/src/backends/agent-sandbox/settings.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
-import { standingPatch } from '../../server/src/backends/kubernetes-job/job.ts';
 import { objectName } from '../../server/src/backends/kubernetes/names.ts';
-import type { Job, Pod } from '../../server/src/backends/kubernetes/objects.ts';
+import type { Job, KubernetesObject, List, Pod } from '../../server/src/backends/kubernetes/objects.ts';
 import { podSpec } from '../../server/src/backends/kubernetes/pod-spec.ts';
-import type { KubernetesSettings } from '../../server/src/backends/kubernetes/settings.ts';
+import { standingPatch } from '../../server/src/backends/kubernetes/standing.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
 
 const why = await whyNoCluster('control-plane');
 if (why !== undefined) console.info(`a cluster without nodes: skipped: ${why}`);
+const whyNoAgentSandbox = why ?? (await whyNoCluster('control-plane', { agentSandbox: true }));
+if (whyNoAgentSandbox !== why) console.info(`agent-sandbox on a cluster without nodes: skipped: ${whyNoAgentSandbox}`);
+
+interface Kind {
+  name: string;
+  whyNot: string | undefined;
+  open(settings: AgentSandboxOptions): Promise<Backend>;
+  /** Of the collection, after the namespace. */
+  path: [version: string, plural: string];
+  /** A right that it needs. */
+  right: string;
+  /** How many seconds the cluster keeps an object. */
+  lease(object: KubernetesObject): number;
+  /** What a lease of that many seconds is, as a patch. */
+  leaseOf(seconds: number): object;
+}
+
+const JOBS: Kind = {
+  name: 'kubernetes-job',
+  whyNot: why,
+  open: kubernetesJobBackend,
+  path: ['/apis/batch/v1', 'jobs'],
+  right: 'create jobs.batch',
+  lease: (job: Job) => job.spec?.activeDeadlineSeconds ?? 0,
+  leaseOf: (activeDeadlineSeconds) => ({ spec: { activeDeadlineSeconds } }),
+};
+
+const SANDBOXES: Kind = {
+  name: 'agent-sandbox',
+  whyNot: whyNoAgentSandbox,
+  open: agentSandboxBackend,
+  path: ['/apis/agents.x-k8s.io/v1beta1', 'sandboxes'],
+  right: 'create sandboxes.agents.x-k8s.io',
+  lease: (sandbox) =>
+    Math.round((Date.parse((sandbox as { spec?: { shutdownTime?: string } }).spec?.shutdownTime ?? '') - Date.now()) / 1000),
+  leaseOf: (seconds) => ({ spec: { shutdownTime: new Date(Date.now() + seconds * 1000).toISOString() } }),
+};
 
 const spec = SandboxSpecSchema.parse({ limits: { diskBytes: null, pids: null } });
 
-describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', () => {
+describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
+  if (kind.whyNot !== undefined) {
+    it.skip(`is not tried: ${kind.whyNot}`);
+    return;
+  }
   let cluster: Cluster;
   let api: Kubectl;
   let namespace: string;
   let backends: Backend[];
 
   beforeAll(async () => {
-    cluster = await startCluster('control-plane');
+    cluster = await startCluster('control-plane', { agentSandbox: kind === SANDBOXES });
     api = await kubectl(cluster);
   });
   afterAll(async () => {
@@ -42,14 +84,14 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
     await api.remove(`/api/v1/namespaces/${namespace}`);
   });
 
-  async function open(more: Partial<KubernetesSettings> = {}): Promise<Backend> {
+  async function open(more: Partial<AgentSandboxOptions> = {}): Promise<Backend> {
     const settings = { kubeconfig: cluster.kubeconfig, namespace, guestImage: 'guest:1', baseImage: 'base:1', ...more };
-    const backend = await kubernetesJobBackend(settings);
+    const backend = await kind.open(settings);
     backends.push(backend);
     return backend;
   }
 
-  const pathOf = (id: SandboxId) => `/apis/batch/v1/namespaces/${namespace}/jobs/${objectName(id)}`;
+  const pathOf = (id: SandboxId) => `${kind.path[0]}/namespaces/${namespace}/${kind.path[1]}/${objectName(id)}`;
   const rejected = (promise: Promise<unknown>) =>
     promise.then(
       () => expect.fail('it resolved'),
@@ -130,7 +172,7 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
       details: { reason: 'rights_missing' },
       hint: expect.stringContaining('kubectl create role'),
     });
-    expect((error as Error).message).toContain('create jobs.batch');
+    expect((error as Error).message).toContain(kind.right);
     expect((error as Error).message).toContain('create pods/exec');
   });
 
@@ -179,21 +221,23 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
     await backend.close();
     await done;
     const other = await open({ leaseSeconds: 60 });
-    const job = await api.get<Job & { spec: { ttlSecondsAfterFinished: number } }>(pathOf(id));
-    expect(job.spec.activeDeadlineSeconds).toBe(60);
-    expect(job.spec.ttlSecondsAfterFinished).toBeGreaterThan(0);
-    await api.patch(pathOf(id), { spec: { activeDeadlineSeconds: 1 } });
-    await until('the lease is over', async () => (await other.observe(id)).message?.includes('lease') ?? false, 20_000);
+    const left = kind.lease(await api.get(pathOf(id)));
+    expect(left).toBeGreaterThan(30);
+    expect(left).toBeLessThanOrEqual(60);
+    await api.patch(pathOf(id), kind.leaseOf(1));
+    const isOver = ({ phase, message }: Observation) => phase === 'absent' || message?.includes('lease') === true;
+    await until('the lease is over', async () => isOver(await other.observe(id)), 20_000);
+    await until('its pod is gone', async () => (await api.pods(namespace, id)).every(({ metadata }) => metadata.deletionTimestamp), 20_000);
   });
 
   it('renews the leases of what it finds', async () => {
     const first = await open({ leaseSeconds: 60 });
     const { id } = await pretend(first);
     await first.close();
-    await api.patch(pathOf(id), { spec: { activeDeadlineSeconds: 30 } });
+    await api.patch(pathOf(id), kind.leaseOf(30));
     const second = await open({ leaseSeconds: 3600 });
     second.watch();
-    await until('it was renewed', async () => ((await api.get<Job>(pathOf(id))).spec?.activeDeadlineSeconds ?? 0) >= 3600, 10_000);
+    await until('it was renewed', async () => kind.lease(await api.get(pathOf(id))) >= 3590, 10_000);
   });
 
   it('tells of a pod that the cluster evicts', async () => {
@@ -231,6 +275,59 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster without nodes', 
     expect((await other.observe(id)).phase).toBe('absent');
     await other.remove(id);
     expect((await one.list()).map((each) => each.id)).toEqual([id]);
+  });
+
+  if (kind === JOBS) {
+    it('has no agent-sandbox, which its backend says with the command that installs it', async () => {
+      const settings = { kubeconfig: cluster.kubeconfig, namespace, guestImage: 'guest:1', baseImage: 'base:1', warmPool: 1 };
+      const backend = await agentSandboxBackend(settings);
+      backends.push(backend);
+      expect(await rejected(backend.capabilities())).toMatchObject({
+        code: 'failed_precondition',
+        message: expect.stringContaining(
+          '"sandboxes" of agents.x-k8s.io/v1beta1, "sandboxtemplates" of extensions.agents.x-k8s.io/v1beta1',
+        ),
+        details: { reason: 'kind_missing' },
+        hint: expect.stringContaining('kubectl apply'),
+      });
+    });
+    return;
+  }
+
+  it('says that no controller looks at a sandbox', async () => {
+    await cluster.hold('agent-sandbox');
+    try {
+      const backend = await open();
+      const id = newId('sbx');
+      expect(await rejected(backend.ensure(id, spec))).toMatchObject({ code: 'unavailable', details: { reason: 'controller_missing' } });
+      expect((await backend.observe(id)).phase).toBe('absent');
+    } finally {
+      await cluster.release('agent-sandbox');
+    }
+  });
+
+  it('keeps one pool as the settings say, and has the cluster end it when nobody renews it', async () => {
+    const listed = async (plural: string) => {
+      const path = `/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/${namespace}/${plural}`;
+      return (await api.get<List<KubernetesObject & { spec: { replicas: number } }>>(path)).items;
+    };
+    await (await open({ installation: 'other', warmPool: 1 })).capabilities();
+    await (await open({ warmPool: 1 })).capabilities();
+    const names = (await listed('sandboxwarmpools')).map(({ metadata }) => metadata.name);
+    expect(names).toHaveLength(2);
+    await (await open({ warmPool: 2, baseImage: 'base:2' })).capabilities();
+    const now = await listed('sandboxwarmpools');
+    expect(new Set(now.map(({ spec: { replicas } }) => replicas))).toEqual(new Set([1, 2]));
+    expect(now.filter(({ metadata }) => names.includes(metadata.name))).toHaveLength(1);
+    expect(await listed('sandboxtemplates')).toHaveLength(2);
+
+    for (const backend of backends.splice(0)) await backend.close();
+    const holder = `${kind.path[0]}/namespaces/${namespace}/sandboxes/cay-default-warm`;
+    expect(kind.lease(await api.get(holder))).toBeGreaterThan(3500);
+    await api.patch(holder, kind.leaseOf(0));
+    await until('the pool is gone', async () => (await listed('sandboxwarmpools')).length === 1, 20_000);
+    expect((await listed('sandboxwarmpools'))[0]!.metadata.name).toContain('other');
+    await until('the template is gone', async () => (await listed('sandboxtemplates')).length === 1, 20_000);
   });
 });
 

@@ -1,13 +1,15 @@
 /**
  * A cluster to look at: `npm run cluster [control-plane]`. Runs until it is interrupted, and leaves nothing. A full one has the images of
- * the tests and the RuntimeClass `gvisor`, and says what the environment of a server that uses it has to be.
+ * the tests, agent-sandbox and the RuntimeClass `gvisor`, and says what the environment of a server that uses it has to be.
  */
-import { startCluster } from './cluster.ts';
+import { startCluster, whyNoCluster } from './cluster.ts';
 import { kubectl } from './kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE, importSandboxImages } from './sandbox-images.ts';
 
 const tier = process.argv[2] === 'control-plane' ? 'control-plane' : 'full';
-const cluster = await startCluster(tier);
+const whyNoAgentSandbox = await whyNoCluster(tier, { agentSandbox: true });
+if (whyNoAgentSandbox !== undefined) console.error(`no agent-sandbox: ${whyNoAgentSandbox}`);
+const cluster = await startCluster(tier, { agentSandbox: whyNoAgentSandbox === undefined });
 try {
   if (tier === 'full') {
     await importSandboxImages(cluster);

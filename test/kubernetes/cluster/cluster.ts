@@ -11,6 +11,7 @@ import { mkdir, mkdtemp, readFile, rm, rmdir, writeFile } from 'node:fs/promises
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { promisify } from 'node:util';
 import { fileURLToPath } from 'node:url';
+import { AGENT_SANDBOX, agentSandboxController, installAgentSandbox } from './agent-sandbox.ts';
 import { makeCertificates, NODE_IP, writeKubeconfig } from './certificates.ts';
 import { controlPlane, OWN_PORTS, type Daemon, type Ports } from './control-plane.ts';
 import { makeNode, NODE_BRIDGE, PAUSE_IMAGE } from './node.ts';
@@ -31,6 +32,15 @@ const PARTS: Record<Tier, Part[]> = {
   'control-plane': ['debian', 'kubernetes'],
   full: ['debian', 'kubernetes', 'containerd', 'gvisor'],
 };
+
+export interface ClusterOptions {
+  /** With the controller and the kinds of agent-sandbox. */
+  agentSandbox?: boolean;
+}
+
+function partsOf(tier: Tier, { agentSandbox = false }: ClusterOptions): Part[] {
+  return [...PARTS[tier], ...(agentSandbox ? [AGENT_SANDBOX] : [])];
+}
 
 export interface Cluster {
   readonly directory: string;
@@ -55,11 +65,11 @@ export interface Cluster {
 }
 
 /** Why no such cluster can be started here, or `undefined` if one can. The first time this builds what is missing. */
-export async function whyNoCluster(tier: Tier, options: { gvisor?: boolean } = {}): Promise<string | undefined> {
+export async function whyNoCluster(tier: Tier, options: ClusterOptions & { gvisor?: boolean } = {}): Promise<string | undefined> {
   if (process.platform !== 'linux') return 'it needs Linux';
   if (tier === 'full' && process.getuid?.() !== 0) return 'a node needs root';
   if (tier === 'full' && !(await canUnshare())) return 'namespaces cannot be made here';
-  const needed = options.gvisor ? PARTS[tier] : PARTS[tier].filter((part) => part !== 'gvisor');
+  const needed = partsOf(tier, options).filter((part) => options.gvisor || part !== 'gvisor');
   const parts = await installParts(needed);
   return needed.map(parts.whyNot).find((reason) => reason !== undefined);
 }
@@ -71,9 +81,9 @@ function canUnshare(): Promise<boolean> {
   );
 }
 
-export async function startCluster(tier: Tier): Promise<Cluster> {
+export async function startCluster(tier: Tier, options: ClusterOptions = {}): Promise<Cluster> {
   const full = tier === 'full';
-  const parts = await installParts(PARTS[tier]);
+  const parts = await installParts(partsOf(tier, options));
   await sweep();
   const directory = await mkdtemp(PREFIX);
   await writeFile(`${directory}/owner`, String(process.pid));
@@ -123,6 +133,11 @@ export async function startCluster(tier: Tier): Promise<Cluster> {
     );
     const all = [...controlPlane({ parts, directory, ports, nodes: full }), ...daemons];
     if (full) all.push({ name: 'relay', argv: [process.execPath, RELAY, `${directory}/api.sock`, String(ports.api)] });
+    if (options.agentSandbox) {
+      all.push(agentSandboxController(parts, directory));
+      // It ends at once where its kinds are not known.
+      await writeFile(`${directory}/held/${AGENT_SANDBOX}`, '');
+    }
     await Promise.all(all.map((daemon) => writeDaemon(directory, daemon)));
     child = full
       ? spawn('unshare', ['-m', '-n', '-p', '-f', '--mount-proc', '--kill-child', RUN_DAEMONS, directory, '--node'], {
@@ -162,6 +177,7 @@ export async function startCluster(tier: Tier): Promise<Cluster> {
     };
     const pause = full ? importPause(cluster, parts.directory('kubernetes')) : undefined;
     await Promise.all([pause, untilUsable(cluster, { nodes: full })]);
+    if (options.agentSandbox) await installAgentSandbox(cluster, parts);
     return cluster;
   } catch (error) {
     const said = readdirSync(`${directory}/logs`).map((name) => `--- ${name}\n${tail(`${directory}/logs/${name}`, 8)}`);

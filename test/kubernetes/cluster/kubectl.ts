@@ -18,12 +18,19 @@ export interface Kubectl {
   pods(namespace: string, id: SandboxId): Promise<Pod[]>;
   /** The node's ids of the containers of a sandbox. */
   containers(namespace: string, id: SandboxId): Promise<string[]>;
-  /** The Jobs, pods, secrets and claims that are in the namespace. */
+  /** The pods, what keeps them, secrets and claims that are in the namespace. */
   names(namespace: string): Promise<string[]>;
   close(): void;
 }
 
-const KINDS = { jobs: '/apis/batch/v1', pods: '/api/v1', secrets: '/api/v1', persistentvolumeclaims: '/api/v1' };
+const KINDS = {
+  jobs: '/apis/batch/v1',
+  sandboxes: '/apis/agents.x-k8s.io/v1beta1',
+  sandboxclaims: '/apis/extensions.agents.x-k8s.io/v1beta1',
+  pods: '/api/v1',
+  secrets: '/api/v1',
+  persistentvolumeclaims: '/api/v1',
+};
 
 export async function kubectl(cluster: Cluster): Promise<Kubectl> {
   const client = await kubernetesClient({ kubeconfig: cluster.kubeconfig });
@@ -57,8 +64,11 @@ export async function kubectl(cluster: Cluster): Promise<Kubectl> {
     },
     async names(namespace) {
       const lists = Object.entries(KINDS).map(async ([kind, api]) => {
-        const { items } = await self.get<List<KubernetesObject>>(`${api}/namespaces/${namespace}/${kind}`);
-        return items.map(({ metadata }) => `${kind}/${metadata.name}`);
+        // Not every cluster knows every kind.
+        const list = (await client.json('GET', `${api}/namespaces/${namespace}/${kind}`, { action, allow: [404] })) as
+          | List<KubernetesObject>
+          | undefined;
+        return (list?.items ?? []).map(({ metadata }) => `${kind}/${metadata.name}`);
       });
       return (await Promise.all(lists)).flat();
     },

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 
 const SCRIPT = fileURLToPath(new URL('../../../scripts/install-kubernetes', import.meta.url));
 
-export type Part = 'debian' | 'kubernetes' | 'containerd' | 'gvisor';
+export type Part = 'debian' | 'kubernetes' | 'containerd' | 'gvisor' | 'agent-sandbox';
 
 export interface Parts {
   /** The directory of a part. Throws the reason if it cannot be had here. */
@@ -24,7 +24,7 @@ export async function installParts(needed: Part[]): Promise<Parts> {
   if (code !== 0) throw new Error(`${SCRIPT} failed with exit code ${code}`);
   const found = new Map<string, { directory?: string; reason?: string }>();
   for (const line of out.split('\n')) {
-    const match = /^(\w+)([=!])(.*)$/.exec(line);
+    const match = /^([\w-]+)([=!])(.*)$/.exec(line);
     if (match) found.set(match[1]!, match[2] === '=' ? { directory: match[3] } : { reason: match[3] });
   }
   const whyNot = (part: Part) => {

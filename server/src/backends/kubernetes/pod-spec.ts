@@ -41,7 +41,8 @@ export interface PodOptions {
   runtime: Runtime;
 }
 
-export function podSpec(id: SandboxId, spec: SandboxSpec, options: PodOptions): object {
+/** Without an id it is one that is made before anybody knows for whom. */
+export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: PodOptions): object {
   const { settings, runtime, pullPolicy } = options;
   const writable = writableOf(spec);
   // For both containers alike: the limits of a pod, which are those that hold for gVisor, are those of its largest container.
@@ -54,7 +55,7 @@ export function podSpec(id: SandboxId, spec: SandboxSpec, options: PodOptions): 
   };
   return {
     ...(runtime.name !== DEFAULT_RUNTIME && { runtimeClassName: runtime.name }),
-    hostname: id.replace('_', '-'),
+    ...(id !== undefined && { hostname: id.replace('_', '-') }),
     // The kubelet starts the container again where the pod is, so that a guest that crashes costs no files.
     restartPolicy: 'OnFailure',
     automountServiceAccountToken: false,

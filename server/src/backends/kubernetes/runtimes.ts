@@ -47,8 +47,9 @@ const MISSING_ON_GVISOR: Partial<Record<Ability, string>> = {
   xattrs: 'gVisor has no user extended attributes',
 };
 
-export function abilitiesOf(runtime: Runtime): Pick<Capabilities, 'abilities' | 'notes'> {
-  const notes = { ...MISSING, ...(runtime.gvisor ? MISSING_ON_GVISOR : MISSING_ON_LINUX) };
+/** `said` in place of the usual reasons. */
+export function abilitiesOf(runtime: Runtime, said: Partial<Record<Ability, string>> = {}): Pick<Capabilities, 'abilities' | 'notes'> {
+  const notes = { ...MISSING, ...(runtime.gvisor ? MISSING_ON_GVISOR : MISSING_ON_LINUX), ...said };
   const abilities = Object.fromEntries(ABILITIES.map((ability) => [ability, notes[ability] === undefined])) as Record<Ability, boolean>;
   return { abilities, notes };
 }

@@ -1,13 +1,12 @@
-/** The Jobs of an installation and their pods as the cluster tells of them, for whoever waits for a change. */
+/** The workloads of an installation and their pods as the cluster tells of them, for whoever waits for a change. */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { KubernetesClient } from '../kubernetes/kubernetes-client.ts';
-import { mirror } from '../kubernetes/mirror.ts';
-import { sandboxOf, selectorOf } from '../kubernetes/names.ts';
-import type { Job, KubernetesObject, Pod } from '../kubernetes/objects.ts';
-import type { Jobs } from './jobs.ts';
-import { podsOf, type Found } from './job-state.ts';
+import type { KubernetesClient } from './kubernetes-client.ts';
+import { mirror } from './mirror.ts';
+import { sandboxOf } from './names.ts';
+import type { Pod } from './objects.ts';
+import { isOwnedBy, podsOf, type Found, type Workload, type Workloads } from './workloads.ts';
 
-export interface JobView {
+export interface WorkloadView {
   /** Resolves when everything that there is was seen. */
   start(): Promise<void>;
   find(id: SandboxId): Found | undefined;
@@ -27,79 +26,77 @@ export interface UntilOptions {
 }
 
 interface ViewOptions {
-  installation: string;
-  jobs: Jobs;
+  workloads: Pick<Workloads, 'collections' | 'pods'>;
   /** Ends every wait and the watch. */
   closing: AbortSignal;
   onChange(id: SandboxId): void;
 }
 
-export function jobView(client: KubernetesClient, options: ViewOptions): JobView {
-  const {
-    installation,
-    jobs: { paths },
-    closing,
-    onChange,
-  } = options;
-  const selector = selectorOf(installation);
-  const jobOf = new Map<SandboxId, string>();
+export function workloadView(client: KubernetesClient, { workloads, closing, onChange }: ViewOptions): WorkloadView {
   const waiting = new Map<SandboxId, Set<() => void>>();
 
-  function changed(object: KubernetesObject): SandboxId | undefined {
-    const id = sandboxOf(object);
-    if (id === undefined) return undefined;
+  function changed(id: SandboxId): void {
     for (const wake of waiting.get(id) ?? []) wake();
-    return id;
+    onChange(id);
   }
 
-  const jobs = mirror<Job>(client, {
-    path: paths.jobs,
-    what: 'sandboxes',
-    selector,
-    onChange(job, gone) {
-      const id = sandboxOf(job);
-      if (id === undefined) return;
-      if (!gone) jobOf.set(id, job.metadata.uid);
-      else if (jobOf.get(id) === job.metadata.uid) jobOf.delete(id);
-      changed(job);
-      onChange(id);
-    },
+  const collections = workloads.collections.map((collection) => {
+    /** By sandbox. */
+    const uids = new Map<SandboxId, string>();
+    const { objects, start, close } = mirror<Workload>(client, {
+      ...collection,
+      onChange(workload, gone) {
+        const id = sandboxOf(workload);
+        if (id === undefined) return;
+        if (!gone) uids.set(id, workload.metadata.uid);
+        else if (uids.get(id) === workload.metadata.uid) uids.delete(id);
+        changed(id);
+      },
+    });
+    return { uids, objects, start, close };
   });
   const pods = mirror<Pod>(client, {
-    path: paths.pods,
-    what: 'pods of sandboxes',
-    selector,
+    ...workloads.pods,
     onChange(pod) {
-      const id = changed(pod);
-      if (id !== undefined) onChange(id);
+      const id = sandboxOf(pod) ?? ownerOf(pod);
+      if (id !== undefined) changed(id);
     },
   });
 
   closing.addEventListener('abort', () => {
-    jobs.close();
-    pods.close();
+    for (const each of [...collections, pods]) each.close();
     for (const wakers of waiting.values()) for (const wake of wakers) wake();
   });
 
+  const ids = () => [...new Set(collections.flatMap(({ uids }) => [...uids.keys()]))];
+
+  function workloadOf(id: SandboxId): Workload | undefined {
+    for (const { uids, objects } of collections) {
+      const found = objects.get(uids.get(id) ?? '');
+      if (found) return found;
+    }
+    return undefined;
+  }
+
+  /** The sandbox of a pod that was made before anybody knew for whom. */
+  function ownerOf(pod: Pod): SandboxId | undefined {
+    return ids().find((id) => {
+      const workload = workloadOf(id);
+      return workload && isOwnedBy(pod, workload);
+    });
+  }
+
   function find(id: SandboxId): Found | undefined {
-    const job = jobs.objects.get(jobOf.get(id) ?? '');
-    return (
-      job && {
-        job,
-        pods: podsOf(
-          job,
-          [...pods.objects.values()].filter((pod) => sandboxOf(pod) === id),
-        ),
-      }
-    );
+    const workload = workloadOf(id);
+    return workload && { workload, pods: podsOf(workload, pods.objects.values()) };
   }
 
   return {
     async start() {
-      await Promise.all([jobs.start(), pods.start()]);
+      await Promise.all([...collections, pods].map((each) => each.start()));
     },
     find,
-    ids: () => [...jobOf.keys()],
+    ids,
 
     async until(id, look, { action, withinMs, everyMs, signal }) {
       const deadline = Date.now() + withinMs;

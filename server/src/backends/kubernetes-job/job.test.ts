@@ -2,8 +2,10 @@ import { SandboxSpecSchema, newId } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import type { ContainerStatus, Job, Pod } from '../kubernetes/objects.ts';
 import { CONTAINER } from '../kubernetes/pod-spec.ts';
-import { renderJob, standingOf, standingPatch, type Standing } from './job.ts';
-import { observationOf, podsOf } from './job-state.ts';
+import { standingOf, standingPatch, type Standing } from '../kubernetes/standing.ts';
+import { observationOf } from '../kubernetes/workload-state.ts';
+import { podsOf } from '../kubernetes/workloads.ts';
+import { renderJob, whyOver } from './job.ts';
 
 const id = newId('sbx');
 const options = {
@@ -41,7 +43,8 @@ function pod(status: Partial<ContainerStatus>, more: Pod['status'] = {}): Pod {
 
 const running = { running: {} };
 const ready: Standing = { incarnation: 3, mark: 'ready', pod: 'pod', restarts: 0 };
-const seen = (standing: Standing, pods: Pod[], more?: Partial<Job>) => observationOf(id, { job: job(standing, more), pods });
+const seen = (standing: Standing, pods: Pod[], more?: Partial<Job>) =>
+  observationOf(id, { workload: job(standing, more), pods }, { whyOver, keepsFiles: () => false });
 
 describe('observationOf', () => {
   it('is ready only while the container that the guest answered from runs', () => {

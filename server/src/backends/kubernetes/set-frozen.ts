@@ -1,31 +1,31 @@
 /** Has the processes of a sandbox stand still, which only its guest can do, and lets them go on. */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { CallOptions, Observation } from '../backend.ts';
-import type { Live } from '../kubernetes/guest-links.ts';
-import type { JobGround } from './ground.ts';
-import { standingOf } from './job.ts';
-import { observationOf } from './job-state.ts';
-import { ANSWER_MS } from './start.ts';
+import type { Live } from './guest-links.ts';
+import { standingOf } from './standing.ts';
+import { ANSWER_MS } from './start-workload.ts';
+import type { WorkloadGround } from './workload-ground.ts';
+import { observationOf } from './workload-state.ts';
 
 const LOOK_AGAIN_MS = 1_000;
 
 /** Noted before it stands still and after it goes on, so that whoever comes after a crash finds one to be thawed, and none that is forgotten. */
 export async function setFrozen(
-  ground: JobGround,
+  ground: WorkloadGround,
   id: SandboxId,
   live: Live,
   options: CallOptions & { frozen: boolean },
 ): Promise<Observation> {
-  const { jobs, looking } = ground;
+  const { workloads, looking } = ground;
   const { frozen, ...call } = options;
   const action = `${frozen ? 'freeze' : 'thaw'} sandbox "${id}"`;
-  const found = await jobs.find(id, call);
+  const found = await workloads.find(id, call);
   if (!found) throw new CayError('not_found', `Cannot ${action}: it does not exist`);
-  const before = observationOf(id, found);
+  const before = observationOf(id, found, workloads);
   if (before.phase !== 'ready') throw new CayError('failed_precondition', `Cannot ${action}: it is ${before.phase}`);
   const guest = await live.link.ready({ ...call, timeoutMs: ANSWER_MS });
-  const standing = standingOf(found.job);
-  const note = (still: boolean) => jobs.note(found.job, { ...standing, frozen: still }, call);
+  const standing = standingOf(found.workload);
+  const note = (still: boolean) => workloads.note(found.workload, { ...standing, frozen: still }, call);
   if (frozen) {
     await note(true);
     await guest.freeze(call).catch(async (error: unknown) => {
@@ -38,7 +38,7 @@ export async function setFrozen(
     await note(false);
   }
   // What is told from now on must not be older than this.
-  const seen = (await looking()).until(id, (now) => (now && (standingOf(now.job).frozen ?? false) === frozen) || undefined, {
+  const seen = (await looking()).until(id, (now) => (now && (standingOf(now.workload).frozen ?? false) === frozen) || undefined, {
     action,
     withinMs: ANSWER_MS,
     everyMs: LOOK_AGAIN_MS,

@@ -1,0 +1,42 @@
+import type { Backend } from '../backend.ts';
+import { podBackend, type PodBackendKind } from '../kubernetes/pod-backend.ts';
+import type { Runtime } from '../kubernetes/runtimes.ts';
+import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS } from './needs.ts';
+import { agentSandboxes } from './sandboxes.ts';
+import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
+import { warmPool, type WarmPool } from './warm-pool.ts';
+
+/**
+ * The agent-sandbox backend: a sandbox is a Sandbox of kubernetes-sigs/agent-sandbox, which keeps its pod. Its lease is the Sandbox's
+ * `shutdownTime`. With storage in the settings its files are on a volume of its own, and stopping it suspends it; else they are the pod's.
+ * With a warm pool in the settings, whoever asks for the usual is given one that runs already, by a claim.
+ */
+export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backend> {
+  const settings = checkPoolAndStorage(options);
+  const usesPool = settings.warmPool > 0;
+  let pool: WarmPool | undefined;
+  let usual: Runtime | undefined;
+  const kind: PodBackendKind = {
+    name: 'agent-sandbox',
+    kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
+    rights: [...RIGHTS, ...(usesPool ? POOL_RIGHTS : [])],
+    notes: {
+      freeze: settings.storage
+        ? 'agent-sandbox suspends a sandbox by ending its pod: stopping one does that, and keeps its files'
+        : 'agent-sandbox suspends a sandbox by ending its pod, and keeps no processes',
+    },
+    workloads(client, place) {
+      if (usesPool) pool = warmPool(client, place, settings);
+      return agentSandboxes(client, place, { storage: settings.storage, pool });
+    },
+    async prepare(_client, _place, runtime) {
+      if (usual?.name === runtime.name) return;
+      await pool?.apply(runtime);
+      usual = runtime;
+    },
+    async renewShared() {
+      if (usual) await pool?.apply(usual);
+    },
+  };
+  return podBackend(kind, options);
+}

@@ -1,0 +1,19 @@
+/** What this backend makes in a cluster, told without making it. */
+import type { Declared } from '../kubernetes/apply.ts';
+import { declarations, type Declarations } from '../kubernetes/declarations.ts';
+import { renderedSpec } from '../kubernetes/rendered-spec.ts';
+import { OWNED_KINDS, OWNED_POOL_KINDS, POOL_RIGHTS, RIGHTS } from './needs.ts';
+import { renderSandbox } from './sandbox.ts';
+import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
+
+export function agentSandboxDeclarations(settings: AgentSandboxOptions): Declarations {
+  const { warmPool, storage } = checkPoolAndStorage(settings);
+  return declarations(settings, {
+    kinds: [...OWNED_KINDS, ...(storage ? ['PersistentVolumeClaim'] : []), ...(warmPool > 0 ? OWNED_POOL_KINDS : [])],
+    rights: [...RIGHTS, ...(warmPool > 0 ? POOL_RIGHTS : [])],
+    async sandbox(place, id, input) {
+      const { spec, options } = await renderedSpec(place, settings, input, {});
+      return [renderSandbox(id, spec, 1, { ...options, storage, nowMs: place.client.now() }) as Declared];
+    },
+  });
+}

@@ -1,0 +1,332 @@
+/**
+ * A backend whose sandboxes are pods, with our guest as their first process.
+ *
+ * All that has to be known lives in the workload that keeps the pod: labels say which sandbox and which incarnation it is, annotations
+ * from what spec it was made and how it stands. A server that starts anew finds everything by label. Unless the workload keeps files
+ * apart they are the pod's: stopping a sandbox ends its processes and keeps the pod, and a guest that crashes is started again by the
+ * kubelet beside its files.
+ *
+ * Every workload has a deadline, which the cluster enforces and the server moves on while it lives: what nobody answers for is gone when
+ * the lease is over. The guest is reached through one exec stream that carries all our frames.
+ */
+import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { Semaphore } from '../../lib/semaphore.ts';
+import type { Backend, CallOptions, Freezing, Observation } from '../backend.ts';
+import { requireSandboxId, requireWanted } from '../check.ts';
+import { checkSpec } from '../check-spec.ts';
+import { neededRights } from './declarations.ts';
+import { guestLinks, type Live } from './guest-links.ts';
+import { kubernetesClient, type KubernetesClient } from './kubernetes-client.ts';
+import { ANNOTATIONS } from './names.ts';
+import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
+import { isRunning } from './pod-state.ts';
+import { requirePrerequisites, type Kind, type Right } from './prerequisites.ts';
+import { findRuntimes, type Runtime } from './runtimes.ts';
+import { checkSettings, DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from './settings.ts';
+import { news } from '../news.ts';
+import { USER } from '../sandbox-user.ts';
+import { hashOf } from '../spec-hash.ts';
+import { endWorkload } from './end-workload.ts';
+import { leaseKeeping } from './lease-keeping.ts';
+import { setFrozen } from './set-frozen.ts';
+import { standingOf } from './standing.ts';
+import { ANSWER_MS, startWorkload, suspend } from './start-workload.ts';
+import { keepTenancy } from './tenancy-keeping.ts';
+import type { WorkloadGround } from './workload-ground.ts';
+import { absent, observationOf } from './workload-state.ts';
+import { workloadView } from './workload-view.ts';
+import type { Found, Workloads } from './workloads.ts';
+
+export interface PodBackendOptions extends KubernetesSettings {
+  /** Sandboxes started at the same time; more only makes each slower. */
+  startsAtOnce?: number;
+  onError?(error: unknown): void;
+}
+
+const DEFAULT_GRACE_MS = 10_000;
+const STOP_SLACK_MS = 5_000;
+/** RuntimeClasses come and go. */
+const RUNTIMES_MS = 60_000;
+/** Who may be asked for: all of them are the one user of a pod. */
+const USERS = [USER.name, String(USER.uid), `${USER.name}:${USER.name}`, `${USER.uid}:${USER.gid}`];
+
+/** What tells the backends on Kubernetes apart. */
+export interface PodBackendKind extends PodAbilities {
+  name: string;
+  kinds: Kind[];
+  rights: Right[];
+  workloads(client: KubernetesClient, place: Place): Workloads;
+  /** Makes what all sandboxes share, each time that the runtimes were looked at. */
+  prepare?(client: KubernetesClient, place: Place, runtime: Runtime): Promise<void>;
+  /** Renews what is shared and has a lease. */
+  renewShared?(client: KubernetesClient, place: Place): Promise<void>;
+}
+
+export interface Place {
+  namespace: string;
+  installation: string;
+  settings: WorkloadGround['settings'];
+}
+
+export async function podBackend(kind: PodBackendKind, options: PodBackendOptions): Promise<Backend> {
+  const settings = { ...options, ...checkSettings(options) };
+  const { installation } = settings;
+  const client = await kubernetesClient(options);
+  const namespace = options.namespace ?? client.namespace ?? 'default';
+  const place: Place = { namespace, installation, settings };
+  const workloads = kind.workloads(client, place);
+  const observed = (id: SandboxId, found: Found) => observationOf(id, found, workloads);
+  const starts = new Semaphore(options.startsAtOnce ?? 32);
+  const changes = news();
+  const leases = leaseKeeping(
+    { workloads, settings },
+    (error) => options.onError?.(error),
+    async () => kind.renewShared?.(client, place),
+  );
+  const closing = new AbortController();
+  const tenancy = keepTenancy(client, settings, namespace, (error) => options.onError?.(error));
+  let runtimes: Promise<Map<string, Runtime>> | undefined;
+  /** What is there before anybody looks is no news. */
+  let learning = true;
+
+  const links = guestLinks({
+    client,
+    namespace,
+    async whyGone(id, incarnation) {
+      const { phase, message, incarnation: now } = await look(id);
+      if (phase === 'absent') return 'it was removed';
+      if (now !== incarnation) return 'it was started anew';
+      return phase === 'failed' ? (message ?? 'it has failed') : undefined;
+    },
+  });
+
+  const view = workloadView(client, {
+    workloads,
+    closing: closing.signal,
+    onChange(id) {
+      const found = view.find(id);
+      const observation = found ? observed(id, found) : absent(id);
+      if (observation.phase === 'failed' || observation.phase === 'absent') links.hangUp(id, observation.message ?? 'it was removed');
+      if (learning) changes.learn(observation);
+      else changes.see(observation);
+    },
+  });
+
+  async function looking(): Promise<typeof view> {
+    await view.start();
+    learning = false;
+    leases.start(view);
+    return view;
+  }
+
+  const ground: WorkloadGround = { client, namespace, installation, settings, workloads, links, looking, closing: closing.signal };
+
+  function knownRuntimes(): Promise<Map<string, Runtime>> {
+    return (runtimes ??= prepare().catch((error: unknown) => {
+      runtimes = undefined;
+      throw error;
+    }));
+  }
+
+  async function prepare(): Promise<Map<string, Runtime>> {
+    await requirePrerequisites(client, { namespace, kinds: kind.kinds, rights: neededRights(kind.rights, options) });
+    await tenancy?.ready();
+    const found = await findRuntimes(client, options.runtimeClass);
+    if (options.runtimeClass !== undefined && !found.has(options.runtimeClass)) {
+      throw new CayError('failed_precondition', `Cannot use Kubernetes: it has no RuntimeClass "${options.runtimeClass}"`, {
+        details: { reason: 'runtime_class_missing' },
+        hint: `There are: ${[...found.keys()].join(', ')}`,
+      });
+    }
+    await kind.prepare?.(client, place, found.get(options.runtimeClass ?? DEFAULT_RUNTIME)!);
+    setTimeout(() => (runtimes = undefined), RUNTIMES_MS).unref();
+    return found;
+  }
+
+  /** Refuses what cannot be honoured. Resolves with how the sandbox will run. */
+  async function check(spec: SandboxSpec): Promise<Runtime> {
+    const known = await knownRuntimes();
+    const runtime = known.get(spec.runtime ?? options.runtimeClass ?? DEFAULT_RUNTIME) ?? known.get(DEFAULT_RUNTIME)!;
+    checkSpec(spec, 'Kubernetes', { runtimes: [...known.keys()], ...podAbilitiesOf(runtime, kind) });
+    imageOf(spec.template, settings);
+    if (!USERS.includes(spec.user)) {
+      throw new CayError('unsupported', `Kubernetes cannot run sandboxes as "${spec.user}": everybody in a pod is "${USER.name}"`);
+    }
+    return runtime;
+  }
+
+  async function look(id: SandboxId, call?: CallOptions): Promise<Observation> {
+    const found = await workloads.find(id, call);
+    return found ? observed(id, found) : absent(id);
+  }
+
+  /** The link to a sandbox that must be ready. */
+  async function reach(id: SandboxId, action: string, call: CallOptions = {}): Promise<Live> {
+    const now = links.get(id);
+    if (now?.link.current) return now;
+    const found = await workloads.find(id, call);
+    if (!found) throw new CayError('not_found', `Cannot ${action}: sandbox "${id}" does not exist`);
+    const { phase, message, incarnation } = observed(id, found);
+    const pod = found.pods.find(({ metadata }) => metadata.uid === standingOf(found.workload).pod);
+    if (phase !== 'ready' || !pod) {
+      links.hangUp(id, message ?? `it is ${phase}`);
+      throw new CayError('failed_precondition', `Cannot ${action}: sandbox "${id}" is ${phase}${message ? ` (${message})` : ''}`);
+    }
+    // The guest knows its limits from whoever started it.
+    const live = links.open({ id, pod, incarnation, limits: limitsOf(found) });
+    await live.link.ready({ ...call, timeoutMs: ANSWER_MS });
+    return live;
+  }
+
+  const freezing: Freezing = {
+    async freeze(id, call = {}) {
+      requireSandboxId(id);
+      await changes.changing(id, async () =>
+        setFrozen(ground, id, await reach(id, `freeze sandbox "${id}"`, call), { frozen: true, ...call }),
+      );
+    },
+
+    async thaw(id, call = {}) {
+      requireSandboxId(id);
+      await changes.changing(id, async () =>
+        setFrozen(ground, id, await reach(id, `thaw sandbox "${id}"`, call), { frozen: false, ...call }),
+      );
+    },
+  };
+
+  return {
+    ...(kind.freezes && freezing),
+    name: kind.name,
+
+    async capabilities() {
+      const known = await knownRuntimes();
+      const usual = known.get(options.runtimeClass ?? DEFAULT_RUNTIME)!;
+      const templates = ['base', ...Object.keys(options.templates ?? {})];
+      return { backend: kind.name, runtimes: [...known.keys()], templates, ...podAbilitiesOf(usual, kind) };
+    },
+
+    async validate(spec) {
+      await check(spec);
+    },
+
+    async ensure(id, spec, call = {}) {
+      requireSandboxId(id);
+      const runtime = await check(spec);
+      requireWanted(call.signal);
+      return changes.changing(id, async () => {
+        const found = await workloads.find(id, call);
+        if (found && found.workload.metadata.annotations?.[ANNOTATIONS.specHash] !== hashOf(spec)) {
+          throw new CayError('already_exists', `Cannot ensure sandbox "${id}": it was made from a different spec`);
+        }
+        const now = found && observed(id, found);
+        if (now?.frozen) return setFrozen(ground, id, await reach(id, `thaw sandbox "${id}"`, call), { frozen: false, ...call });
+        if (now?.phase === 'ready') return now;
+        links.hangUp(id, 'it is started anew');
+        return starts.run(() => startWorkload(ground, found, { id, spec, runtime, ...call }));
+      });
+    },
+
+    async observe(id, call) {
+      requireSandboxId(id);
+      return look(id, call);
+    },
+
+    // Asked for anew each time: a watch may be a moment behind what a verb has just done.
+    list: async (call) => (await workloads.list(call)).map((found) => observed(found.id, found)),
+
+    watch(call = {}) {
+      const iterator = changes.subscribe(call);
+      void looking().catch((error: unknown) => options.onError?.(error));
+      return iterator;
+    },
+
+    async connect(id, call) {
+      requireSandboxId(id);
+      return (await reach(id, 'connect', call)).guest;
+    },
+
+    async stats(id, call = {}) {
+      requireSandboxId(id);
+      const now = await reach(id, `read the stats of sandbox "${id}"`, call);
+      const read = await (await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })).stats(call);
+      now.oomKills = Math.max(now.oomKills, read.oomKills);
+      const atMs = Date.now();
+      return {
+        atMs,
+        cpuUsageMs: now.cpuUsageMs(read.cpuUsageMs, atMs),
+        memoryBytes: read.memoryBytes,
+        memoryLimitBytes: now.memoryLimitBytes,
+        pids: read.processes,
+        diskBytes: null,
+        diskLimitBytes: null,
+        networkRxBytes: 0,
+        networkTxBytes: 0,
+        oomKills: now.oomKills,
+      };
+    },
+
+    async stop(id, { graceMs = DEFAULT_GRACE_MS, ...call } = {}) {
+      requireSandboxId(id);
+      return changes.changing(id, async () => {
+        const found = await workloads.find(id, call);
+        if (!found) throw new CayError('not_found', `Cannot stop sandbox "${id}": it does not exist`);
+        const { phase, incarnation, runtime } = observed(id, found);
+        const stopped: Observation = { id, phase: 'stopped', incarnation, runtime };
+        if (phase === 'stopped' || workloads.whyOver(found.workload)) return stopped;
+        const pod = found.pods.find(isRunning);
+        const keepsFiles = workloads.keepsFiles(found.workload);
+        if (phase !== 'failed' && pod) {
+          const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
+          const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
+          // The pod goes on where the files are in it.
+          await guest.shutdown(graceMs, { again: !keepsFiles });
+        }
+        links.hangUp(id, 'it was stopped');
+        if (keepsFiles) {
+          await suspend(ground, found.workload, id, incarnation);
+          return stopped;
+        }
+        await workloads.note(
+          found.workload,
+          { incarnation, mark: 'stopped', pod: (pod ?? found.pods.at(-1))?.metadata.uid, restarts: 0 },
+          call,
+        );
+        await (
+          await looking()
+        ).until(id, (seen) => (seen && standingOf(seen.workload).mark === 'stopped') || undefined, {
+          action: `stop sandbox "${id}"`,
+          withinMs: ANSWER_MS,
+          everyMs: 1000,
+        });
+        return stopped;
+      });
+    },
+
+    async remove(id, call = {}) {
+      requireSandboxId(id);
+      await changes.changing(id, async () => {
+        // So that its pod has nothing to wait for.
+        const shut = links.get(id)?.link.current?.shutdown(0);
+        shut?.catch(() => {});
+        const ended = endWorkload(ground, id, call);
+        links.hangUp(id, 'it was removed');
+        await ended;
+        return absent(id);
+      });
+    },
+
+    async close() {
+      leases.stop();
+      tenancy?.stop();
+      closing.abort();
+      links.close();
+      changes.close();
+      client.close();
+    },
+  };
+}
+
+function limitsOf({ workload }: Found): { cpus: number | null; memoryBytes: number | null } {
+  const read = (name: string) => Number(workload.metadata.annotations?.[name]) || null;
+  return { cpus: read(ANNOTATIONS.cpus), memoryBytes: read(ANNOTATIONS.memoryBytes) };
+}

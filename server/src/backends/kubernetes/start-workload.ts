@@ -1,0 +1,153 @@
+/** Makes a sandbox run that was absent, stopped, failed or left half-started. */
+import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import type { CallOptions, Observation } from '../backend.ts';
+import type { Pod } from './objects.ts';
+import { containerOf, isRunning, whyNotStarting } from './pod-state.ts';
+import type { Runtime } from './runtimes.ts';
+import { troubleOf } from './troubles.ts';
+import { USER } from '../sandbox-user.ts';
+import { startMain } from '../start-main.ts';
+import { endWorkload } from './end-workload.ts';
+import { standingOf } from './standing.ts';
+import type { WorkloadGround } from './workload-ground.ts';
+import { isOwnedBy, workloadOptionsOf, type Found, type Workload } from './workloads.ts';
+
+/** How long a started guest has to answer. */
+export const ANSWER_MS = 30_000;
+/** How long a pod may take to start; most of it is for the image. */
+const START_MS = 300_000;
+/** How long a cluster may look for a node before that is an error. */
+const SCHEDULE_MS = 10_000;
+const LOOK_AGAIN_MS = 1_000;
+/** How long the end of a pod may take. */
+const SUSPEND_MS = 60_000;
+
+interface Wanted extends CallOptions {
+  id: SandboxId;
+  spec: SandboxSpec;
+  runtime: Runtime;
+}
+
+/** `before` is what there is of it. When this rejects, what was begun is undone. */
+export async function startWorkload(ground: WorkloadGround, before: Found | undefined, wanted: Wanted): Promise<Observation> {
+  const { workloads, links } = ground;
+  const { id, spec, runtime, ...call } = wanted;
+  const last = before && standingOf(before.workload);
+  const hasRun = last !== undefined && last.mark !== 'starting';
+  const incarnation = (last?.incarnation ?? 1) + (hasRun ? 1 : 0);
+  // One that is over keeps nothing that could go on, nor does one whose files have ended with its pod.
+  const lost = hasRun && !before?.pods.some(goesOn);
+  const keepsFiles = before !== undefined && workloads.keepsFiles(before.workload);
+  const kept = before && (!lost || keepsFiles) && !workloads.whyOver(before.workload) ? before.workload : undefined;
+  try {
+    if (before && !kept) await endWorkload(ground, id, call);
+    // A pod that has ended is in the way of the next one.
+    if (kept && lost && before && before.pods.length > 0) await suspend(ground, kept, id, incarnation);
+    if (kept && hasRun) await workloads.note(kept, { incarnation, mark: 'starting', restarts: 0 }, call);
+    const workload = kept ?? (await workloads.create(id, spec, incarnation, { ...workloadOptionsOf(ground, spec, runtime), ...call }));
+    return await finish(ground, workload, { ...wanted, incarnation, hasRun: kept !== undefined && hasRun });
+  } catch (error) {
+    if (ground.closing.aborted) throw error;
+    links.hangUp(id, 'it could not be started');
+    if (!kept) await endWorkload(ground, id);
+    else {
+      const now = await workloads.find(id).catch(() => undefined);
+      const standing = { incarnation, mark: 'stopped', pod: now?.pods.at(-1)?.metadata.uid, restarts: 0 } as const;
+      await workloads.note(now?.workload ?? kept, standing).catch(() => {});
+    }
+    throw error;
+  }
+}
+
+/** Has the pod ended of a sandbox whose files are kept apart from it, and waits until it is gone. */
+export async function suspend(
+  { workloads, looking }: WorkloadGround,
+  workload: Workload,
+  id: SandboxId,
+  incarnation: number,
+): Promise<void> {
+  await workloads.note(workload, { incarnation, mark: 'stopped', restarts: 0 });
+  const options = { action: `stop sandbox "${id}"`, withinMs: SUSPEND_MS, everyMs: LOOK_AGAIN_MS };
+  const isDone = (found: Found | undefined) => found && found.pods.length === 0 && standingOf(found.workload).mark === 'stopped';
+  await (await looking()).until(id, (found) => isDone(found) || undefined, options);
+}
+
+/** Waits for the guest of a workload that was made or is to go on, and notes that it is ready. */
+async function finish(
+  ground: WorkloadGround,
+  made: Workload,
+  wanted: Wanted & { incarnation: number; hasRun: boolean },
+): Promise<Observation> {
+  const { workloads, links, looking } = ground;
+  const { id, spec, runtime, incarnation, hasRun, ...call } = wanted;
+  const found = await running(ground, made, { id, hasRun, ...call });
+  let { pod } = found;
+  const { limits } = spec;
+  const { link, guest } = links.open({
+    id,
+    pod,
+    incarnation,
+    limits,
+    openFilesLimit: limits.openFiles,
+    ...(runtime.gvisor && { memoryLimit: limits.memoryBytes, pidsLimit: limits.pids }),
+  });
+  await link.ready({ ...call, timeoutMs: ANSWER_MS });
+  if (!spec.readOnlyRoot && spec.workdir !== '/') await guest.files(USER.name).mkdir(spec.workdir, call);
+  await startMain(guest, spec);
+  // A watch may be behind: how often the container was started again has to be right, or the next look takes it for a crash.
+  if (hasRun) pod = (await workloads.find(id, call))?.pods.find(({ metadata }) => metadata.uid === pod.metadata.uid) ?? pod;
+  const restarts = containerOf(pod)?.restartCount ?? 0;
+  await workloads.note(found.workload, { incarnation, mark: 'ready', pod: pod.metadata.uid, restarts }, call);
+  // What is told from now on must not be older than this.
+  await (
+    await looking()
+  ).until(id, (seen) => (seen && standingOf(seen.workload).mark === 'ready') || undefined, {
+    action: `start sandbox "${id}"`,
+    withinMs: ANSWER_MS,
+    everyMs: LOOK_AGAIN_MS,
+  });
+  return { id, phase: 'ready', incarnation, runtime: runtime.name };
+}
+
+/** Waits for a pod of the workload that runs. */
+async function running(
+  { client, namespace, workloads, looking }: WorkloadGround,
+  made: Workload,
+  { id, hasRun, signal }: CallOptions & { id: SandboxId; hasRun: boolean },
+): Promise<{ workload: Workload; pod: Pod }> {
+  const action = `start sandbox "${id}"`;
+  const startedAt = Date.now();
+  const options = { action, withinMs: START_MS, everyMs: LOOK_AGAIN_MS, signal };
+  return (await looking()).until(
+    id,
+    async (found) => {
+      // What is seen of an earlier one of that name says nothing.
+      if (!found || (found.workload.metadata.uid !== made.metadata.uid && !isOwnedBy(found.workload, made))) return undefined;
+      const { workload } = found;
+      const over = workloads.whyOver(workload);
+      if (over) throw new CayError('unavailable', `Cannot ${action}: ${over.message}`, { details: { reason: 'start_failed' } });
+      const pod = newest(found.pods.filter(goesOn)) ?? newest(found.pods);
+      if (pod && isRunning(pod)) return { workload, pod };
+      await workloads.takeOver?.(workload, { signal });
+      const why = pod && whyNotStarting(pod, action, { hasRun });
+      const patient = why?.details['reason'] === 'unschedulable' && Date.now() - startedAt < SCHEDULE_MS;
+      if (why && !patient) throw why;
+      const stuck = workloads.whyStuck?.(workload, action, Date.now() - startedAt > SCHEDULE_MS);
+      if (stuck) throw stuck;
+      if (Date.now() - startedAt < LOOK_AGAIN_MS) return undefined;
+      const trouble = await troubleOf(client, { namespace, uid: pod?.metadata.uid ?? workload.metadata.uid, action, signal });
+      if (trouble) throw trouble;
+      return undefined;
+    },
+    options,
+  );
+}
+
+/** Runs, or may still come to. */
+function goesOn({ metadata, status }: Pod): boolean {
+  return metadata.deletionTimestamp === undefined && status?.phase !== 'Failed' && status?.phase !== 'Succeeded';
+}
+
+function newest(pods: Pod[]): Pod | undefined {
+  return pods.toSorted((one, other) => (one.metadata.creationTimestamp ?? '').localeCompare(other.metadata.creationTimestamp ?? '')).at(-1);
+}
