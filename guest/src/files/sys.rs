@@ -184,13 +184,23 @@ pub fn rename_at(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CS
         libc::syscall(libc::SYS_renameat2, from_directory, from.as_ptr(), directory, name.as_ptr(), libc::RENAME_NOREPLACE) as i32
     });
     match renamed {
-        // Not every file system has the flag; looking first leaves a small race there.
-        Err(error) if is(&error, libc::EINVAL) || is(&error, libc::ENOSYS) => match stat_at(directory, name, false) {
+        // Not every file system has the flag, such as a volume of a pod in gVisor.
+        Err(error) if is(&error, libc::EINVAL) || is(&error, libc::ENOSYS) => rename_by_link(from_directory, from, directory, name),
+        other => other.map(drop),
+    }
+}
+
+/// A second name is refused where one is taken, so that one of many wins. What cannot have two names, such as a directory, is
+/// renamed after a look, which leaves a small race.
+fn rename_by_link(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr) -> io::Result<()> {
+    match link_at(from_directory, from, directory, name) {
+        Ok(()) => unlink_at(from_directory, from),
+        Err(error) if is(&error, libc::EEXIST) => Err(error),
+        Err(_) => match stat_at(directory, name, false) {
             Ok(_) => Err(errno(libc::EEXIST)),
             Err(missing) if is(&missing, libc::ENOENT) => rename_at(from_directory, from, directory, name, true),
             Err(error) => Err(error),
         },
-        other => other.map(drop),
     }
 }
 
