@@ -51,8 +51,8 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
   const list = async (path: string) => (await api.get<List<KubernetesObject & { status?: { readyReplicas?: number } }>>(path)).items;
 
   describe('with volumes', () => {
-    it.each(['default', 'gvisor'])('keeps the files of a sandbox that is suspended, in pods of "%s"', async (runtime) => {
-      if (runtime === 'gvisor' && whyNoGvisor !== undefined) return;
+    it.for(['default', 'gvisor'])('keeps the files of a sandbox that is suspended, in pods of "%s"', async (runtime, { skip }) => {
+      if (runtime === 'gvisor' && whyNoGvisor !== undefined) return skip(whyNoGvisor);
       const runtimeClass = runtime === 'default' ? undefined : runtime;
       const made = await ground(runtimeClass, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } });
       const { backend, namespace } = made;
