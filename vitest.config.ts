@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { LongFirst } from './test/support/long-first.ts';
 
 export default defineConfig({
   test: {
@@ -9,6 +10,7 @@ export default defineConfig({
     pool: 'forks',
     // Suites start real sandboxes; more workers than cores only make each other late.
     maxWorkers: 2,
+    sequence: { sequencer: LongFirst },
     // Real kernels and engines on a shared machine: a case that fails once by bad timing is run again, and the report says so.
     retry: process.env['CI'] ? 1 : 0,
     testTimeout: 30_000,
