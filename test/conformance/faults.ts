@@ -1,5 +1,6 @@
 import { expect } from 'vitest';
 import { drain, until, within } from './box.ts';
+import { terminal } from './pty.ts';
 import { rejects, type Suite } from './suite.ts';
 
 export function faultCases(suite: Suite): void {
@@ -82,6 +83,28 @@ export function faultCases(suite: Suite): void {
     expect(text + rest.stdout).toBe(Array.from({ length: 100 }, (_, at) => `line ${at}\n`).join(''));
     expect(rest.exitCode).toBe(6);
   });
+
+  suite.case(
+    'a terminal goes on over a restart, with what it showed meanwhile',
+    ['survivesRestart', 'processes', 'pty'],
+    async ({ skip }) => {
+      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      const box = await suite.box();
+      const handle = await box.start(['sh'], { id: 'shell', pty: { cols: 80, rows: 24 } });
+      const before = terminal(handle);
+      await before.type('word=kept; stty -echo; echo re""ady\n');
+      await before.shows('ready');
+      await before.type('sleep 0.3; echo mean""while\n');
+      await suite.restart();
+      await suite.backend.ensure(box.id, suite.spec());
+      const again = await (await suite.backend.connect(box.id)).attach('shell', { offset: 0 });
+      const after = terminal(again);
+      expect(await after.shows('meanwhile')).toContain('ready');
+      await after.type('echo $word; exit 4\n');
+      await after.shows('kept');
+      expect(await after.end()).toMatchObject({ kind: 'exited', exitCode: 4 });
+    },
+  );
 
   suite.case('the end of a command that ended during a restart is there', ['survivesRestart', 'processes'], async ({ skip }) => {
     const { restart } = suite.ground;

@@ -6,7 +6,7 @@ import type { Suite } from './suite.ts';
 const SIZE = { cols: 80, rows: 24 };
 
 /** Reads a terminal piece by piece. */
-function terminal(handle: CommandHandle) {
+export function terminal(handle: CommandHandle) {
   const chunks = handle.output[Symbol.asyncIterator]();
   let seen = '';
   return {
