@@ -10,6 +10,7 @@ import { snapshotting, type Context } from './context.ts';
 import type { Principal } from './principal.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
+import { whenRoom } from './when-room.ts';
 
 export interface Taking {
   id?: SnapshotId;
@@ -44,8 +45,6 @@ export interface Keeping {
   /** Whether a sandbox stands on it, or a template is made of it. */
   needed(id: SnapshotId): boolean;
 }
-
-const FULL_AGAIN_MS = 1000;
 
 export function openKeeping(context: Context): Keeping {
   const { activity, archives, database, lifecycle, note, now, onError, sandboxes, snapshots, templates } = context;
@@ -129,14 +128,15 @@ export function openKeeping(context: Context): Keeping {
         await faultPoint('control.snapshot.taken');
         const kept = database.transaction(() => {
           if (taking.stands) sandboxes.update(row.id, { base: id });
-          const { turn, name, cause, memory, ...rest } = snapshots.update(id, {
+          const taken = snapshots.update(id, {
             state: taking.passing ? 'passing' : 'kept',
             memory: facts.memory,
             runtime: facts.memory ? (facts.runtime ?? row.runtime) : null,
           });
+          const { turn, name, cause, memory } = taken;
           const data = { snapshot: id, cause, memory, ...(turn !== null && { turn }), ...(name !== null && { name }) };
           if (!taking.passing) note('snapshot.taken', row, principal, data);
-          return { turn, name, cause, memory, ...rest };
+          return taken;
         });
         // Archiving is nobody's use of it.
         if (taking.cause !== 'archive') activity.touch(row.id);
@@ -282,7 +282,7 @@ export function openKeeping(context: Context): Keeping {
       return true;
     } catch (error) {
       onError(error);
-      setTimeout(() => void reinstated({ id, state }), FULL_AGAIN_MS).unref();
+      whenRoom(() => reinstated({ id, state }));
       return false;
     }
   }

@@ -15,6 +15,7 @@ import type { Principal } from './principal.ts';
 import type { Database } from './records/database.ts';
 import type { Origin, SandboxRecords, SandboxRow } from './records/sandboxes.ts';
 import { requireTransition } from './transitions.ts';
+import { FULL_AGAIN_MS, whenRoom } from './when-room.ts';
 
 export interface LifecycleOptions {
   backend: Backend;
@@ -69,8 +70,6 @@ export interface Lifecycle {
 const AGAIN_MS = 30_000;
 /** How soon what was away when the server opened is asked again. */
 const AWAY_AGAIN_MS = 2_000;
-/** How soon, if it was a full disk that kept it from being recorded. */
-const FULL_AGAIN_MS = 1000;
 
 /** What a sandbox without processes does not have. */
 const ENDED = { reason: null, message: null, runtime: null, expiresAtMs: null, pausedAs: null } as const;
@@ -208,7 +207,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       })
       .catch((error: unknown) => {
         onError(error);
-        if (isCayError(error, 'resource_exhausted')) setTimeout(() => lookAt(id), FULL_AGAIN_MS).unref();
+        if (isCayError(error, 'resource_exhausted')) whenRoom(() => lookAt(id));
       });
   }
 
@@ -223,7 +222,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     } catch (error) {
       // The caller hears of the failure before it. On a full disk there is nowhere to write the time down.
       onError(error);
-      setTimeout(() => void removeAgain(id).catch(onError), FULL_AGAIN_MS).unref();
+      whenRoom(() => removeAgain(id).catch(onError));
     }
   }
 
@@ -237,8 +236,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       });
     } catch (error) {
       onError(error);
-      if (isCayError(error, 'resource_exhausted'))
-        setTimeout(() => void deeds.run(id, () => unmake(id)).catch(onError), FULL_AGAIN_MS).unref();
+      if (isCayError(error, 'resource_exhausted')) whenRoom(() => deeds.run(id, () => unmake(id)).catch(onError));
     }
   }
 

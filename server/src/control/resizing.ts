@@ -7,6 +7,7 @@ import { canResize, type Backend, type Observation, type Resizing as CanResize }
 import { faultPoint } from '../lib/fault-point.ts';
 import type { Context } from './context.ts';
 import type { ResizeDeed, SandboxRow } from './records/sandboxes.ts';
+import { whenRoom } from './when-room.ts';
 
 type Limits = NonNullable<UpdateSandbox['limits']>;
 
@@ -20,10 +21,8 @@ export interface Resizing {
   finish(row: SandboxRow, deed: ResizeDeed, observed: Observation): Promise<void>;
 }
 
-const FULL_AGAIN_MS = 1000;
-
 export function openResizing(context: Context): Resizing {
-  const { deeds, lifecycle, note, onError, quota, sandboxes } = context;
+  const { database, deeds, lifecycle, note, onError, quota, sandboxes } = context;
 
   const resized = (row: SandboxRow, limits: Limits) => ({ spec: { ...row.spec, limits: { ...row.spec.limits, ...limits } }, deed: null });
 
@@ -44,8 +43,7 @@ export function openResizing(context: Context): Resizing {
       if (sandboxes.get(id)?.deed?.kind === 'resize') sandboxes.update(id, { deed: null });
     } catch (error) {
       onError(error);
-      if (isCayError(error, 'resource_exhausted'))
-        setTimeout(() => void deeds.run(id, async () => forget(id)).catch(onError), FULL_AGAIN_MS).unref();
+      if (isCayError(error, 'resource_exhausted')) whenRoom(() => deeds.run(id, async () => forget(id)).catch(onError));
     }
   }
 
@@ -85,7 +83,10 @@ export function openResizing(context: Context): Resizing {
             await backend.resize(row.id, before(row, limits)).catch(onError);
             throw error;
           });
-          note('sandbox.updated', sandboxes.update(row.id, resized(row, limits)), undefined, { fields: ['limits'], cause: 'recovery' });
+          database.transaction(() => {
+            const updated = sandboxes.update(row.id, resized(row, limits));
+            note('sandbox.updated', updated, undefined, { fields: ['limits'], cause: 'recovery' });
+          });
         } catch (error) {
           onError(error);
         }

@@ -13,13 +13,13 @@ import type { Pausing } from './pause.ts';
 import type { Principal } from './principal.ts';
 import type { RollbackDeed, SandboxRow } from './records/sandboxes.ts';
 import { showSnapshot } from './records/snapshots.ts';
+import { whenRoom } from './when-room.ts';
 
 export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
   /** In line: finishes a rollback that was recorded. Resolves the sandbox as it is then, rolled back or as it was. */
   finish(row: SandboxRow, deed: RollbackDeed, observed: Observation): Promise<void>;
 }
 
-const FULL_AGAIN_MS = 1000;
 const UNRECORDED = 'unrecorded';
 
 export function openRollingBack(context: Context, keeping: Keeping, pausing: Pausing, onRolledBack: (id: SandboxId) => void): RollingBack {
@@ -56,18 +56,15 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
 
   /** Records where the sandbox stands as soon as that can be done; a server that dies before sees it by the deed. */
   function landSoon(id: SandboxId, deed: RollbackDeed, observed: Observation, cause: unknown): CayError {
-    setTimeout(() => {
-      void deeds
-        .run(id, async () => {
-          if (!isUnderWay(sandboxes.get(id), deed)) return;
-          try {
-            landed(id, deed, observed);
-          } catch (error) {
-            landSoon(id, deed, observed, error);
-          }
-        })
-        .catch(onError);
-    }, FULL_AGAIN_MS).unref();
+    const land = async () => {
+      if (!isUnderWay(sandboxes.get(id), deed)) return;
+      try {
+        landed(id, deed, observed);
+      } catch (error) {
+        landSoon(id, deed, observed, error);
+      }
+    };
+    whenRoom(() => deeds.run(id, land).catch(onError));
     return new CayError('unavailable', `Sandbox "${id}" has been rolled back to "${deed.to}", which cannot be recorded yet`, {
       details: { reason: UNRECORDED, kept: deed.kept },
       cause,
@@ -80,7 +77,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
       if (isUnderWay(sandboxes.get(id), deed)) sandboxes.update(id, { deed: null });
     } catch (error) {
       onError(error);
-      if (isCayError(error, 'resource_exhausted')) setTimeout(() => forget(id, deed), FULL_AGAIN_MS).unref();
+      if (isCayError(error, 'resource_exhausted')) whenRoom(() => forget(id, deed));
     }
   }
 
@@ -91,7 +88,7 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
     } catch (error) {
       onError(error);
       // A disk that was too full for the rollback is too full to note the removal, for a while.
-      if (isCayError(error, 'resource_exhausted')) setTimeout(() => void dropKept(id), FULL_AGAIN_MS).unref();
+      if (isCayError(error, 'resource_exhausted')) whenRoom(() => dropKept(id));
     }
   }
 

@@ -10,6 +10,7 @@ import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { openFrameLog, type FrameLog } from '../../lib/frame-log.ts';
 import type { SandboxRecords } from '../records/sandboxes.ts';
+import { FULL_AGAIN_MS } from '../when-room.ts';
 import type { RecordedCommand } from './command-records.ts';
 
 export interface RecorderOptions {
@@ -58,7 +59,6 @@ export const KINDS = { stdout: 1, stderr: 2, pty: 3 } as const;
 const BYTES_PER_SECOND = 32 * 1024 * 1024;
 /** How far behind a reader may be before a command that waits for its readers is not read any further. */
 const AHEAD = 4 * 1024 * 1024;
-const FULL_AGAIN_MS = 1000;
 const SHORTEST_WAIT_MS = 25;
 const LONGEST_WAIT_MS = 5000;
 
