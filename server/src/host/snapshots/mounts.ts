@@ -1,5 +1,5 @@
-import { readFile, readdir, stat } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { readFile, readdir, realpath, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 
 export interface Mount {
   path: string;
@@ -35,6 +35,18 @@ export async function isMountPoint(path: string): Promise<boolean> {
   } catch {
     return false;
   }
+}
+
+/** The folder of sysfs for the btrfs that `path` lies on. */
+export async function sysfsOf(path: string): Promise<string | undefined> {
+  const mount = await mountOf(await realpath(path));
+  if (mount?.type !== 'btrfs') return undefined;
+  const device = basename(await realpath(mount.source).catch(() => mount.source));
+  for (const id of await readdir('/sys/fs/btrfs').catch(() => [])) {
+    const devices: string[] = await readdir(join('/sys/fs/btrfs', id, 'devices')).catch(() => []);
+    if (devices.includes(device)) return join('/sys/fs/btrfs', id);
+  }
+  return undefined;
 }
 
 /** Loop devices that stand on `file`, which has to be a resolved path. */

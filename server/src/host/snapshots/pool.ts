@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import type { StepHook } from './forest.ts';
-import { listMounts, loopsOf } from './mounts.ts';
+import { listMounts, loopsOf, sysfsOf } from './mounts.ts';
 import { allocationOf, reserveMetadata, type Range } from './reserve-metadata.ts';
 
 export interface PoolOptions {
@@ -66,7 +66,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
     }
   }
 
-  const filesystem = (await command(['findmnt', '--noheadings', '--output', 'UUID', '--mountpoint', path])).trim();
+  const kernelDir = await sysfsOf(path);
 
   /** A pool is found under its name only when it is a whole filesystem. */
   async function format(): Promise<void> {
@@ -139,7 +139,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
     },
 
     async reserve() {
-      const [{ free }, allocation] = await Promise.all([disk(dir), allocationOf(filesystem)]);
+      const [{ free }, allocation] = await Promise.all([disk(dir), allocationOf(kernelDir)]);
       const ahead = free < SHORT_BYTES;
       if (reservedFor === `${allocation} ${ahead}`) return;
       reserved = await reserveMetadata({ file, path, ahead, before: reserved });

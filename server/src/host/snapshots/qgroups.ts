@@ -13,10 +13,10 @@
  * In both, taking snapshots of a tree does not lower its count, so a sandbox cannot escape its quota
  * by being snapshotted. The counts are those of the last transaction (30 s at most); the limits hold at once.
  */
-import { readFile, readdir, realpath } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { attempt, command } from './command.ts';
-import { mountOf } from './mounts.ts';
+import { sysfsOf } from './mounts.ts';
 
 export interface Qgroups {
   readonly mode: 'qgroup' | 'squota';
@@ -34,7 +34,7 @@ export interface Qgroups {
 
 /** Resolves `undefined` where quotas are off and `enable` is not set, or the kernel does not show them. */
 export async function openQgroups(path: string, { enable }: { enable: boolean }): Promise<Qgroups | undefined> {
-  const dir = await sysfs(path);
+  const dir = await sysfsOf(path);
   if (dir === undefined) return undefined;
   const groups = join(dir, 'qgroups');
   const readMode = async (): Promise<string> => (await readFile(join(groups, 'mode'), 'utf8').catch(() => '')).trim();
@@ -86,16 +86,4 @@ export async function openQgroups(path: string, { enable }: { enable: boolean })
       }
     },
   };
-}
-
-/** The folder of sysfs for the btrfs that `path` lies on. */
-async function sysfs(path: string): Promise<string | undefined> {
-  const mount = await mountOf(await realpath(path));
-  if (mount?.type !== 'btrfs') return undefined;
-  const device = basename(await realpath(mount.source).catch(() => mount.source));
-  for (const id of await readdir('/sys/fs/btrfs').catch(() => [])) {
-    const devices: string[] = await readdir(join('/sys/fs/btrfs', id, 'devices')).catch(() => []);
-    if (devices.includes(device)) return join('/sys/fs/btrfs', id);
-  }
-  return undefined;
 }

@@ -75,10 +75,13 @@ export function nextChunk(chunks: readonly Chunk[], size: number): Range[] {
   return [{ offset, length: Math.max(0, Math.min(length, size - offset)) }];
 }
 
-/** Changes whenever the filesystem with this id has taken another chunk. Costs no more than reading three small files. */
-export async function allocationOf(filesystem: string): Promise<string> {
+/**
+ * Changes whenever the filesystem has taken another chunk. Costs no more than reading three small files. Where the kernel does not show
+ * it (`undefined`, or no such file) it never changes: what there is when the pool is opened is reserved, and no more.
+ */
+export async function allocationOf(kernelDir: string | undefined): Promise<string> {
+  if (kernelDir === undefined) return '';
   const kinds = ['data', 'metadata', 'system'];
-  return (
-    await Promise.all(kinds.map((kind) => readFile(join('/sys/fs/btrfs', filesystem, 'allocation', kind, 'disk_total'), 'utf8')))
-  ).join();
+  const read = (kind: string) => readFile(join(kernelDir, 'allocation', kind, 'disk_total'), 'utf8').catch(() => '');
+  return (await Promise.all(kinds.map(read))).join();
 }
