@@ -1,4 +1,5 @@
 /** What this backend needs of a cluster: the kinds it uses, and what it does with them. */
+import { POD_RIGHTS } from '../kubernetes/pod-rights.ts';
 import type { Kind, Right } from '../kubernetes/prerequisites.ts';
 
 const RELEASE = 'https://github.com/kubernetes-sigs/agent-sandbox/releases/download/v0.5.6';
@@ -14,21 +15,7 @@ export const KINDS: Kind[] = [{ groupVersion: `${CORE}/v1beta1`, resource: 'sand
 export const OWNED_KINDS = ['Sandbox', 'Pod'];
 export const OWNED_POOL_KINDS = ['SandboxTemplate', 'SandboxWarmPool', 'SandboxClaim'];
 
-export const RIGHTS: Right[] = [
-  { group: CORE, resource: 'sandboxes', verbs: ALL, why: 'a sandbox is a Sandbox' },
-  { group: '', resource: 'pods', verbs: ['get', 'list', 'watch'], why: 'how the pod of a sandbox stands' },
-  // Over a WebSocket an exec is a GET, by older clients a POST; API servers ask for either.
-  { group: '', resource: 'pods', subresource: 'exec', verbs: ['create', 'get'], why: 'the guest is reached through it' },
-  { group: '', resource: 'events', verbs: ['list'], optional: true, why: 'tells why a pod is not started' },
-  {
-    group: 'node.k8s.io',
-    resource: 'runtimeclasses',
-    verbs: ['list'],
-    clusterWide: true,
-    optional: true,
-    why: 'which runtimes a sandbox can ask for',
-  },
-];
+export const RIGHTS: Right[] = [{ group: CORE, resource: 'sandboxes', verbs: ALL, why: 'a sandbox is a Sandbox' }, ...POD_RIGHTS];
 
 /** What a warm pool needs besides. */
 export const POOL_KINDS: Kind[] = ['sandboxtemplates', 'sandboxwarmpools', 'sandboxclaims'].map((resource) => ({

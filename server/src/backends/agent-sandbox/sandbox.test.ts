@@ -2,6 +2,7 @@ import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import type { Condition } from '../kubernetes/objects.ts';
 import { standingOf } from '../kubernetes/standing.ts';
+import { WORKLOAD_OPTIONS } from '../kubernetes/testing/workload-options.ts';
 import { observationOf } from '../kubernetes/workload-state.ts';
 import type { Sandbox } from './objects.ts';
 import { renderSandbox, whyOver, whyStuck } from './sandbox.ts';
@@ -11,18 +12,7 @@ const id = newId('sbx');
 const nowMs = Date.parse('2030-01-01T00:00:00.500Z');
 
 function sandbox(storage?: PoolAndStorage['storage']) {
-  const options = {
-    settings: { guestImage: 'guest:1', baseImage: 'base:1' },
-    requests: { cpus: 0.05, memoryBytes: 1 },
-    pullPolicy: 'Never',
-    runtime: { name: 'default', gvisor: false },
-    namespace: 'default',
-    installation: 'default',
-    specHash: 'hash',
-    leaseSeconds: 60,
-    nowMs,
-    storage,
-  };
+  const options = { ...WORKLOAD_OPTIONS, nowMs, storage };
   const made = renderSandbox(id, SandboxSpecSchema.parse({}), 2, options) as Sandbox & { spec: Record<string, unknown> };
   return { ...made, metadata: { ...made.metadata, uid: 'sandbox' } };
 }

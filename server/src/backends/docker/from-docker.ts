@@ -1,4 +1,5 @@
 import { CayError, type ErrorCode } from '@cay/sdk/protocol';
+import { saidIn, timeoutIn } from '../../lib/http-failure.ts';
 
 const CODES: Record<number, ErrorCode> = {
   400: 'invalid_argument',
@@ -46,20 +47,4 @@ export function fromDocker(error: unknown, action: string, where: string): CayEr
     });
   }
   return new CayError('unavailable', `Cannot ${action}: the connection to Docker at "${where}" broke: ${message}`, { cause: error });
-}
-
-function timeoutIn(error: unknown): NodeJS.ErrnoException | undefined {
-  const { cause } = error as Error;
-  return cause instanceof Error && cause.name === 'TimeoutError' ? cause : undefined;
-}
-
-function saidIn(body: string): string {
-  let said = body;
-  try {
-    const parsed: unknown = JSON.parse(body);
-    if (parsed !== null && typeof parsed === 'object' && 'message' in parsed) said = String(parsed.message);
-  } catch {
-    // The engine answers in JSON; a proxy before it may not.
-  }
-  return said.trim().slice(0, 1000) || 'nothing';
 }

@@ -3,21 +3,12 @@ import { describe, expect, it } from 'vitest';
 import type { ContainerStatus, Job, Pod } from '../kubernetes/objects.ts';
 import { CONTAINER } from '../kubernetes/pod-spec.ts';
 import { standingOf, standingPatch, type Standing } from '../kubernetes/standing.ts';
+import { WORKLOAD_OPTIONS as options } from '../kubernetes/testing/workload-options.ts';
 import { observationOf } from '../kubernetes/workload-state.ts';
 import { podsOf } from '../kubernetes/workloads.ts';
 import { renderJob, whyOver } from './job.ts';
 
 const id = newId('sbx');
-const options = {
-  settings: { guestImage: 'guest:1', baseImage: 'base:1' },
-  requests: { cpus: 0.05, memoryBytes: 1 },
-  pullPolicy: 'Never',
-  runtime: { name: 'default', gvisor: false },
-  namespace: 'default',
-  installation: 'default',
-  specHash: 'hash',
-  leaseSeconds: 60,
-};
 
 function job(standing: Standing, more: Partial<Job> = {}): Job {
   const made = renderJob(id, SandboxSpecSchema.parse({}), standing.incarnation, options) as Job;

@@ -1,4 +1,5 @@
 import { CayError, type CayErrorOptions, type ErrorCode } from '@cay/sdk/protocol';
+import { saidIn, timeoutIn } from '../../lib/http-failure.ts';
 
 const CODES: Record<number, ErrorCode> = {
   400: 'invalid_argument',
@@ -87,20 +88,4 @@ export function fromKubernetes(error: unknown, action: string, where: string): C
     });
   }
   return new CayError('unavailable', `Cannot ${action}: the connection to Kubernetes at "${where}" broke: ${message}`, { cause: error });
-}
-
-function timeoutIn(error: unknown): NodeJS.ErrnoException | undefined {
-  const { cause } = error as Error;
-  return cause instanceof Error && cause.name === 'TimeoutError' ? cause : undefined;
-}
-
-function saidIn(body: string): string {
-  let said = body;
-  try {
-    const parsed: unknown = JSON.parse(body);
-    if (parsed !== null && typeof parsed === 'object' && 'message' in parsed) said = String(parsed.message);
-  } catch {
-    // The API server answers in JSON; a proxy before it may not.
-  }
-  return said.trim().slice(0, 1000) || 'nothing';
 }
