@@ -12,6 +12,8 @@ import { fromKubernetes, fromKubernetesAnswer } from './from-kubernetes.ts';
 
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
+/** Far more than a kubelet sends at once. */
+const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 const TIMEOUT_MS = 60_000;
 /** How long an identity is used before it is looked up again; tokens in files are renewed within minutes. */
 const IDENTITY_MS = 20_000;
@@ -169,6 +171,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
         ...known,
         ...(agent && { agent: undefined }),
         perMessageDeflate: false,
+        maxPayload: MAX_MESSAGE_BYTES,
         handshakeTimeout: TIMEOUT_MS,
       } as WebSocket.ClientOptions);
       const abort = () => socket.terminate();

@@ -4,6 +4,7 @@
  * A watch that ends goes on where it was. One whose place the API server has forgotten (410), or that reports an error, begins
  * anew with a list, and what was missed meanwhile is told as if it had been watched: also what has gone.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { isCayError } from '@cay/sdk/protocol';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import type { KubernetesObject, List } from './objects.ts';
@@ -97,7 +98,7 @@ export function mirror<T extends KubernetesObject>(client: KubernetesClient, opt
         if (!isCayError(error) || error.details['status'] !== undefined) version = undefined;
       }
       delayMs = Date.now() - at > MAX_DELAY_MS ? 0 : Math.min(Math.max(FIRST_DELAY_MS, delayMs * 2), MAX_DELAY_MS);
-      await pause(delayMs, closing.signal);
+      await sleep(delayMs, undefined, { signal: closing.signal }).catch(() => {});
     }
   }
 
@@ -114,17 +115,4 @@ export function mirror<T extends KubernetesObject>(client: KubernetesClient, opt
     },
     close: () => closing.abort(),
   };
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal.addEventListener('abort', done, { once: true });
-  });
 }

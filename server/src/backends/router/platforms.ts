@@ -4,6 +4,7 @@
  * One that is away when it is to be opened is tried again, by whoever needs it and every few seconds; anything else that goes wrong then is a
  * fault of the configuration, and told at once.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, isCayError, type SandboxSpec } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { within } from '../../lib/within.ts';
@@ -33,6 +34,7 @@ export interface Platforms {
 }
 
 const AGAIN_MS = 5_000;
+const WATCH_AGAIN_MS = 1_000;
 /** Who takes longer is away. What a backend finds out only once may be slow. */
 const ANSWER_MS = 30_000;
 
@@ -83,7 +85,7 @@ export async function openPlatforms(sources: readonly PlatformSource[], onError:
       } catch (error) {
         if (!signal.aborted) onError(error);
       }
-      if (!signal.aborted) await pause(signal);
+      await sleep(WATCH_AGAIN_MS, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 
@@ -171,17 +173,5 @@ function awayOf(name: string, error: unknown): CayError {
     cause: error,
     details: { ...details, platform: name },
     ...(hint !== undefined && { hint }),
-  });
-}
-
-function pause(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, 1000).unref();
-    function done() {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    }
-    signal.addEventListener('abort', done, { once: true });
   });
 }
