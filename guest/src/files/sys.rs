@@ -179,29 +179,44 @@ pub fn rename_at(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CS
         // SAFETY: both strings end with NUL.
         return check(|| unsafe { libc::renameat(from_directory, from.as_ptr(), directory, name.as_ptr()) }).map(drop);
     }
-    // SAFETY: both strings end with NUL. Not every libc has a wrapper for this call.
-    let renamed = check(|| unsafe {
-        libc::syscall(libc::SYS_renameat2, from_directory, from.as_ptr(), directory, name.as_ptr(), libc::RENAME_NOREPLACE) as i32
-    });
-    match renamed {
-        // Not every file system has the flag, such as a volume of a pod in gVisor.
-        Err(error) if is(&error, libc::EINVAL) || is(&error, libc::ENOSYS) => rename_by_link(from_directory, from, directory, name),
-        other => other.map(drop),
+    match rename_no_replace(from_directory, from, directory, name) {
+        Err(error) if has_no_flag(&error) => rename_onto_claim(from_directory, from, directory, name),
+        renamed => renamed,
     }
 }
 
-/// A second name is refused where one is taken, so that one of many wins. What cannot have two names, such as a directory, is
-/// renamed after a look, which leaves a small race.
-fn rename_by_link(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr) -> io::Result<()> {
-    match link_at(from_directory, from, directory, name) {
-        Ok(()) => unlink_at(from_directory, from),
-        Err(error) if is(&error, libc::EEXIST) => Err(error),
-        Err(_) => match stat_at(directory, name, false) {
-            Ok(_) => Err(errno(libc::EEXIST)),
-            Err(missing) if is(&missing, libc::ENOENT) => rename_at(from_directory, from, directory, name, true),
-            Err(error) => Err(error),
-        },
+/// Gives a file that is complete the name that it is for, in the same directory; a taken one is `EEXIST`.
+pub fn publish_at(directory: RawFd, from: &CStr, name: &CStr) -> io::Result<()> {
+    match rename_no_replace(directory, from, directory, name) {
+        // A second name is refused where one is taken, so that one of many wins, and nobody sees the file before it is whole.
+        Err(error) if has_no_flag(&error) => link_at(directory, from, directory, name).and_then(|()| unlink_at(directory, from)),
+        renamed => renamed,
     }
+}
+
+fn rename_no_replace(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr) -> io::Result<()> {
+    // SAFETY: both strings end with NUL. Not every libc has a wrapper for this call.
+    check(|| unsafe { libc::syscall(libc::SYS_renameat2, from_directory, from.as_ptr(), directory, name.as_ptr(), libc::RENAME_NOREPLACE) as i32 })
+        .map(drop)
+}
+
+/// Not every file system knows how not to replace, such as a volume of a pod in gVisor.
+fn has_no_flag(error: &io::Error) -> bool {
+    is(error, libc::EINVAL) || is(error, libc::ENOSYS)
+}
+
+/// The name is taken first by something empty, which one of many can do, and which the rename then replaces: whoever watches sees a rename.
+fn rename_onto_claim(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr) -> io::Result<()> {
+    let is_directory = kind(&stat_at(from_directory, from, false)?) == libc::S_IFDIR;
+    if is_directory {
+        make_directory_at(directory, name, 0o700)?;
+    } else {
+        open_at(directory, name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW, 0o600)?;
+    }
+    rename_at(from_directory, from, directory, name, true).inspect_err(|_| {
+        // Nothing can be done about a claim that stays, and the caller hears of the first error.
+        let _ = if is_directory { remove_directory_at(directory, name) } else { unlink_at(directory, name) };
+    })
 }
 
 /// `fchmod`.

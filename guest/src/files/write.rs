@@ -67,7 +67,12 @@ impl Target<'_> {
         let mut file = File::from(file);
         self.receive(&mut file, stream)?;
         self.finish(&file).doing("write", self.path.bytes())?;
-        match sys::rename_at(directory, &temporary, directory, &self.name, !self.exclusive) {
+        let named = if self.exclusive {
+            sys::publish_at(directory, &temporary, &self.name)
+        } else {
+            sys::rename_at(directory, &temporary, directory, &self.name, true)
+        };
+        match named {
             Ok(()) => {
                 std::mem::forget(unfinished);
                 sys::stat_fd(&file).doing("write", self.path.bytes())
