@@ -22,7 +22,7 @@ export const DEFAULTS: Installation = {
 };
 
 const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
-  sandboxNamespace: 'where sandboxes are; made by the chart, and kept when it is removed',
+  sandboxNamespace: 'the namespace by which those of projects are named; made by the chart, and kept when it is removed',
   installation: 'tells the objects of several servers of one cluster apart',
   serverImage: 'the image of the server, as packaging/images/build.ts writes it',
   guestImage: 'the image that the guest comes in, from the same place',
@@ -30,7 +30,7 @@ const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
   pullPolicy: 'Always, IfNotPresent or Never',
   storage: 'how much the records of the server may take',
   leaseSeconds: 'how long sandboxes outlive a server that is gone for ever',
-  quotaPods: 'how many pods of sandboxes there may be at once',
+  quotaPods: 'how many pods of sandboxes a project may have at once',
   logLevel: 'debug, info, warn, error or silent',
 };
 

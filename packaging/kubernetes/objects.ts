@@ -28,16 +28,17 @@ export function installationObjects(options: Installation): Declared[] {
   const { namespace, sandboxNamespace, installation } = options;
   const labels = { 'app.kubernetes.io/name': NAME, 'app.kubernetes.io/component': 'server' };
   const metadata = { name: NAME, namespace, labels };
-  const tenancy = { pods: 0 };
-  // The bounds and the network rule are kept by the server, which has no right to make a namespace.
+  const tenancy = { pods: 0, perProject: true };
+  // The bounds and the network rule are kept by the server, and so are the namespaces of projects.
   const [sandboxes] = tenancyObjects({ namespace: sandboxNamespace, installation, tenancy });
   return [
     sandboxes!,
     ...rbacObjects({
       installation,
       namespace: sandboxNamespace,
-      rights: neededRights(RIGHTS, { tenancy }),
+      rights: neededRights(RIGHTS, { tenancy, installation }),
       account: { name: NAME, namespace },
+      perProject: true,
     }),
     {
       apiVersion: 'v1',

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { writeServerImage } from '../../packaging/images/server-image.ts';
 import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
 import { kubernetesClient, type KubernetesClient } from '../../server/src/backends/kubernetes/kubernetes-client.ts';
-import type { List, Pod } from '../../server/src/backends/kubernetes/objects.ts';
+import type { KubernetesObject, List, Pod } from '../../server/src/backends/kubernetes/objects.ts';
 import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
@@ -98,8 +98,13 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
     const second = await readyPod(first);
     expect(await cay(second, 'exec', 'keeper', '--', 'sh', '-c', 'cat note; kill -0 $(cat pid) && echo alive')).toBe('kept\nalive\n');
     await cay(second, 'rm', 'keeper');
-    expect((await api.names('cay-sandboxes')).filter((name) => !name.startsWith('secrets/'))).toEqual([]);
-    const policies = await api.get<List<Pod>>('/apis/networking.k8s.io/v1/namespaces/cay-sandboxes/networkpolicies');
-    expect(policies.items.map(({ metadata }) => metadata.name)).toEqual(['cay-sandboxes']);
+    const projects = await api.get<List<KubernetesObject>>('/api/v1/namespaces', { labelSelector: 'cay.dev/project' });
+    const homes = projects.items.map(({ metadata }) => metadata.name);
+    expect(homes).toEqual([expect.stringMatching(/^cay-sandboxes-prj-/)]);
+    for (const home of ['cay-sandboxes', ...homes]) {
+      expect(await api.names(home)).toEqual([]);
+      const policies = await api.get<List<KubernetesObject>>(`/apis/networking.k8s.io/v1/namespaces/${home}/networkpolicies`);
+      expect(policies.items.map(({ metadata }) => metadata.name)).toEqual(['cay-sandboxes']);
+    }
   });
 });

@@ -1,7 +1,7 @@
 /** The namespace that sandboxes live in, the rights of the server, and what is printed of both, on a real API server. */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { execFile } from 'node:child_process';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../../server/src/backends/backend.ts';
@@ -17,6 +17,7 @@ import { TENANCY_RIGHTS, tenancyObjects } from '../../server/src/backends/kubern
 import { tenancyKeeping } from '../../server/src/backends/kubernetes/tenancy-keeping.ts';
 import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { until } from '../conformance/box.ts';
+import { accountKubeconfig, APPLY } from './cluster/account-kubeconfig.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
 
@@ -26,7 +27,6 @@ if (why !== undefined) console.info(`tenancy on a cluster: skipped: ${why}`);
 const run = promisify(execFile);
 const MAIN = new URL('../../server/src/main.ts', import.meta.url).pathname;
 const spec = SandboxSpecSchema.parse({ limits: { diskBytes: null, pids: null } });
-const APPLY = 'application/apply-patch+yaml';
 const installation = 'test';
 const action = 'look behind the backend';
 
@@ -65,7 +65,7 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
 
   function keep(declared: Declared[], everyMs = 60_000) {
     const errors: unknown[] = [];
-    const keeping = tenancyKeeping(client, { installation, objects: declared, everyMs, onError: (error) => errors.push(error) });
+    const keeping = tenancyKeeping(client, { installation, objects: () => declared, everyMs, onError: (error) => errors.push(error) });
     closing.push(() => keeping.stop());
     return { ...keeping, errors };
   }
@@ -167,24 +167,10 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     await expect(backend.ensure(newId('sbx'), spec)).rejects.toMatchObject({ details: { reason: 'quota_exceeded' } });
   });
 
-  /** A kubeconfig of the account that the objects bind. */
-  async function accountOf(declared: Declared[]): Promise<string> {
-    for (const object of declared) {
-      await client.json('PATCH', pathOf(object), { action, query: { fieldManager: 'cay', force: true }, body: object, type: APPLY });
-    }
-    const { name } = declared.find(({ kind }) => kind === 'ServiceAccount')!.metadata;
-    const request = { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} };
-    const made = (await api.create(`/api/v1/namespaces/cay/serviceaccounts/${name}/token`, request)) as { status: { token: string } };
-    const own = JSON.parse(await readFile(cluster.kubeconfig, 'utf8')) as { users: { user: object }[] };
-    own.users[0]!.user = { token: made.status.token };
-    const kubeconfig = `${cluster.directory}/account-${name}`;
-    await writeFile(kubeconfig, JSON.stringify(own), { mode: 0o600 });
-    return kubeconfig;
-  }
-
+  const accountOf = (declared: Declared[]) => accountKubeconfig(cluster, api, declared);
   const rights = [...RIGHTS, ...TENANCY_RIGHTS];
   const rbac = (account: string, given = rights) =>
-    rbacObjects({ installation: account, namespace, rights: given, account: { name: account, namespace: 'cay' } });
+    rbacObjects({ installation: account, namespace, rights: given, account: { name: account, namespace: 'cay' }, perProject: false });
 
   it('needs no more rights than those that are printed: with them a sandbox is made, kept and removed', async () => {
     await keep(objects()).ready();
@@ -227,6 +213,7 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
       CAY_KUBERNETES_NAMESPACE: namespace,
       CAY_KUBERNETES_INSTALLATION: installation,
       CAY_KUBERNETES_QUOTA_PODS: '7',
+      CAY_KUBERNETES_TENANCY: 'installation',
     };
     const { stdout } = await run(process.execPath, [MAIN, 'kubernetes', 'render', ...args], { env });
     return fromYaml(stdout);
@@ -236,7 +223,9 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     await keep(objects()).ready();
     const printed = await render();
     expect(printed.slice(0, 4)).toEqual(objects());
-    expect(printed.slice(4)).toEqual(rbacObjects({ installation, namespace, rights, account: { name: 'cay', namespace: 'cay' } }));
+    expect(printed.slice(4)).toEqual(
+      rbacObjects({ installation, namespace, rights, account: { name: 'cay', namespace: 'cay' }, perProject: false }),
+    );
     for (const object of printed) {
       const query = { fieldManager: 'cay', dryRun: 'All' };
       const taken = (await client.json('PATCH', pathOf(object), { action, query, body: object, type: APPLY })) as KubernetesObject;

@@ -16,7 +16,9 @@ describe('packaging/kubernetes', () => {
 
   it('has a guide with every right that the server needs, and what for', async () => {
     const guide = await readFile(join(ROOT, 'docs/guide/kubernetes.md'), 'utf8');
-    for (const { group, resource, subresource, verbs, clusterWide, optional, why } of neededRights(RIGHTS, { tenancy: { pods: 1 } })) {
+    for (const { group, resource, subresource, verbs, clusterWide, optional, why } of neededRights(RIGHTS, {
+      tenancy: { pods: 1, perProject: true },
+    })) {
       const named = `\`${resource}${subresource ? `/${subresource}` : ''}${group ? `.${group}` : ''}\`${clusterWide ? ', in the whole cluster' : ''}`;
       expect(guide).toContain(`| ${named} | ${verbs.join(', ')} | ${why}${optional ? ' (it can do without)' : ''} |`);
     }

@@ -35,6 +35,11 @@ export interface CallOptions {
   signal?: AbortSignal;
 }
 
+export interface EnsureOptions extends CallOptions {
+  /** Whose sandbox it is, always the same for one id. A backend may keep the sandboxes of projects apart by it, and must not need it. */
+  project?: string;
+}
+
 /** Where a sandbox stands. */
 export type Phase =
   /** The backend knows nothing of it. */
@@ -91,7 +96,7 @@ export interface Backend {
    * change by `resize`). When it rejects, whatever it had begun is undone: a sandbox that was
    * absent is absent again.
    */
-  ensure(id: SandboxId, spec: SandboxSpec, options?: CallOptions): Promise<Observation>;
+  ensure(id: SandboxId, spec: SandboxSpec, options?: EnsureOptions): Promise<Observation>;
 
   /** A condition with a reason; absent is an answer. Never rejects because of the sandbox's state. */
   observe(id: SandboxId, options?: CallOptions): Promise<Observation>;

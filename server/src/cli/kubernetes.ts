@@ -15,6 +15,7 @@ interface Options {
 
 interface RenderOptions extends Options {
   account: string;
+  project?: string;
   sandbox?: string | true;
   id?: string;
 }
@@ -36,6 +37,7 @@ export const kubernetesVerb: Verb = (program, composition) => {
     .description('print the objects that would be applied, with the settings CAY_KUBERNETES_… of this environment')
     .addOption(backend())
     .option('--account <namespace/name>', 'the account of the server, which gets the rights it needs', DEFAULT_ACCOUNT)
+    .option('--project <id>', 'in their place what the namespace of this project has; with --sandbox: a sandbox there')
     .option('--sandbox [file]', 'in their place what a sandbox would be; the file has its spec as JSON, "-" is standard input')
     .option('--id <id>', 'the id of that sandbox (default: a new one)')
     .option('--json', 'as a List in JSON, and not as YAML')
@@ -45,7 +47,7 @@ export const kubernetesVerb: Verb = (program, composition) => {
       if (!namespace || !name || rest.length > 0) throw usageError(`"${options.account}" is not NAMESPACE/NAME`);
       const sandbox = options.sandbox === undefined ? undefined : { id: idOf(options.id), spec: await specIn(options.sandbox) };
       const { render } = await declarationsOf(options.backend, { dir: engineOf(options), withSandbox: sandbox !== undefined });
-      const objects = await render({ account: { namespace, name }, sandbox });
+      const objects = await render({ account: { namespace, name }, project: projectOf(options.project), sandbox });
       if (options.json) return printJson({ apiVersion: 'v1', kind: 'List', items: objects });
       print((await composition.toYaml(objects)).trimEnd());
     });
@@ -74,6 +76,11 @@ function idOf(text: string | undefined): SandboxId {
   if (text === undefined) return newId('sbx');
   if (!isId('sbx', text)) throw usageError(`"${text}" is no id of a sandbox`);
   return text as SandboxId;
+}
+
+function projectOf(text: string | undefined): string | undefined {
+  if (text !== undefined && !isId('prj', text)) throw usageError(`"${text}" is no id of a project`);
+  return text;
 }
 
 async function specIn(file: string | true): Promise<object> {

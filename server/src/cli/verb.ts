@@ -38,7 +38,11 @@ export interface ClusterObject {
 /** What a backend makes in a cluster. */
 export interface ClusterDeclarations {
   ownedKinds: readonly string[];
-  render(options: { account: { name: string; namespace: string }; sandbox?: { id: SandboxId; spec: object } }): Promise<ClusterObject[]>;
+  render(options: {
+    account: { name: string; namespace: string };
+    project?: string;
+    sandbox?: { id: SandboxId; spec: object };
+  }): Promise<ClusterObject[]>;
 }
 
 /** What the entry point puts together and verbs only use. */

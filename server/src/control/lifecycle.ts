@@ -287,7 +287,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     },
 
     async activate(row, tell) {
-      const observed = await backend.ensure(row.id, row.spec);
+      const observed = await backend.ensure(row.id, row.spec, { project: row.project });
       try {
         return running(row, observed, tell);
       } catch (error) {

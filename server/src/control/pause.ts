@@ -83,7 +83,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     // The guest keeps it on disk as well, and whoever reads meanwhile need not wake it.
     if (row.state === 'active') await context.drain(row.id).catch(onError);
     await backend.hibernate(row.id);
-    return paused(row, 'hibernated', putting, () => backend.ensure(row.id, row.spec));
+    return paused(row, 'hibernated', putting, () => backend.ensure(row.id, row.spec, { project: row.project }));
   }
 
   /** What still runs while its files are copied would be lost, so it stands still: with its memory where that can be kept. */

@@ -1,10 +1,11 @@
 import type { Backend } from '../backend.ts';
-import { podBackend, type PodBackendKind } from '../kubernetes/pod-backend.ts';
+import { kubernetesBackend } from '../kubernetes/kubernetes-backend.ts';
+import type { PodBackendKind } from '../kubernetes/pod-backend.ts';
 import type { Runtime } from '../kubernetes/runtimes.ts';
 import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS } from './needs.ts';
 import { agentSandboxes } from './sandboxes.ts';
 import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
-import { warmPool, type WarmPool } from './warm-pool.ts';
+import { warmPool } from './warm-pool.ts';
 
 /**
  * The agent-sandbox backend: a sandbox is a Sandbox of kubernetes-sigs/agent-sandbox, which keeps its pod. Its lease is the Sandbox's
@@ -14,8 +15,6 @@ import { warmPool, type WarmPool } from './warm-pool.ts';
 export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backend> {
   const settings = checkPoolAndStorage(options);
   const usesPool = settings.warmPool > 0;
-  let pool: WarmPool | undefined;
-  let usual: Runtime | undefined;
   const kind: PodBackendKind = {
     name: 'agent-sandbox',
     kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
@@ -25,18 +24,21 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
         ? 'agent-sandbox suspends a sandbox by ending its pod: stopping one does that, and keeps its files'
         : 'agent-sandbox suspends a sandbox by ending its pod, and keeps no processes',
     },
-    workloads(client, place) {
-      if (usesPool) pool = warmPool(client, place, settings);
-      return agentSandboxes(client, place, { storage: settings.storage, pool });
-    },
-    async prepare(_client, _place, runtime) {
-      if (usual?.name === runtime.name) return;
-      await pool?.apply(runtime);
-      usual = runtime;
-    },
-    async renewShared() {
-      if (usual) await pool?.apply(usual);
+    in(place) {
+      const pool = usesPool ? warmPool(place, settings) : undefined;
+      let usual: Runtime | undefined;
+      return {
+        workloads: agentSandboxes(place, { storage: settings.storage, pool }),
+        async prepare(runtime) {
+          if (usual?.name === runtime.name) return;
+          await pool?.apply(runtime);
+          usual = runtime;
+        },
+        async renewShared() {
+          if (usual) await pool?.apply(usual);
+        },
+      };
     },
   };
-  return podBackend(kind, options);
+  return kubernetesBackend(kind, options);
 }

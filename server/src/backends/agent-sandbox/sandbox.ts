@@ -55,7 +55,7 @@ export function renderSandbox(
     kind: 'Sandbox',
     metadata: workloadMetadata(id, spec, incarnation, options),
     spec: {
-      ...blueprint(id, spec, sandboxLabels(id, options.installation), options),
+      ...blueprint(id, spec, sandboxLabels(id, options), options),
       operatingMode: 'Running',
       shutdownTime: moment(options.nowMs + options.leaseSeconds * 1000),
       shutdownPolicy: 'Delete',

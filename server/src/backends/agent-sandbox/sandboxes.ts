@@ -5,7 +5,6 @@
  * the Sandbox is what counts, and the claim keeps it: it has the lease, and its removal removes everything.
  */
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
-import type { KubernetesClient } from '../kubernetes/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../kubernetes/names.ts';
 import type { KubernetesObject, List, Pod } from '../kubernetes/objects.ts';
 import type { Place } from '../kubernetes/pod-backend.ts';
@@ -26,7 +25,7 @@ interface Options {
   pool: WarmPool | undefined;
 }
 
-export function agentSandboxes(client: KubernetesClient, { namespace, installation }: Place, { storage, pool }: Options): Workloads {
+export function agentSandboxes({ client, namespace, installation }: Place, { storage, pool }: Options): Workloads {
   const sandboxes = `/apis/${CORE_VERSION}/namespaces/${namespace}/sandboxes`;
   const claims = `/apis/${EXTENSIONS_VERSION}/namespaces/${namespace}/sandboxclaims`;
   const pods = `/api/v1/namespaces/${namespace}/pods`;

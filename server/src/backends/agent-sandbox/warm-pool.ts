@@ -6,7 +6,6 @@
  */
 import { createHash } from 'node:crypto';
 import { SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
-import type { KubernetesClient } from '../kubernetes/kubernetes-client.ts';
 import { LABELS, MANAGER } from '../kubernetes/names.ts';
 import type { KubernetesObject, List, Metadata } from '../kubernetes/objects.ts';
 import type { Place } from '../kubernetes/pod-backend.ts';
@@ -32,8 +31,8 @@ interface Applied {
   spec: object;
 }
 
-export function warmPool(client: KubernetesClient, place: Place, { warmPool: replicas = 0, storage }: PoolAndStorage): WarmPool {
-  const { namespace, installation, settings } = place;
+export function warmPool(place: Place, { warmPool: replicas = 0, storage }: PoolAndStorage): WarmPool {
+  const { client, namespace, installation, settings } = place;
   const prefix = `cay-${installation.slice(0, 30)}`;
   const labels = installationLabels(installation);
   const usual = SandboxSpecSchema.parse({});

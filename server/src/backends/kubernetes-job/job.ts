@@ -22,7 +22,7 @@ export function renderJob(id: SandboxId, spec: SandboxSpec, incarnation: number,
       activeDeadlineSeconds: options.leaseSeconds,
       ttlSecondsAfterFinished: KEPT_SECONDS,
       template: {
-        metadata: { labels: sandboxLabels(id, options.installation), annotations: POD_ANNOTATIONS },
+        metadata: { labels: sandboxLabels(id, options), annotations: POD_ANNOTATIONS },
         spec: podSpec(id, spec, options),
       },
     },

@@ -1,18 +1,15 @@
 /** The Jobs of one installation in one namespace. */
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
-import type { KubernetesClient } from '../kubernetes/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../kubernetes/names.ts';
 import type { Job, List, Pod } from '../kubernetes/objects.ts';
+import type { Place } from '../kubernetes/pod-backend.ts';
 import { standingPatch } from '../kubernetes/standing.ts';
 import { podsOf, type Workloads } from '../kubernetes/workloads.ts';
 import { renderJob, whyOver } from './job.ts';
 
 const MERGE = 'application/merge-patch+json';
 
-export function kubernetesJobs(
-  client: KubernetesClient,
-  { namespace, installation }: { namespace: string; installation: string },
-): Workloads {
+export function kubernetesJobs({ client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>): Workloads {
   const jobs = `/apis/batch/v1/namespaces/${namespace}/jobs`;
   const pods = `/api/v1/namespaces/${namespace}/pods`;
   const selector = selectorOf(installation);

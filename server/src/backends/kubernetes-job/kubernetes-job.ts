@@ -1,5 +1,6 @@
 import type { Backend } from '../backend.ts';
-import { podBackend, type PodBackendOptions } from '../kubernetes/pod-backend.ts';
+import { kubernetesBackend } from '../kubernetes/kubernetes-backend.ts';
+import type { PodBackendOptions } from '../kubernetes/pod-backend.ts';
 import { kubernetesJobs } from './jobs.ts';
 import { KINDS, RIGHTS } from './needs.ts';
 
@@ -8,5 +9,8 @@ import { KINDS, RIGHTS } from './needs.ts';
  * its processes and keeps the pod.
  */
 export function kubernetesJobBackend(options: PodBackendOptions): Promise<Backend> {
-  return podBackend({ name: 'kubernetes-job', kinds: KINDS, rights: RIGHTS, freezes: true, workloads: kubernetesJobs }, options);
+  return kubernetesBackend(
+    { name: 'kubernetes-job', kinds: KINDS, rights: RIGHTS, freezes: true, in: (place) => ({ workloads: kubernetesJobs(place) }) },
+    options,
+  );
 }

@@ -26,6 +26,8 @@ const RESOURCES: Record<string, string> = {
   RoleBinding: 'rolebindings',
   ClusterRole: 'clusterroles',
   ClusterRoleBinding: 'clusterrolebindings',
+  ValidatingAdmissionPolicy: 'validatingadmissionpolicies',
+  ValidatingAdmissionPolicyBinding: 'validatingadmissionpolicybindings',
 };
 
 /**

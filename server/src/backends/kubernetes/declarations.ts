@@ -3,13 +3,16 @@ import type { SandboxId } from '@cay/sdk/protocol';
 import type { Declared } from './apply.ts';
 import { kubernetesClient, type KubernetesClient } from './kubernetes-client.ts';
 import type { Right } from './prerequisites.ts';
+import { projectNamespace } from './names.ts';
 import { rbacObjects } from './rbac.ts';
 import { checkSettings, type KubernetesSettings } from './settings.ts';
-import { TENANCY_KINDS, TENANCY_RIGHTS, tenancyObjects } from './tenancy.ts';
+import { projectRights, TENANCY_KINDS, TENANCY_RIGHTS, tenancyObjects, type Account } from './tenancy.ts';
 
 export interface RenderOptions {
   /** Whom the rights are given to. */
-  account: { name: string; namespace: string };
+  account: Account;
+  /** Print what the namespace of this project has, in place of that of the installation. */
+  project?: string;
   /** Print what this sandbox would be, in place of what all stand on. `spec` is as the API takes it. */
   sandbox?: { id: SandboxId; spec: object };
 }
@@ -37,15 +40,20 @@ export function declarations(settings: KubernetesSettings, { kinds, rights, sand
   const { installation } = checkSettings(settings);
   const { tenancy } = settings;
   return {
-    ownedKinds: [...(tenancy ? TENANCY_KINDS : []), ...kinds],
+    ownedKinds: [...(tenancy ? TENANCY_KINDS : []), ...(tenancy?.perProject ? ['RoleBinding'] : []), ...kinds],
     async render(options) {
       const client = await kubernetesClient(settings);
       try {
-        const namespace = settings.namespace ?? client.namespace ?? 'default';
+        const common = settings.namespace ?? client.namespace ?? 'default';
+        const { account } = options;
+        const project = tenancy?.perProject ? options.project : undefined;
+        const namespace = project === undefined ? common : projectNamespace(common, project);
         if (options.sandbox) return await sandbox({ client, namespace, installation }, options.sandbox.id, options.sandbox.spec);
+        if (tenancy && project !== undefined) return tenancyObjects({ namespace, installation, tenancy, project, account });
+        const perProject = tenancy?.perProject === true;
         return [
           ...(tenancy ? tenancyObjects({ namespace, installation, tenancy }) : []),
-          ...rbacObjects({ installation, namespace, rights: neededRights(rights, settings), account: options.account }),
+          ...rbacObjects({ installation, namespace, rights: neededRights(rights, { tenancy, installation }), account, perProject }),
         ];
       } finally {
         client.close();
@@ -55,6 +63,9 @@ export function declarations(settings: KubernetesSettings, { kinds, rights, sand
 }
 
 /** Of the backend, and of what is kept besides. */
-export function neededRights(rights: Right[], { tenancy }: Pick<KubernetesSettings, 'tenancy'>): Right[] {
-  return [...rights, ...(tenancy ? TENANCY_RIGHTS : [])];
+export function neededRights(
+  rights: Right[],
+  { tenancy, installation = 'default' }: Pick<KubernetesSettings, 'tenancy' | 'installation'>,
+): Right[] {
+  return [...rights, ...(tenancy ? TENANCY_RIGHTS : []), ...(tenancy?.perProject ? projectRights(installation) : [])];
 }

@@ -42,10 +42,10 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
 }
 
 function tenancyIn(read: (name: string) => string | undefined): TenancySettings | undefined {
-  const mode = read('TENANCY') ?? 'managed';
+  const mode = read('TENANCY') ?? 'projects';
   if (mode === 'unmanaged') return undefined;
-  if (mode !== 'managed') {
-    throw new CayError('invalid_argument', `"CAY_KUBERNETES_TENANCY" is "${mode}": must be one of managed, unmanaged`);
+  if (mode !== 'projects' && mode !== 'installation') {
+    throw new CayError('invalid_argument', `"CAY_KUBERNETES_TENANCY" is "${mode}": must be one of projects, installation, unmanaged`);
   }
   const pods = read('QUOTA_PODS') ?? String(DEFAULT_PODS);
   if (!/^\d{1,9}$/.test(pods)) throw new CayError('invalid_argument', `"CAY_KUBERNETES_QUOTA_PODS" is "${pods}": must be a whole number`);
@@ -55,6 +55,7 @@ function tenancyIn(read: (name: string) => string | undefined): TenancySettings 
     throw new CayError('invalid_argument', `"CAY_KUBERNETES_${name}" is "${amount}": must be an amount such as 16, 500m or 64Gi`);
   };
   return {
+    perProject: mode === 'projects',
     pods: Number(pods),
     cpu: quantity('QUOTA_CPU'),
     memory: quantity('QUOTA_MEMORY'),

@@ -8,6 +8,7 @@ export const LABELS = {
   installation: 'cay.dev/installation',
   sandbox: 'cay.dev/sandbox',
   incarnation: 'cay.dev/incarnation',
+  project: 'cay.dev/project',
 } as const;
 
 export const ANNOTATIONS = {
@@ -30,6 +31,11 @@ export const MANAGER = 'cay';
 /** `_` may not stand in a name. */
 export function objectName(id: SandboxId): string {
   return `cay-${id.replace('_', '-')}`;
+}
+
+/** The namespace of a project's sandboxes, beside that of the installation. */
+export function projectNamespace(namespace: string, project: string): string {
+  return `${namespace}-${project.replaceAll('_', '-').toLowerCase()}`;
 }
 
 /** Whose object it is; `undefined` if it is nobody's of ours. */

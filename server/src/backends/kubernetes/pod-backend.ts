@@ -16,7 +16,7 @@ import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { neededRights } from './declarations.ts';
 import { guestLinks, type Live } from './guest-links.ts';
-import { kubernetesClient, type KubernetesClient } from './kubernetes-client.ts';
+import type { KubernetesClient } from './kubernetes-client.ts';
 import { ANNOTATIONS } from './names.ts';
 import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
 import { isRunning } from './pod-state.ts';
@@ -55,36 +55,47 @@ export interface PodBackendKind extends PodAbilities {
   name: string;
   kinds: Kind[];
   rights: Right[];
-  workloads(client: KubernetesClient, place: Place): Workloads;
+  in(place: Place): KindInPlace;
+}
+
+export interface KindInPlace {
+  workloads: Workloads;
   /** Makes what all sandboxes share, each time that the runtimes were looked at. */
-  prepare?(client: KubernetesClient, place: Place, runtime: Runtime): Promise<void>;
+  prepare?(runtime: Runtime): Promise<void>;
   /** Renews what is shared and has a lease. */
-  renewShared?(client: KubernetesClient, place: Place): Promise<void>;
+  renewShared?(): Promise<void>;
 }
 
 export interface Place {
+  client: KubernetesClient;
   namespace: string;
   installation: string;
   settings: WorkloadGround['settings'];
 }
 
-export async function podBackend(kind: PodBackendKind, options: PodBackendOptions): Promise<Backend> {
+/** The namespace that a backend is in, and what is different about it. */
+export interface Whereabouts extends Pick<Place, 'client' | 'namespace'> {
+  /** Whose namespace it is, with all rights that come with that. Absent: the installation's. */
+  project?: string;
+  /** Nobody's sandboxes are to be here. */
+  vacant?: boolean;
+}
+
+export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whereabouts: Whereabouts): Backend {
   const settings = { ...options, ...checkSettings(options) };
   const { installation } = settings;
-  const client = await kubernetesClient(options);
-  const namespace = options.namespace ?? client.namespace ?? 'default';
-  const place: Place = { namespace, installation, settings };
-  const workloads = kind.workloads(client, place);
+  const { client, namespace, project, vacant } = whereabouts;
+  const { workloads, ...shared } = kind.in({ client, namespace, installation, settings });
   const observed = (id: SandboxId, found: Found) => observationOf(id, found, workloads);
   const starts = new Semaphore(options.startsAtOnce ?? 32);
   const changes = news();
   const leases = leaseKeeping(
     { workloads, settings },
     (error) => options.onError?.(error),
-    async () => kind.renewShared?.(client, place),
+    async () => shared.renewShared?.(),
   );
   const closing = new AbortController();
-  const tenancy = keepTenancy(client, settings, namespace, (error) => options.onError?.(error));
+  const tenancy = keepTenancy(client, settings, whereabouts, (error) => options.onError?.(error));
   let runtimes: Promise<Map<string, Runtime>> | undefined;
   /** What is there before anybody looks is no news. */
   let learning = true;
@@ -129,7 +140,10 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
   }
 
   async function prepare(): Promise<Map<string, Runtime>> {
-    await requirePrerequisites(client, { namespace, kinds: kind.kinds, rights: neededRights(kind.rights, options) });
+    // The rights in a project's namespace come with it, and are those that were tried in the installation's.
+    if (project === undefined) {
+      await requirePrerequisites(client, { namespace, kinds: kind.kinds, rights: neededRights(kind.rights, settings) });
+    }
     await tenancy?.ready();
     const found = await findRuntimes(client, options.runtimeClass);
     if (options.runtimeClass !== undefined && !found.has(options.runtimeClass)) {
@@ -138,7 +152,7 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
         hint: `There are: ${[...found.keys()].join(', ')}`,
       });
     }
-    await kind.prepare?.(client, place, found.get(options.runtimeClass ?? DEFAULT_RUNTIME)!);
+    if (!vacant) await shared.prepare?.(found.get(options.runtimeClass ?? DEFAULT_RUNTIME)!);
     setTimeout(() => (runtimes = undefined), RUNTIMES_MS).unref();
     return found;
   }
@@ -321,7 +335,6 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
       closing.abort();
       links.close();
       changes.close();
-      client.close();
     },
   };
 }

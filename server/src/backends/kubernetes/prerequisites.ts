@@ -7,6 +7,8 @@ export interface Right {
   group: string;
   resource: string;
   subresource?: string;
+  /** Of the only one that it is about. */
+  name?: string;
   verbs: string[];
   /** Of the cluster and not of a namespace. */
   clusterWide?: boolean;
@@ -75,8 +77,8 @@ export async function mayWe(
   namespace: string,
   signal?: AbortSignal,
 ): Promise<boolean> {
-  const { group, resource, subresource, verb, clusterWide } = right;
-  const attributes = { group, resource, subresource, verb, ...(!clusterWide && { namespace }) };
+  const { group, resource, subresource, name, verb, clusterWide } = right;
+  const attributes = { group, resource, subresource, name, verb, ...(!clusterWide && { namespace }) };
   const answer = (await client.json('POST', '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews', {
     action: 'ask which rights the account has',
     body: { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: attributes } },

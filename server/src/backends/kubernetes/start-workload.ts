@@ -1,6 +1,6 @@
 /** Makes a sandbox run that was absent, stopped, failed or left half-started. */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
-import type { CallOptions, Observation } from '../backend.ts';
+import type { CallOptions, EnsureOptions, Observation } from '../backend.ts';
 import type { Pod } from './objects.ts';
 import { containerOf, isRunning, whyNotStarting } from './pod-state.ts';
 import type { Runtime } from './runtimes.ts';
@@ -22,7 +22,7 @@ const LOOK_AGAIN_MS = 1_000;
 /** How long the end of a pod may take. */
 const SUSPEND_MS = 60_000;
 
-interface Wanted extends CallOptions {
+interface Wanted extends EnsureOptions {
   id: SandboxId;
   spec: SandboxSpec;
   runtime: Runtime;
@@ -31,7 +31,7 @@ interface Wanted extends CallOptions {
 /** `before` is what there is of it. When this rejects, what was begun is undone. */
 export async function startWorkload(ground: WorkloadGround, before: Found | undefined, wanted: Wanted): Promise<Observation> {
   const { workloads, links } = ground;
-  const { id, spec, runtime, ...call } = wanted;
+  const { id, spec, runtime, project, ...call } = wanted;
   const last = before && standingOf(before.workload);
   const hasRun = last !== undefined && last.mark !== 'starting';
   const incarnation = (last?.incarnation ?? 1) + (hasRun ? 1 : 0);
@@ -44,7 +44,8 @@ export async function startWorkload(ground: WorkloadGround, before: Found | unde
     // A pod that has ended is in the way of the next one.
     if (kept && lost && before && before.pods.length > 0) await suspend(ground, kept, id, incarnation);
     if (kept && hasRun) await workloads.note(kept, { incarnation, mark: 'starting', restarts: 0 }, call);
-    const workload = kept ?? (await workloads.create(id, spec, incarnation, { ...workloadOptionsOf(ground, spec, runtime), ...call }));
+    const workload =
+      kept ?? (await workloads.create(id, spec, incarnation, { ...workloadOptionsOf(ground, spec, runtime), project, ...call }));
     return await finish(ground, workload, { ...wanted, incarnation, hasRun: kept !== undefined && hasRun });
   } catch (error) {
     if (ground.closing.aborted) throw error;
@@ -79,7 +80,8 @@ async function finish(
   wanted: Wanted & { incarnation: number; hasRun: boolean },
 ): Promise<Observation> {
   const { workloads, links, looking } = ground;
-  const { id, spec, runtime, incarnation, hasRun, ...call } = wanted;
+  const { id, spec, runtime, incarnation, hasRun, signal } = wanted;
+  const call = { signal };
   const found = await running(ground, made, { id, hasRun, ...call });
   let { pod } = found;
   const { limits } = spec;

@@ -2,8 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { applyOurs, type Declared } from './apply.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
+import { ownAccount } from './own-account.ts';
+import { mayWe } from './prerequisites.ts';
 import type { KubernetesSettings } from './settings.ts';
-import { tenancyObjects } from './tenancy.ts';
+import { TENANCY_RIGHTS, tenancyObjects } from './tenancy.ts';
 
 /** How long what somebody has changed stays changed. */
 const AGAIN_MS = 60_000;
@@ -17,7 +19,8 @@ export interface TenancyKeeping {
 
 export interface TenancyKeepingOptions {
   installation: string;
-  objects: Declared[];
+  /** In their order: what is in a namespace comes after it, and after the rights there. */
+  objects(): Promise<Declared[]> | Declared[];
   everyMs?: number;
   onError(error: unknown): void;
 }
@@ -30,10 +33,10 @@ export function tenancyKeeping(client: KubernetesClient, options: TenancyKeeping
   let first: Promise<void> | undefined;
 
   async function apply(): Promise<void> {
-    // In their order: what is in a namespace comes after it.
-    for (const object of objects) {
+    for (const object of await objects()) {
       const made = await applyOurs(client, object, installation, closing.signal).catch(explained);
       if (made && object.kind === 'Namespace') await untilUsable(client, object.metadata.name, closing.signal);
+      if (made && object.kind === 'RoleBinding') await untilBound(client, object.metadata.namespace!, closing.signal);
     }
   }
 
@@ -75,14 +78,27 @@ async function untilUsable(client: KubernetesClient, namespace: string, signal: 
   }
 }
 
+/** The API server learns of a binding a moment after it was made. */
+async function untilBound(client: KubernetesClient, namespace: string, signal: AbortSignal): Promise<void> {
+  const deadline = Date.now() + USABLE_MS;
+  const asked = TENANCY_RIGHTS.at(-1)!;
+  const isBound = () => mayWe(client, { ...asked, verb: asked.verbs.at(-1)! }, namespace, signal);
+  while (Date.now() < deadline && !(await isBound())) await sleep(50, undefined, { signal });
+}
+
 /** The keeping that the settings ask for, if any. */
 export function keepTenancy(
   client: KubernetesClient,
   { tenancy, installation }: KubernetesSettings & { installation: string },
-  namespace: string,
+  { namespace, project }: { namespace: string; project?: string },
   onError: (error: unknown) => void,
 ): TenancyKeeping | undefined {
-  return tenancy && tenancyKeeping(client, { installation, objects: tenancyObjects({ namespace, installation, tenancy }), onError });
+  if (!tenancy) return undefined;
+  const objects = async () => {
+    const account = project === undefined ? undefined : await ownAccount(client);
+    return tenancyObjects({ namespace, installation, tenancy, project, account });
+  };
+  return tenancyKeeping(client, { installation, objects, onError });
 }
 
 function explained(error: unknown): never {

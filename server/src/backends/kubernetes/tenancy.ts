@@ -1,15 +1,17 @@
 /**
- * The ground that sandboxes of one installation stand on: a namespace of their own in which only pods that Pod Security `restricted` takes can
- * be made, with a bound for all of them and for each, and no network.
+ * The ground that sandboxes of a project stand on, or those of an installation: a namespace of their own in which only pods that Pod Security
+ * `restricted` takes can be made, with a bound for all of them and for each, and no network.
  *
- * A backend is not told whose project a sandbox is, so the namespace is the installation's. Secrets are not among these objects, nor
- * anywhere else: what a sandbox has to know travels to its guest and stands in no object of the cluster.
+ * Secrets are not among these objects, nor anywhere else: what a sandbox has to know travels to its guest and stands in no object of the
+ * cluster.
  */
 import type { Declared } from './apply.ts';
 import { LABELS, MANAGER } from './names.ts';
 import type { Right } from './prerequisites.ts';
 
 export interface TenancySettings {
+  /** Each project has a namespace of its own, and these bounds are those of one. */
+  perProject?: boolean;
   /** How many pods there may be at once. */
   pods: number;
   /** Of all sandboxes together, as Kubernetes writes amounts: `16`, `64Gi`. Absent: as much as the nodes have. */
@@ -37,15 +39,68 @@ export const TENANCY_RIGHTS: Right[] = [
   },
 ];
 
+const RBAC = 'rbac.authorization.k8s.io';
+
+/** Of the account of an installation whose projects have namespaces of their own. */
+export function projectRights(installation: string): Right[] {
+  return [
+    {
+      group: '',
+      resource: 'namespaces',
+      verbs: ['get', 'list', 'create', 'patch'],
+      clusterWide: true,
+      why: 'makes and finds the namespaces of projects; a policy refuses every other',
+    },
+    {
+      group: RBAC,
+      resource: 'rolebindings',
+      verbs: ['get', 'create', 'patch'],
+      clusterWide: true,
+      why: 'gives itself the rights in the namespace of a project; a policy refuses every other',
+    },
+    {
+      group: RBAC,
+      resource: 'clusterroles',
+      name: sandboxesRole(installation),
+      verbs: ['bind'],
+      clusterWide: true,
+      why: 'those rights are these and no others',
+    },
+  ];
+}
+
+/** The ClusterRole with all rights in a namespace of sandboxes. */
+export const sandboxesRole = (installation: string) => `cay-sandboxes-${installation}`;
+
+/** Whom rights are given to. */
+export interface Account {
+  name: string;
+  namespace: string;
+}
+
 /** The kinds that are ours in a namespace that we keep. */
 export const TENANCY_KINDS = ['Namespace', 'ResourceQuota', 'LimitRange', 'NetworkPolicy'] as const;
 
 const NAME = 'cay-sandboxes';
 const LEVELS = ['enforce', 'audit', 'warn'];
 
-export function tenancyObjects(options: { namespace: string; installation: string; tenancy: TenancySettings }): Declared[] {
-  const { namespace, installation, tenancy } = options;
-  const labels = { [LABELS.managedBy]: MANAGER, [LABELS.installation]: installation };
+export interface TenancyOptions {
+  namespace: string;
+  installation: string;
+  tenancy: TenancySettings;
+  /** Whose namespace it is. */
+  project?: string;
+  /** Who we are, if we have to give ourselves the rights there. */
+  account?: Account;
+}
+
+export function tenancyObjects(options: TenancyOptions): Declared[] {
+  const { namespace, installation, tenancy, project, account } = options;
+  const labels = {
+    [LABELS.managedBy]: MANAGER,
+    [LABELS.installation]: installation,
+    ...(project !== undefined && { [LABELS.project]: project }),
+  };
   const metadata = { name: NAME, namespace, labels };
   const all = amounts(tenancy.cpu, tenancy.memory);
   const most = amounts(tenancy.maxCpu, tenancy.maxMemory);
@@ -58,6 +113,7 @@ export function tenancyObjects(options: { namespace: string; installation: strin
         labels: { ...labels, ...Object.fromEntries(LEVELS.map((level) => [`pod-security.kubernetes.io/${level}`, 'restricted'])) },
       },
     },
+    ...(account ? [sandboxesBinding({ namespace, installation, account, labels })] : []),
     {
       apiVersion: 'v1',
       kind: 'ResourceQuota',
@@ -96,6 +152,23 @@ export function tenancyObjects(options: { namespace: string; installation: strin
       spec: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] },
     },
   ];
+}
+
+/** Gives an account the rights that the server needs in a namespace of sandboxes. */
+export function sandboxesBinding(options: {
+  namespace: string;
+  installation: string;
+  account: Account;
+  labels: Record<string, string>;
+}): Declared {
+  const { namespace, installation, account, labels } = options;
+  return {
+    apiVersion: `${RBAC}/v1`,
+    kind: 'RoleBinding',
+    metadata: { name: NAME, namespace, labels },
+    roleRef: { apiGroup: RBAC, kind: 'ClusterRole', name: sandboxesRole(installation) },
+    subjects: [{ kind: 'ServiceAccount', ...account }],
+  };
 }
 
 function amounts(cpu: string | undefined, memory: string | undefined): Record<string, string> {

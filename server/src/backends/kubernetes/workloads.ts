@@ -23,6 +23,7 @@ export interface WorkloadOptions extends PodOptions {
   installation: string;
   specHash: string;
   leaseSeconds: number;
+  project?: string;
 }
 
 export function workloadOptionsOf(
@@ -74,13 +75,13 @@ export function workloadMetadata(
   id: SandboxId,
   spec: SandboxSpec,
   incarnation: number,
-  options: Pick<WorkloadOptions, 'namespace' | 'installation' | 'specHash' | 'runtime'>,
+  options: Pick<WorkloadOptions, 'namespace' | 'installation' | 'project' | 'specHash' | 'runtime'>,
 ): { name: string; namespace: string; labels: Record<string, string>; annotations: Record<string, string> } {
   const { cpus, memoryBytes } = spec.limits;
   return {
     name: objectName(id),
     namespace: options.namespace,
-    labels: { ...sandboxLabels(id, options.installation), [LABELS.incarnation]: String(incarnation) },
+    labels: { ...sandboxLabels(id, options), [LABELS.incarnation]: String(incarnation) },
     annotations: {
       [ANNOTATIONS.specHash]: options.specHash,
       [ANNOTATIONS.runtime]: options.runtime.name,
@@ -91,8 +92,11 @@ export function workloadMetadata(
   };
 }
 
-export function sandboxLabels(id: SandboxId, installation: string): Record<string, string> {
-  return { ...installationLabels(installation), [LABELS.sandbox]: id };
+export function sandboxLabels(
+  id: SandboxId,
+  { installation, project }: Pick<WorkloadOptions, 'installation' | 'project'>,
+): Record<string, string> {
+  return { ...installationLabels(installation), [LABELS.sandbox]: id, ...(project !== undefined && { [LABELS.project]: project }) };
 }
 
 export function installationLabels(installation: string): Record<string, string> {

@@ -4,11 +4,11 @@
  * One that is away when it is to be opened is tried again, by whoever needs it and every few seconds; anything else that goes wrong then is a
  * fault of the configuration, and told at once.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, isCayError, type SandboxSpec } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { within } from '../../lib/within.ts';
 import { isAway, type Backend, type Observation } from '../backend.ts';
+import { passOn } from '../pass-on.ts';
 
 export interface PlatformSource {
   name: string;
@@ -34,7 +34,6 @@ export interface Platforms {
 }
 
 const AGAIN_MS = 5_000;
-const WATCH_AGAIN_MS = 1_000;
 /** Who takes longer is away. What a backend finds out only once may be slow. */
 const ANSWER_MS = 30_000;
 
@@ -72,21 +71,8 @@ export async function openPlatforms(sources: readonly PlatformSource[], onError:
   function keep(name: string, backend: Backend): void {
     open.set(name, backend);
     failed.delete(name);
-    const pump = passOn(backend).finally(() => pumps.delete(pump));
+    const pump = passOn(backend, changes, { signal: closing.signal, onError }).finally(() => pumps.delete(pump));
     pumps.add(pump);
-  }
-
-  /** A reader that was too slow is ended, and begins anew. */
-  async function passOn(backend: Backend): Promise<void> {
-    const { signal } = closing;
-    while (!signal.aborted) {
-      try {
-        for await (const observed of backend.watch({ signal })) changes.send(observed);
-      } catch (error) {
-        if (!signal.aborted) onError(error);
-      }
-      await sleep(WATCH_AGAIN_MS, undefined, { signal, ref: false }).catch(() => {});
-    }
   }
 
   const platforms: Platforms = {
