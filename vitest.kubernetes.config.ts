@@ -1,15 +1,26 @@
 import { defineConfig } from 'vitest/config';
 
-/** The tests that need a real cluster, which each of them starts for itself. */
+const common = { environment: 'node' as const, pool: 'forks' as const, testTimeout: 60_000, hookTimeout: 240_000 };
+
+/**
+ * The tests that need a real cluster. Those that leave it alone share one and run side by side, since most of their time is spent waiting for it;
+ * the others have one each.
+ */
 export default defineConfig({
   test: {
-    environment: 'node',
-    include: ['test/kubernetes/**/*.test.ts'],
-    pool: 'forks',
-    // A cluster has all the cores that there are.
-    fileParallelism: false,
     retry: process.env['CI'] ? 1 : 0,
-    testTimeout: 60_000,
-    hookTimeout: 240_000,
+    projects: [
+      {
+        extends: true,
+        test: {
+          ...common,
+          name: 'shared',
+          include: ['test/kubernetes/shared/*.test.ts'],
+          globalSetup: ['test/kubernetes/shared/setup.ts'],
+          maxWorkers: 5,
+        },
+      },
+      { extends: true, test: { ...common, name: 'own', include: ['test/kubernetes/*.test.ts'], fileParallelism: false } },
+    ],
   },
 });

@@ -10,7 +10,7 @@ export function faultCases(suite: Suite): void {
     const box = await suite.box();
     const running = drain(await box.start(['sleep', '60']));
     await crash(box.id);
-    await until('it is seen as failed', async () => (await suite.backend.observe(box.id)).phase === 'failed', 2000);
+    await until('it is seen as failed', async () => (await suite.backend.observe(box.id)).phase === 'failed');
     const seen = await suite.backend.observe(box.id);
     expect(['crashed', 'removed_outside']).toContain(seen.reason);
     expect((await within(5000, 'the end of its command', running)).end.kind).toBe('lost');
@@ -39,7 +39,7 @@ export function faultCases(suite: Suite): void {
     const box = await suite.box();
     const path = await box.write('kept', 'kept');
     await crash(box.id);
-    await until('it is seen as failed', async () => (await suite.backend.observe(box.id)).phase === 'failed', 2000);
+    await until('it is seen as failed', async () => (await suite.backend.observe(box.id)).phase === 'failed');
     const again = await suite.backend.ensure(box.id, suite.spec());
     expect(again).toMatchObject({ phase: 'ready', incarnation: 2 });
     const guest = await suite.backend.connect(box.id);

@@ -7,13 +7,15 @@
  */
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
-import { mkdir, mkdtemp, readFile, rm, rmdir, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo, type Server } from 'node:net';
 import { promisify } from 'node:util';
 import { fileURLToPath } from 'node:url';
 import { AGENT_SANDBOX, agentSandboxController, installAgentSandbox } from './agent-sandbox.ts';
+import { cgroupOf, cpuUsageMsOf, makeCgroups, removeCgroups } from './cgroups.ts';
 import { makeCertificates, NODE_IP, writeKubeconfig } from './certificates.ts';
 import { controlPlane, OWN_PORTS, type Daemon, type Ports } from './control-plane.ts';
+import { ctrOf } from './ctr.ts';
 import { makeNode, NODE_BRIDGE, PAUSE_IMAGE } from './node.ts';
 import { installParts, type Part } from './parts.ts';
 import { programLayer, writeImage } from './image.ts';
@@ -59,8 +61,8 @@ export interface Cluster {
   signal(name: string, signal: NodeJS.Signals): Promise<void>;
   /** The last lines of what a program said. */
   log(name: string, lines?: number): string;
-  /** How long all pods together have used the processor, as Linux counts it. */
-  cpuUsageMs(): number;
+  /** How long a pod has used the processor, as Linux counts it. */
+  cpuUsageMs(pod: string): number;
   stop(): Promise<void>;
 }
 
@@ -154,10 +156,7 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
       directory,
       kubeconfig,
       whyNoGvisor: full ? parts.whyNot('gvisor') : 'there is no node',
-      async ctr(...args) {
-        const program = `${parts.directory('containerd')}/usr/bin/ctr`;
-        return (await run(program, ['-a', `${directory}/containerd.sock`, '-n', 'k8s.io', ...args])).stdout;
-      },
+      ctr: full ? await ctrOf(directory) : () => Promise.reject(new Error('There is no node')),
       async importImage(file) {
         await cluster.ctr('images', 'import', file);
       },
@@ -171,7 +170,7 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
         await until(`${name} was started`, () => existsSync(`${directory}/pids/${name}`));
       },
       signal,
-      cpuUsageMs: () => cpuUsageMs(cgroup),
+      cpuUsageMs: cpuUsageMsOf(directory),
       log: (name, lines = 20) => tail(`${directory}/logs/${name}`, lines),
       stop,
     };
@@ -196,10 +195,6 @@ async function sweep(): Promise<void> {
     await removeCgroups(cgroupOf(directory));
     await rm(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
   }
-}
-
-function cgroupOf(directory: string): string {
-  return directory.slice(directory.lastIndexOf('/'));
 }
 
 async function importPause(cluster: Cluster, kubernetes: string): Promise<void> {
@@ -229,42 +224,6 @@ async function freePorts(): Promise<Ports> {
   );
   for (const { server } of servers) server.close();
   return Object.fromEntries(servers.map(({ name, port }) => [name, port])) as unknown as Ports;
-}
-
-/** The hierarchies of version 1, or the one of version 2. */
-function hierarchies(): string[] {
-  if (existsSync('/sys/fs/cgroup/cgroup.controllers')) return ['/sys/fs/cgroup'];
-  return readdirSync('/sys/fs/cgroup').map((name) => `/sys/fs/cgroup/${name}`);
-}
-
-async function makeCgroups(cgroup: string): Promise<void> {
-  await Promise.all(hierarchies().map((path) => mkdir(path + cgroup, { recursive: true })));
-  // In version 1 nobody may enter a cpuset that has not been told its processors.
-  const cpuset = '/sys/fs/cgroup/cpuset';
-  for (const file of ['cpuset.cpus', 'cpuset.mems']) {
-    if (existsSync(`${cpuset}/${file}`)) await writeFile(`${cpuset}${cgroup}/${file}`, readFileSync(`${cpuset}/${file}`));
-  }
-}
-
-function cpuUsageMs(cgroup: string): number {
-  const first = `/sys/fs/cgroup/cpuacct${cgroup}/kubepods/cpuacct.usage`;
-  if (existsSync(first)) return Number(readFileSync(first, 'utf8')) / 1e6;
-  const second = readFileSync(`/sys/fs/cgroup${cgroup}/kubepods/cpu.stat`, 'utf8');
-  return Number(/^usage_usec (\d+)/m.exec(second)?.[1]) / 1e3;
-}
-
-/** Processes that were killed may take a moment to leave. */
-async function removeCgroups(cgroup: string): Promise<void> {
-  const deadline = Date.now() + STOP_MS;
-  const below = async (path: string): Promise<void> => {
-    for (const entry of readdirSync(path, { withFileTypes: true })) if (entry.isDirectory()) await below(`${path}/${entry.name}`);
-    await rmdir(path);
-  };
-  for (const path of hierarchies().map((hierarchy) => hierarchy + cgroup)) {
-    while (existsSync(path) && Date.now() < deadline) {
-      await below(path).catch(() => new Promise((resolve) => setTimeout(resolve, 100)));
-    }
-  }
 }
 
 async function until(what: string, holds: () => boolean): Promise<void> {

@@ -32,7 +32,7 @@ const KINDS = {
   persistentvolumeclaims: '/api/v1',
 };
 
-export async function kubectl(cluster: Cluster): Promise<Kubectl> {
+export async function kubectl(cluster: Pick<Cluster, 'kubeconfig'>): Promise<Kubectl> {
   const client = await kubernetesClient({ kubeconfig: cluster.kubeconfig });
   const action = 'look behind the backend';
   const self: Kubectl = {

@@ -1,47 +1,33 @@
-/** The backend on a real cluster with the real controller, in pods of the default runtime and of gVisor. */
+/** What only agent-sandbox has: volumes and a warm pool, with the real controller. */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
-import type { PoolAndStorage } from '../../server/src/backends/agent-sandbox/settings.ts';
-import type { Backend } from '../../server/src/backends/backend.ts';
-import { LABELS } from '../../server/src/backends/kubernetes/names.ts';
-import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
-import { backendSuite } from '../conformance/backend-suite.ts';
-import { drain, until } from '../conformance/box.ts';
-import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
-import { kubectl, type Kubectl } from './cluster/kubectl.ts';
-import { BASE_IMAGE, GUEST_IMAGE, importSandboxImages } from './cluster/sandbox-images.ts';
-import { createVolumes, STORAGE_CLASS } from './cluster/volumes.ts';
-import { holdsToItsCores, podGround, SKIPPED, SKIPPED_ON_GVISOR, type PodGround } from './pod-ground.ts';
+import { agentSandboxBackend } from '../../../server/src/backends/agent-sandbox/agent-sandbox.ts';
+import type { PoolAndStorage } from '../../../server/src/backends/agent-sandbox/settings.ts';
+import type { Backend } from '../../../server/src/backends/backend.ts';
+import { LABELS } from '../../../server/src/backends/kubernetes/names.ts';
+import type { KubernetesObject, List } from '../../../server/src/backends/kubernetes/objects.ts';
+import { drain, until } from '../../conformance/box.ts';
+import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
+import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
+import { STORAGE_CLASS } from '../cluster/volumes.ts';
+import { podGround, type PodGround } from './pod-ground.ts';
+import { sharedCluster } from './shared-cluster.ts';
 
-const why = await whyNoCluster('full', { agentSandbox: true });
-if (why !== undefined) console.info(`agent-sandbox: skipped: ${why}`);
-const whyNoGvisor = why ?? (await whyNoCluster('full', { agentSandbox: true, gvisor: true }));
-if (whyNoGvisor !== why) console.info(`agent-sandbox on gVisor: skipped: ${whyNoGvisor}`);
+const { cluster, why, whyNoGvisor } = await sharedCluster('agent-sandbox');
 
-const CREATING = fileURLToPath(new URL('creating.ts', import.meta.url));
+const CREATING = fileURLToPath(new URL('../creating.ts', import.meta.url));
 const CORE = '/apis/agents.x-k8s.io/v1beta1';
 const EXTENSIONS = '/apis/extensions.agents.x-k8s.io/v1beta1';
 const exec = { env: {}, workdir: '/', user: 'user' };
 
 describe.skipIf(why !== undefined)('agent-sandbox', () => {
-  let cluster: Cluster;
   let api: Kubectl;
-
   beforeAll(async () => {
-    cluster = await startCluster('full', { agentSandbox: true });
     api = await kubectl(cluster);
-    await importSandboxImages(cluster);
-    await createVolumes(cluster, api, 8);
-    if (cluster.whyNoGvisor === undefined) await api.createRuntimeClass('gvisor');
   });
-
-  afterAll(async () => {
-    api?.close();
-    await cluster?.stop();
-  });
+  afterAll(() => api?.close());
 
   const ground = (runtimeClass?: string, more: PoolAndStorage = {}) =>
     podGround(cluster, api, (settings) => agentSandboxBackend({ ...settings, ...more }), runtimeClass);
@@ -197,15 +183,5 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
         await made.cleanup?.();
       }
     });
-  });
-
-  describe('in pods of the default runtime', () => {
-    it('holds a sandbox to its cores, as the node counts it', async () => holdsToItsCores(cluster, await ground()));
-    backendSuite('agent-sandbox', () => ground(), { sandboxes: 20, skip: SKIPPED });
-  });
-
-  describe.skipIf(whyNoGvisor !== undefined)('in pods of gVisor', () => {
-    it('holds a sandbox to its cores, as the node counts it', async () => holdsToItsCores(cluster, await ground('gvisor')));
-    backendSuite('agent-sandbox on gVisor', () => ground('gvisor'), { sandboxes: 10, skip: SKIPPED_ON_GVISOR });
   });
 });

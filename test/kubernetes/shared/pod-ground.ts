@@ -1,12 +1,12 @@
 /** The ground of the conformance suite in pods of a real cluster, whichever backend makes them. */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { expect } from 'vitest';
-import type { Backend } from '../../server/src/backends/backend.ts';
-import type { KubernetesSettings } from '../../server/src/backends/kubernetes/settings.ts';
-import type { Ground } from '../conformance/backend-suite.ts';
-import type { Cluster } from './cluster/cluster.ts';
-import type { Kubectl } from './cluster/kubectl.ts';
-import { BASE_IMAGE, GUEST_IMAGE } from './cluster/sandbox-images.ts';
+import type { Backend } from '../../../server/src/backends/backend.ts';
+import type { KubernetesSettings } from '../../../server/src/backends/kubernetes/settings.ts';
+import type { Ground } from '../../conformance/backend-suite.ts';
+import type { Kubectl } from '../cluster/kubectl.ts';
+import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
+import type { SharedCluster } from './shared-cluster.ts';
 
 /** What no pod can be asked for, with the reason. */
 export const SKIPPED = {
@@ -23,7 +23,7 @@ export interface PodGround extends Ground {
   namespace: string;
 }
 
-export async function podGround(cluster: Cluster, api: Kubectl, opening: Opening, runtimeClass?: string): Promise<PodGround> {
+export async function podGround(cluster: SharedCluster, api: Kubectl, opening: Opening, runtimeClass?: string): Promise<PodGround> {
   const namespace = `suite-${newId('sbx').slice(4, 12)}`;
   await api.createNamespace(namespace);
   const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
@@ -45,22 +45,24 @@ export async function podGround(cluster: Cluster, api: Kubectl, opening: Opening
 }
 
 /** Ends the first process of the sandbox's container from the node. */
-async function crash(cluster: Cluster, api: Kubectl, namespace: string, id: SandboxId): Promise<void> {
+async function crash(cluster: SharedCluster, api: Kubectl, namespace: string, id: SandboxId): Promise<void> {
   const [container] = await api.containers(namespace, id);
   await cluster.ctr('tasks', 'kill', '-s', 'SIGKILL', container!);
 }
 
 /** gVisor's own count is not to be relied on while a limit holds it back, and is all that the backend can see. */
-export async function holdsToItsCores(cluster: Cluster, { backend, spec, cleanup }: Ground): Promise<void> {
+export async function holdsToItsCores(cluster: SharedCluster, api: Kubectl, made: PodGround): Promise<void> {
+  const { backend, spec, namespace, cleanup } = made;
   try {
     const id = newId('sbx');
     await backend.ensure(id, SandboxSpecSchema.parse({ ...spec, limits: { ...spec?.limits, cpus: 0.5 } }));
     const guest = await backend.connect(id);
     const busy = { shell: 'while :; do :; done', env: {}, workdir: '/', user: 'user' };
     for (const command of ['one', 'other']) await guest.exec({ ...busy, id: command });
-    const [before, at] = [cluster.cpuUsageMs(), performance.now()];
+    const { uid } = (await api.pods(namespace, id))[0]!.metadata;
+    const [before, at] = [cluster.cpuUsageMs(uid), performance.now()];
     await new Promise((resolve) => setTimeout(resolve, 2000));
-    expect((cluster.cpuUsageMs() - before) / (performance.now() - at)).toBeLessThan(0.8);
+    expect((cluster.cpuUsageMs(uid) - before) / (performance.now() - at)).toBeLessThan(0.8);
     await backend.remove(id);
   } finally {
     await cleanup?.();

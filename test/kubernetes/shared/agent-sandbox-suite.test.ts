@@ -1,0 +1,4 @@
+import { agentSandboxBackend } from '../../../server/src/backends/agent-sandbox/agent-sandbox.ts';
+import { backendOnPods } from './backend-on-pods.ts';
+
+await backendOnPods('agent-sandbox', agentSandboxBackend);
