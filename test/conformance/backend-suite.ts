@@ -30,6 +30,7 @@ import { ptyCases } from './pty.ts';
 import { rollbackCases } from './rollback.ts';
 import { snapshotCases } from './snapshots.ts';
 import { makeSuite } from './suite.ts';
+import { suspendCases } from './suspend.ts';
 import { tarCases } from './tar.ts';
 import { validationCases } from './validation.ts';
 import { watchCases } from './watch.ts';
@@ -55,6 +56,7 @@ const AREAS = {
   'changes and files of snapshots': changeCases,
   archives: archiveCases,
   freeze: freezeCases,
+  suspension: suspendCases,
   hibernation: hibernateCases,
   forks: forkCases,
   isolation: isolationCases,

@@ -30,6 +30,8 @@ export const ABILITIES = [
   /** A sandbox goes on when the server ends, and is found again. */
   'survivesRestart',
   'freeze',
+  /** One that is not used costs nothing but its files, and wakes with them alone. */
+  'suspend',
   /** Files are kept, cloned, rolled back, compared, and moved as archives. */
   'snapshots',
   /** Processes are kept too, go on in clones, and a sandbox hibernates. Of the default runtime; another may differ. */

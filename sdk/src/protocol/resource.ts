@@ -26,6 +26,8 @@ export type SandboxState = (typeof SANDBOX_STATES)[number];
 export const PAUSES = [
   /** In memory, and not running. */
   'frozen',
+  /** Only files are kept, where the platform keeps them apart: waking it starts it anew. */
+  'suspended',
   /** Memory is on disk; no process exists. */
   'hibernated',
   /** Everything is in the archive store; nothing is left here. */
@@ -46,6 +48,7 @@ const IdleMsSchema = z
 export const IdlePolicySchema = z
   .object({
     freezeAfterMs: IdleMsSchema,
+    suspendAfterMs: IdleMsSchema,
     hibernateAfterMs: IdleMsSchema,
     archiveAfterMs: IdleMsSchema,
     destroyAfterMs: IdleMsSchema,

@@ -172,7 +172,7 @@ describe('a paused sandbox', () => {
   });
 
   it('is what an idle policy and a timeout make of one, unless a lease holds it', async () => {
-    const policy = { freezeAfterMs: 1000, hibernateAfterMs: null, archiveAfterMs: null, destroyAfterMs: null };
+    const policy = { freezeAfterMs: 1000, suspendAfterMs: null, hibernateAfterMs: null, archiveAfterMs: null, destroyAfterMs: null };
     const [idle, held, timed] = await Promise.all([
       test.create({ idle: policy }),
       test.create({ idle: policy }),

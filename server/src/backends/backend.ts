@@ -66,6 +66,8 @@ export interface Observation {
   runtime?: string;
   /** It is ready, and its processes do not run. */
   frozen?: boolean;
+  /** It is stopped because it was suspended. */
+  suspended?: boolean;
   /** Set when the phase is `failed`. */
   reason?: FailureReason;
   message?: string;
@@ -133,6 +135,15 @@ export interface Resizing {
 export interface Freezing {
   freeze(id: SandboxId, options?: CallOptions): Promise<void>;
   thaw(id: SandboxId, options?: CallOptions): Promise<void>;
+}
+
+/** Gives back all that a sandbox takes but its files. A backend has it if it can `suspend`. */
+export interface Suspending {
+  /**
+   * Ready or frozen becomes stopped, and is told as `suspended` until it is ensured or stopped; its processes are ended as `stop` does it.
+   * Suspended is done. Rejects `failed_precondition` in any other phase.
+   */
+  suspend(id: SandboxId, options?: StopOptions): Promise<Observation>;
 }
 
 /** A snapshot as its backend has it. */
@@ -273,6 +284,10 @@ export function canResize(backend: Backend): backend is Backend & Resizing {
 
 export function canFreeze(backend: Backend): backend is Backend & Freezing {
   return 'freeze' in backend;
+}
+
+export function canSuspend(backend: Backend): backend is Backend & Suspending {
+  return 'suspend' in backend;
 }
 
 export function canSnapshot(backend: Backend): backend is Backend & Snapshotting {

@@ -16,6 +16,7 @@ interface Options extends CommonOptions, SandboxOptions {
   dryRun?: boolean;
   snapshot?: string;
   freezeAfter?: number;
+  suspendAfter?: number;
   hibernateAfter?: number;
   archiveAfter?: number;
   destroyAfter?: number;
@@ -33,6 +34,7 @@ export const createVerb: Verb = (program, composition) => {
     .option('--timeout <time>', 'how long it may live, such as 2h', parseDuration)
     .addOption(new Option('--on-timeout <what>', 'what happens then (default: pause)').choices(['pause', 'archive', 'stop', 'destroy']))
     .option('--freeze-after <time>', 'freeze it when nobody has used it for so long', parseDuration)
+    .option('--suspend-after <time>', 'keep nothing but its files then', parseDuration)
     .option('--hibernate-after <time>', 'put its memory on disk then', parseDuration)
     .option('--archive-after <time>', 'move it to the archive store then', parseDuration)
     .option('--destroy-after <time>', 'remove it then', parseDuration)
@@ -64,6 +66,7 @@ function requestOf(cmd: string[], options: Options): CreateSandboxInput {
     ...(options.onBoot && { onBoot: options.onBoot }),
     idle: {
       ...(options.freezeAfter !== undefined && { freezeAfterMs: options.freezeAfter }),
+      ...(options.suspendAfter !== undefined && { suspendAfterMs: options.suspendAfter }),
       ...(options.hibernateAfter !== undefined && { hibernateAfterMs: options.hibernateAfter }),
       ...(options.archiveAfter !== undefined && { archiveAfterMs: options.archiveAfter }),
       ...(options.destroyAfter !== undefined && { destroyAfterMs: options.destroyAfter }),

@@ -13,11 +13,10 @@ export const pauseVerb: Verb = (program) => {
     .description('put sandboxes to rest; whoever needs one wakes it')
     .argument('<sandbox...>', 'ids, names or beginnings of ids')
     .addOption(
-      new Option('--as <how>', 'frozen stays in memory, hibernated goes to disk, archived goes to the archive store').choices([
-        'frozen',
-        'hibernated',
-        'archived',
-      ]),
+      new Option(
+        '--as <how>',
+        'frozen stays in memory, suspended keeps only files, hibernated goes to disk, archived goes to the archive store',
+      ).choices(['frozen', 'suspended', 'hibernated', 'archived']),
     )
     .option('--wait <time>', 'how long running commands are waited for (default: not)', parseDuration);
   withCommonOptions(command).action((refs: string[], options: CommonOptions & { as?: Pause; wait?: number }) =>

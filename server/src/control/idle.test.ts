@@ -39,6 +39,7 @@ const state = (id: SandboxId) => {
 describe('the rung that is due', () => {
   const policy = fc.record({
     freezeAfterMs: fc.option(fc.integer({ min: 1, max: 100 }), { nil: null }),
+    suspendAfterMs: fc.option(fc.integer({ min: 1, max: 100 }), { nil: null }),
     hibernateAfterMs: fc.option(fc.integer({ min: 1, max: 100 }), { nil: null }),
     archiveAfterMs: fc.option(fc.integer({ min: 1, max: 100 }), { nil: null }),
     destroyAfterMs: fc.option(fc.integer({ min: 1, max: 100 }), { nil: null }),
@@ -46,7 +47,7 @@ describe('the rung that is due', () => {
   const at = fc.constantFrom(null, ...PAUSES);
 
   it('only ever lies below, and only gets deeper with time', () => {
-    const depth = (rung: string | null | undefined) => ['frozen', 'hibernated', 'archived', 'destroyed'].indexOf(rung ?? '');
+    const depth = (rung: string | null | undefined) => ['frozen', 'suspended', 'hibernated', 'archived', 'destroyed'].indexOf(rung ?? '');
     fc.assert(
       fc.property(policy, at, fc.nat(120), fc.nat(120), (bounds, from, oneMs, moreMs) => {
         const now = dueRung(bounds, oneMs, from);

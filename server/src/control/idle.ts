@@ -11,6 +11,7 @@ import type { Context } from './context.ts';
 import type { Pausing } from './pause.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import type { Unused, Watch } from './unused.ts';
+import { wayDown } from './way-down.ts';
 
 export interface Idling {
   /** Some sandbox's policy has changed. */
@@ -25,6 +26,7 @@ const AFTER = {
   destroyed: 'destroyAfterMs',
   archived: 'archiveAfterMs',
   hibernated: 'hibernateAfterMs',
+  suspended: 'suspendAfterMs',
   frozen: 'freezeAfterMs',
 } as const satisfies Record<Rung, keyof IdlePolicy>;
 const DEEPEST_FIRST = Object.keys(AFTER) as Rung[];
@@ -147,9 +149,4 @@ export function openIdling(
       clearTimeout(timer);
     },
   };
-}
-
-/** The rung itself, and what comes nearest to it where that is not possible. */
-function wayDown(rung: Pause): Pause[] {
-  return PAUSES.slice(0, PAUSES.indexOf(rung) + 1).toReversed();
 }

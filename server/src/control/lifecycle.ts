@@ -4,7 +4,7 @@
  *
  * Preconditions: everything but `make`, `recover` and `follow` is called in line with the other changes of the sandbox.
  */
-import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { CayError, isCayError, type Pause, type SandboxId } from '@cay/sdk/protocol';
 import { canSnapshot, isAway, type Backend, type Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import type { Deeds } from './deeds.ts';
@@ -118,7 +118,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       deeds.run(row.id, () => lifecycle.activate(row, (active) => note('sandbox.started', active, undefined))).catch(onError);
     } else if (as !== null && row.pausedAs !== as) {
       lifecycle.standing(row, observed, (paused) => note('sandbox.paused', paused, undefined, { as, cause: 'backend' }));
-    } else if (observed.phase === 'stopped' && (row.state === 'active' || row.state === 'paused')) {
+    } else if (observed.phase === 'stopped' && as === null && (row.state === 'active' || row.state === 'paused')) {
       lifecycle.standing(row, observed, (stopped) => note('sandbox.stopped', stopped, undefined, { cause: 'backend' }));
     } else if ((row.state === 'active' || row.state === 'paused') && !running && as === null) {
       if (observed.reason === 'host_restarted') haltedByBoot(row, observed);
@@ -147,7 +147,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       .catch(onError);
   }
 
-  function pauseOf({ phase, frozen }: Observation): 'frozen' | 'hibernated' | null {
+  function pauseOf({ phase, frozen, suspended }: Observation): Exclude<Pause, 'archived'> | null {
+    if (phase === 'stopped' && suspended) return 'suspended';
     return phase === 'hibernated' ? 'hibernated' : phase === 'ready' && frozen ? 'frozen' : null;
   }
 

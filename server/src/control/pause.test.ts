@@ -38,6 +38,7 @@ async function echo(id: string): Promise<string> {
 describe('a paused sandbox', () => {
   it.each([
     ['frozen', { phase: 'ready', frozen: true }],
+    ['suspended', { phase: 'stopped', suspended: true }],
     ['hibernated', { phase: 'hibernated' }],
     ['archived', { phase: 'absent' }],
   ] as const)('that is %s wakes for a command', async (as, observed) => {
@@ -56,6 +57,26 @@ describe('a paused sandbox', () => {
     expect((await control.pause(me(), id, { as: 'archived' })).pausedAs).toBe('archived');
     expect((await control.pause(me(), id, {})).pausedAs).toBe('archived');
     expect((await control.resume(me(), id)).state).toBe('active');
+  });
+
+  it('is suspended where nothing else is possible, and wakes with its files as another incarnation', async () => {
+    const other = installation();
+    const { freeze: _freeze, thaw: _thaw, ...plain } = memoryBackend();
+    const test = await other.open(plain);
+    const { id } = (await test.control.create(test.principal, asked())).sandbox;
+    await writeText(test, id, 'kept');
+    expect(await test.control.pause(test.principal, id, {})).toMatchObject({ state: 'paused', pausedAs: 'suspended' });
+    expect(await readText(test, id)).toBe('kept');
+    expect(test.control.get(test.principal, id)).toMatchObject({ state: 'active', incarnation: 2 });
+    // One that was suspended and not recorded so, by a server that died in between.
+    await plain.suspend(id);
+    await expect.poll(() => test.control.get(test.principal, id)).toMatchObject({ state: 'paused', pausedAs: 'suspended' });
+    expect((await test.control.stop(test.principal, id)).state).toBe('stopped');
+    expect((await plain.observe(id)).suspended).toBeUndefined();
+    await expect(test.control.enter(test.principal, id)).rejects.toMatchObject({ code: 'failed_precondition' });
+    await test.control.close();
+    expect(test.errors).toEqual([]);
+    other.remove();
   });
 
   it('wakes once for many callers, also for those that hold a guest from before', async () => {

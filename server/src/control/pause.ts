@@ -4,10 +4,10 @@
  * A pause closes the sandbox's gate first: who comes then waits until it is decided, and wakes it. What is
  * inside is waited for as long as the caller wishes, and then paused as it is.
  *
- * Whether a sandbox is frozen or hibernated its backend can tell, so nothing has to be noted before; an archive has its own way.
+ * Whether a sandbox is frozen, suspended or hibernated its backend can tell, so nothing has to be noted before; an archive has its own way.
  */
 import { CayError, PAUSES, PauseSandboxSchema, isCayError, type Pause, type SandboxId } from '@cay/sdk/protocol';
-import { canFreeze, canHibernate } from '../backends/backend.ts';
+import { canFreeze, canHibernate, canSuspend } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { withHint, type Archiving } from './archive.ts';
 import type { Context } from './context.ts';
@@ -40,6 +40,9 @@ export interface Pausing extends PauseVerbs {
 /** How long calls that were let in before have to reach the guest and return. */
 const CALLS_MS = 2_000;
 
+/** What is tried where nobody says how: processes are kept if they can be. */
+const BY_ITSELF: Pause[] = ['hibernated', 'frozen', 'suspended'];
+
 interface Putting {
   keepsTime?: boolean | undefined;
   tell?: Tell;
@@ -54,7 +57,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
   /** Records the pause. One that cannot be recorded is undone, or callers would wait for a sandbox that does not know to wake. */
   async function paused(
     row: SandboxRow,
-    as: 'frozen' | 'hibernated',
+    as: Exclude<Pause, 'archived'>,
     { keepsTime, tell }: Putting,
     undo: () => Promise<unknown>,
   ): Promise<SandboxRow> {
@@ -78,6 +81,13 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     return paused(row, 'frozen', putting, () => freezing.thaw(row.id));
   }
 
+  async function suspend(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
+    if (!canSuspend(backend)) throw cannot(row, 'suspended');
+    if (row.state === 'active') await context.drain(row.id).catch(onError);
+    await backend.suspend(row.id);
+    return paused(row, 'suspended', putting, () => backend.ensure(row.id, row.spec, { project: row.project }));
+  }
+
   async function hibernate(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
     if (!canHibernate(backend)) throw cannot(row, 'hibernated');
     // The guest keeps it on disk as well, and whoever reads meanwhile need not wake it.
@@ -90,7 +100,8 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
   async function archive(row: SandboxRow, { tell }: Putting): Promise<SandboxRow> {
     if (!context.archives) throw cannot(row, 'archived');
     if (row.state === 'active') await context.drain(row.id).catch(onError);
-    const still = row.pausedAs === 'hibernated' ? row : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated']);
+    const rests = row.pausedAs === 'hibernated' || row.pausedAs === 'suspended';
+    const still = rests ? row : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated']);
     try {
       const archived = await archiving.archive(still);
       tell?.(archived);
@@ -103,6 +114,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
 
   const put: Record<Pause, (row: SandboxRow, putting: Putting) => Promise<SandboxRow>> = {
     frozen: freeze,
+    suspended: suspend,
     hibernated: hibernate,
     archived: archive,
   };
@@ -140,7 +152,8 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
         return lifecycle.standing(row, { ...observed, frozen: false }, tell);
       }
       // Whatever it has become, it is not made anew without what it had.
-      if (observed.phase !== 'hibernated' && observed.phase !== 'ready') throw notRunning(lifecycle.standing(row, observed));
+      const goesOn = observed.phase === 'hibernated' || observed.phase === 'ready' || observed.suspended === true;
+      if (!goesOn) throw notRunning(lifecycle.standing(row, observed));
       await faultPoint('control.wake.done');
       return lifecycle.activate(row, tell).catch((error: unknown) => {
         throw withHint(error);
@@ -188,7 +201,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     byTimeout: (row) =>
       activity.closed(row.id, async () => {
         await activity.without(row.id, ['call'], CALLS_MS);
-        const rungs: Pause[] = row.onTimeout === 'archive' ? ['archived', 'hibernated', 'frozen'] : ['hibernated', 'frozen'];
+        const rungs: Pause[] = row.onTimeout === 'archive' ? ['archived', ...BY_ITSELF] : BY_ITSELF;
         try {
           const paused = await pausing.descend(row, rungs, { cause: 'timeout' });
           // One that rests already has had its time.
@@ -210,7 +223,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
           return deeds.run(id, async () => {
             const row = context.again({ id });
             await faultPoint('control.pause.begun');
-            return show(await pausing.descend(row, as === undefined ? ['hibernated', 'frozen'] : [as], { principal, cause: 'request' }));
+            return show(await pausing.descend(row, as === undefined ? BY_ITSELF : [as], { principal, cause: 'request' }));
           });
         }),
       );

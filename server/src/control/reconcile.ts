@@ -90,11 +90,12 @@ function canDiffer({ state, pausedAs, deed }: SandboxRow): boolean {
   return state !== 'creating' && state !== 'destroying' && pausedAs !== 'archived' && !deed;
 }
 
-export function differs(row: SandboxRow, { phase, frozen = false }: Observation): boolean {
+export function differs(row: SandboxRow, { phase, frozen = false, suspended = false }: Observation): boolean {
   if (!canDiffer(row)) return false;
   const running = phase === 'starting' || (phase === 'ready' && !frozen);
   if (row.state === 'active') return !running;
   if (row.pausedAs === 'frozen') return !(phase === 'ready' && frozen);
+  if (row.pausedAs === 'suspended') return !(phase === 'stopped' && suspended);
   if (row.pausedAs === 'hibernated') return phase !== 'hibernated';
   return phase === 'starting' || phase === 'ready' || phase === 'hibernated';
 }

@@ -68,7 +68,7 @@ describe('snapshots', () => {
 
   it('are refused where the backend cannot take any, and nothing is recorded', async () => {
     const other = installation();
-    const { snapshot: _, freeze: _freeze, ...plain } = memoryBackend();
+    const { snapshot: _, freeze: _freeze, suspend: _suspend, ...plain } = memoryBackend();
     const test = await other.open(plain);
     const { sandbox } = await test.control.create(test.principal, asked());
     const unsupported = { code: 'unsupported' };

@@ -10,7 +10,7 @@ import { asked, installation, memoryBackend, type Installation, type TestControl
 
 /** A backend that enforces neither disk nor processes, keeps nothing still, and has one template. */
 function poor(): Backend {
-  const { freeze: _freeze, thaw: _thaw, ...memory } = memoryBackend();
+  const { freeze: _freeze, thaw: _thaw, suspend: _suspend, ...memory } = memoryBackend();
   return {
     ...memory,
     name: 'poor',
@@ -19,7 +19,7 @@ function poor(): Backend {
       return {
         ...all,
         backend: 'poor',
-        abilities: { ...all.abilities, diskLimit: false, pidsLimit: false, freeze: false },
+        abilities: { ...all.abilities, diskLimit: false, pidsLimit: false, freeze: false, suspend: false },
         notes: { ...all.notes, diskLimit: 'no quotas', pidsLimit: 'no counting', freeze: 'nothing stands still' },
       };
     },
@@ -90,11 +90,12 @@ describe('validate()', () => {
       platform: 'poor',
       timeoutMs: 60_000,
       onBoot: 'start',
-      idle: { freezeAfterMs: 1000, hibernateAfterMs: 2000, archiveAfterMs: 3000 },
+      idle: { freezeAfterMs: 1000, suspendAfterMs: 1500, hibernateAfterMs: 2000, archiveAfterMs: 3000 },
     });
     expect(ok).toBe(true);
     expect(problems.map(({ field, refused }) => [field, refused])).toEqual([
       ['idle.freezeAfterMs', false],
+      ['idle.suspendAfterMs', false],
       ['idle.hibernateAfterMs', false],
       ['onTimeout', false],
       ['onBoot', false],

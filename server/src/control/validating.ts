@@ -80,11 +80,19 @@ function unhonoured(
   });
   const found = [];
   if (idle.freezeAfterMs !== null && !abilities.freeze) found.push(cannot('idle.freezeAfterMs', 'It cannot be frozen here', 'freeze'));
+  if (idle.suspendAfterMs !== null && !abilities.suspend)
+    found.push(cannot('idle.suspendAfterMs', 'It cannot be suspended here', 'suspend'));
   if (idle.hibernateAfterMs !== null && !abilities.memorySnapshots)
     found.push(cannot('idle.hibernateAfterMs', 'It cannot be hibernated by the usual runtime here', 'memorySnapshots'));
   if (idle.archiveAfterMs !== null && !(abilities.snapshots && archives))
     found.push(cannot('idle.archiveAfterMs', 'It cannot be archived here', 'snapshots'));
-  if (timeoutMs !== null && (onTimeout === 'pause' || onTimeout === 'archive') && !abilities.freeze && !abilities.memorySnapshots)
+  if (
+    timeoutMs !== null &&
+    (onTimeout === 'pause' || onTimeout === 'archive') &&
+    !abilities.freeze &&
+    !abilities.suspend &&
+    !abilities.memorySnapshots
+  )
     found.push(cannot('onTimeout', 'It cannot be paused here, and is stopped when its time is up', 'freeze'));
   if (onBoot === 'start' && !abilities.survivesRestart)
     found.push(cannot('onBoot', 'It does not outlive the server here', 'survivesRestart'));

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 
 const SCRIPT = fileURLToPath(new URL('../../../scripts/install-kubernetes', import.meta.url));
 
-export type Part = 'debian' | 'kubernetes' | 'containerd' | 'gvisor' | 'agent-sandbox';
+export type Part = 'debian' | 'kubernetes' | 'containerd' | 'gvisor' | 'agent-sandbox' | 'helm';
 
 export interface Parts {
   /** The directory of a part. Throws the reason if it cannot be had here. */

@@ -8,11 +8,12 @@ import type { PoolAndStorage } from '../../../server/src/backends/agent-sandbox/
 import type { Backend } from '../../../server/src/backends/backend.ts';
 import { LABELS } from '../../../server/src/backends/kubernetes/names.ts';
 import type { KubernetesObject, List } from '../../../server/src/backends/kubernetes/objects.ts';
+import { backendSuite } from '../../conformance/backend-suite.ts';
 import { drain, until } from '../../conformance/box.ts';
 import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
 import { STORAGE_CLASS } from '../cluster/volumes.ts';
-import { podGround, type PodGround } from './pod-ground.ts';
+import { podGround, SKIPPED, type PodGround } from './pod-ground.ts';
 import { sharedCluster } from './shared-cluster.ts';
 
 const { cluster, why, whyNoGvisor } = await sharedCluster('agent-sandbox');
@@ -63,6 +64,11 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
         await made.cleanup?.();
       }
     });
+  });
+
+  backendSuite('agent-sandbox with volumes', () => ground(undefined, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } }), {
+    areas: ['suspension'],
+    skip: SKIPPED,
   });
 
   describe('with a warm pool', () => {

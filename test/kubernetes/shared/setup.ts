@@ -24,7 +24,7 @@ export async function setup(project: TestProject): Promise<void> {
   const api = await kubectl(cluster);
   const { directory, kubeconfig, whyNoGvisor } = cluster;
   await importSandboxImages(cluster);
-  await createVolumes(cluster, api, 8);
+  await createVolumes(cluster, api, 24);
   if (whyNoGvisor === undefined) await api.createRuntimeClass('gvisor');
   api.close();
   project.provide('cluster', { directory, kubeconfig, whyNoGvisor });

@@ -19,10 +19,12 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
     name: 'agent-sandbox',
     kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
     rights: [...RIGHTS, ...(usesPool ? POOL_RIGHTS : [])],
+    suspends: settings.storage !== undefined,
     notes: {
-      freeze: settings.storage
-        ? 'agent-sandbox suspends a sandbox by ending its pod: stopping one does that, and keeps its files'
-        : 'agent-sandbox suspends a sandbox by ending its pod, and keeps no processes',
+      freeze: 'agent-sandbox suspends a sandbox by ending its pod, and keeps no processes',
+      suspend: settings.storage
+        ? 'its pod is ended and its volume is kept; waking it makes a pod anew'
+        : "the files of a sandbox are its pod's: set CAY_KUBERNETES_STORAGE for a volume each",
     },
     in(place) {
       const pool = usesPool ? warmPool(place, settings) : undefined;

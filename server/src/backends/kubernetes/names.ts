@@ -21,6 +21,8 @@ export const ANNOTATIONS = {
   restarts: 'cay.dev/restarts',
   /** Its processes stand still. */
   frozen: 'cay.dev/frozen',
+  /** It was put to rest, and whoever needs it may wake it. */
+  suspended: 'cay.dev/suspended',
   runtime: 'cay.dev/runtime',
   memoryBytes: 'cay.dev/memory-bytes',
   cpus: 'cay.dev/cpus',

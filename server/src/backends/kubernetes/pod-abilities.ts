@@ -7,12 +7,17 @@ const HOW_FROZEN =
 export interface PodAbilities {
   /** The guest does what Kubernetes cannot. */
   freezes?: boolean;
+  /** The files of a sandbox outlive its pod. */
+  suspends?: boolean;
   /** What is said of abilities in place of the usual. */
   notes?: Partial<Record<Ability, string>>;
 }
 
 /** What a sandbox of a backend can do in a pod. */
-export function podAbilitiesOf(runtime: Runtime, { freezes, notes: own }: PodAbilities): Pick<Capabilities, 'abilities' | 'notes'> {
+export function podAbilitiesOf(
+  runtime: Runtime,
+  { freezes = false, suspends = false, notes: own }: PodAbilities,
+): Pick<Capabilities, 'abilities' | 'notes'> {
   const { abilities, notes } = abilitiesOf(runtime, own);
-  return freezes ? { abilities: { ...abilities, freeze: true }, notes: { ...notes, freeze: HOW_FROZEN } } : { abilities, notes };
+  return { abilities: { ...abilities, freeze: freezes, suspend: suspends }, notes: freezes ? { ...notes, freeze: HOW_FROZEN } : notes };
 }

@@ -11,7 +11,7 @@
  */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
-import type { Backend, CallOptions, Freezing, Observation } from '../backend.ts';
+import type { Backend, CallOptions, Freezing, Observation, StopOptions, Suspending } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { neededRights } from './declarations.ts';
@@ -56,6 +56,10 @@ export interface PodBackendKind extends PodAbilities {
   kinds: Kind[];
   rights: Right[];
   in(place: Place): KindInPlace;
+}
+
+interface Ending extends StopOptions {
+  suspended?: boolean;
 }
 
 export interface KindInPlace {
@@ -208,8 +212,52 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     },
   };
 
+  /** Ends its processes, and its pod where the files are kept apart from it. */
+  async function end(id: SandboxId, { suspended = false, graceMs = DEFAULT_GRACE_MS, ...call }: Ending = {}): Promise<Observation> {
+    requireSandboxId(id);
+    const action = `${suspended ? 'suspend' : 'stop'} sandbox "${id}"`;
+    return changes.changing(id, async () => {
+      const found = await workloads.find(id, call);
+      if (!found) throw new CayError('not_found', `Cannot ${action}: it does not exist`);
+      const { phase, incarnation, runtime, ...now } = observed(id, found);
+      const stopped: Observation = { id, phase: 'stopped', incarnation, runtime, ...(suspended && { suspended }) };
+      if (phase === 'stopped' && (now.suspended ?? false) === suspended) return stopped;
+      if (suspended && phase !== 'ready') throw new CayError('failed_precondition', `Cannot ${action}: it is ${phase}`);
+      if (workloads.whyOver(found.workload)) return stopped;
+      const pod = found.pods.find(isRunning);
+      const keepsFiles = workloads.keepsFiles(found.workload);
+      if (phase !== 'failed' && phase !== 'stopped' && pod) {
+        const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
+        const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
+        // The pod goes on where the files are in it.
+        await guest.shutdown(graceMs, { again: !keepsFiles });
+      }
+      links.hangUp(id, 'it was stopped');
+      if (keepsFiles) {
+        await suspend(ground, found.workload, id, { incarnation, suspended });
+        return stopped;
+      }
+      await workloads.note(
+        found.workload,
+        { incarnation, mark: 'stopped', pod: (pod ?? found.pods.at(-1))?.metadata.uid, restarts: 0 },
+        call,
+      );
+      await (
+        await looking()
+      ).until(id, (seen) => (seen && standingOf(seen.workload).mark === 'stopped') || undefined, {
+        action,
+        withinMs: ANSWER_MS,
+        everyMs: 1000,
+      });
+      return stopped;
+    });
+  }
+
+  const suspending: Suspending = { suspend: (id, call) => end(id, { ...call, suspended: true }) };
+
   return {
     ...(kind.freezes && freezing),
+    ...(kind.suspends && suspending),
     name: kind.name,
 
     async capabilities() {
@@ -279,42 +327,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
       };
     },
 
-    async stop(id, { graceMs = DEFAULT_GRACE_MS, ...call } = {}) {
-      requireSandboxId(id);
-      return changes.changing(id, async () => {
-        const found = await workloads.find(id, call);
-        if (!found) throw new CayError('not_found', `Cannot stop sandbox "${id}": it does not exist`);
-        const { phase, incarnation, runtime } = observed(id, found);
-        const stopped: Observation = { id, phase: 'stopped', incarnation, runtime };
-        if (phase === 'stopped' || workloads.whyOver(found.workload)) return stopped;
-        const pod = found.pods.find(isRunning);
-        const keepsFiles = workloads.keepsFiles(found.workload);
-        if (phase !== 'failed' && pod) {
-          const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
-          const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
-          // The pod goes on where the files are in it.
-          await guest.shutdown(graceMs, { again: !keepsFiles });
-        }
-        links.hangUp(id, 'it was stopped');
-        if (keepsFiles) {
-          await suspend(ground, found.workload, id, incarnation);
-          return stopped;
-        }
-        await workloads.note(
-          found.workload,
-          { incarnation, mark: 'stopped', pod: (pod ?? found.pods.at(-1))?.metadata.uid, restarts: 0 },
-          call,
-        );
-        await (
-          await looking()
-        ).until(id, (seen) => (seen && standingOf(seen.workload).mark === 'stopped') || undefined, {
-          action: `stop sandbox "${id}"`,
-          withinMs: ANSWER_MS,
-          everyMs: 1000,
-        });
-        return stopped;
-      });
-    },
+    stop: (id, call) => end(id, call),
 
     async remove(id, call = {}) {
       requireSandboxId(id);

@@ -8,7 +8,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
-import { canFreeze, type Backend, type CallOptions, type Freezing, type Observation } from '../backend.ts';
+import {
+  canFreeze,
+  canSuspend,
+  type Backend,
+  type CallOptions,
+  type Freezing,
+  type Observation,
+  type StopOptions,
+  type Suspending,
+} from '../backend.ts';
 import { requireSandboxId } from '../check.ts';
 import { passOn } from '../pass-on.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
@@ -83,14 +92,13 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
     return found.each;
   }
 
-  async function able(id: SandboxId, options?: CallOptions): Promise<Freezing> {
-    return (await at(id, options)) as Backend & Freezing;
-  }
-
   return {
     ...(canFreeze(common) && {
-      freeze: async (id: SandboxId, options?: CallOptions) => (await able(id, options)).freeze(id, options),
-      thaw: async (id: SandboxId, options?: CallOptions) => (await able(id, options)).thaw(id, options),
+      freeze: async (id: SandboxId, options?: CallOptions) => ((await at(id, options)) as Backend & Freezing).freeze(id, options),
+      thaw: async (id: SandboxId, options?: CallOptions) => ((await at(id, options)) as Backend & Freezing).thaw(id, options),
+    }),
+    ...(canSuspend(common) && {
+      suspend: async (id: SandboxId, options?: StopOptions) => ((await at(id, options)) as Backend & Suspending).suspend(id, options),
     }),
     name: common.name,
     capabilities: (options) => common.capabilities(options),

@@ -35,6 +35,7 @@ const MISSING: Partial<Record<Ability, string>> = {
   diskLimit: 'Kubernetes ends a pod that writes too much, and cannot refuse the write',
   resize: 'the limits of a pod are not changed while it runs',
   freeze: 'Kubernetes cannot pause a pod',
+  suspend: 'the files of a pod end with it',
   snapshots: 'the files of a pod are kept with it and nowhere else',
   memorySnapshots: 'Kubernetes cannot keep processes',
 };

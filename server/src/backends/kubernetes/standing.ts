@@ -13,6 +13,8 @@ export interface Standing {
   restarts: number;
   /** It is ready, and its processes are stopped. */
   frozen?: boolean;
+  /** It is stopped because it was suspended. */
+  suspended?: boolean;
 }
 
 const MARKS: readonly string[] = ['starting', 'ready', 'stopped'] satisfies Mark[];
@@ -27,11 +29,12 @@ export function standingOf({ metadata }: KubernetesObject): Standing {
     pod: annotations[ANNOTATIONS.pod],
     restarts: Number(annotations[ANNOTATIONS.restarts]) || 0,
     ...(annotations[ANNOTATIONS.frozen] === 'true' && { frozen: true }),
+    ...(annotations[ANNOTATIONS.suspended] === 'true' && { suspended: true }),
   };
 }
 
 /** As a merge patch. */
-export function standingPatch({ incarnation, mark, pod, restarts, frozen }: Standing): { metadata: object } {
+export function standingPatch({ incarnation, mark, pod, restarts, frozen, suspended }: Standing): { metadata: object } {
   return {
     metadata: {
       labels: { [LABELS.incarnation]: String(incarnation) },
@@ -40,6 +43,7 @@ export function standingPatch({ incarnation, mark, pod, restarts, frozen }: Stan
         [ANNOTATIONS.pod]: pod ?? null,
         [ANNOTATIONS.restarts]: String(restarts),
         [ANNOTATIONS.frozen]: frozen ? 'true' : null,
+        [ANNOTATIONS.suspended]: suspended ? 'true' : null,
       },
     },
   };

@@ -8,7 +8,7 @@ import { troubleOf } from './troubles.ts';
 import { USER } from '../sandbox-user.ts';
 import { startMain } from '../start-main.ts';
 import { endWorkload } from './end-workload.ts';
-import { standingOf } from './standing.ts';
+import { standingOf, type Standing } from './standing.ts';
 import type { WorkloadGround } from './workload-ground.ts';
 import { isOwnedBy, workloadOptionsOf, type Found, type Workload } from './workloads.ts';
 
@@ -42,7 +42,7 @@ export async function startWorkload(ground: WorkloadGround, before: Found | unde
   try {
     if (before && !kept) await endWorkload(ground, id, call);
     // A pod that has ended is in the way of the next one.
-    if (kept && lost && before && before.pods.length > 0) await suspend(ground, kept, id, incarnation);
+    if (kept && lost && before && before.pods.length > 0) await suspend(ground, kept, id, { incarnation });
     if (kept && hasRun) await workloads.note(kept, { incarnation, mark: 'starting', restarts: 0 }, call);
     const workload =
       kept ?? (await workloads.create(id, spec, incarnation, { ...workloadOptionsOf(ground, spec, runtime), project, ...call }));
@@ -65,9 +65,9 @@ export async function suspend(
   { workloads, looking }: WorkloadGround,
   workload: Workload,
   id: SandboxId,
-  incarnation: number,
+  standing: Pick<Standing, 'incarnation' | 'suspended'>,
 ): Promise<void> {
-  await workloads.note(workload, { incarnation, mark: 'stopped', restarts: 0 });
+  await workloads.note(workload, { ...standing, mark: 'stopped', restarts: 0 });
   const options = { action: `stop sandbox "${id}"`, withinMs: SUSPEND_MS, everyMs: LOOK_AGAIN_MS };
   const isDone = (found: Found | undefined) => found && found.pods.length === 0 && standingOf(found.workload).mark === 'stopped';
   await (await looking()).until(id, (found) => isDone(found) || undefined, options);

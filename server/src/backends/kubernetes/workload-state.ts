@@ -15,14 +15,14 @@ export function observationOf(
   { workload, pods }: Found,
   { whyOver, keepsFiles }: Pick<Workloads, 'whyOver' | 'keepsFiles'>,
 ): Observation {
-  const { incarnation, mark, pod: uid, restarts, frozen } = standingOf(workload);
+  const { incarnation, mark, pod: uid, restarts, frozen, suspended } = standingOf(workload);
   const runtime = workload.metadata.annotations?.[ANNOTATIONS.runtime];
   const seen = { id, incarnation, ...(runtime !== undefined && { runtime }) };
   const over = whyOver(workload);
   if (over) return { ...seen, phase: 'failed', ...over };
   if (mark === 'starting') return { ...seen, phase: 'starting' };
   const kept = keepsFiles(workload);
-  if (mark === 'stopped' && kept) return { ...seen, phase: 'stopped' };
+  if (mark === 'stopped' && kept) return { ...seen, phase: 'stopped', ...(suspended && { suspended }) };
   const pod = pods.find(({ metadata }) => metadata.uid === uid);
   if (!pod) {
     return { ...seen, phase: 'failed', reason: 'removed_outside', message: `Its pod is gone${kept ? '' : ', and its files with it'}` };

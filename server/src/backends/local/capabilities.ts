@@ -12,7 +12,7 @@ export async function localCapabilities(ground: Ground, templates: Map<string, T
   for (const one of ground.runtimes.values()) if ((await one.probe()).available) runtimes.push(one.name);
   const usual = await chooseRuntime([...ground.runtimes.values()], runtime).catch(() => undefined);
   const { controllers } = ground.cgroups;
-  const missing: Partial<Record<Ability, string>> = {};
+  const missing: Partial<Record<Ability, string>> = { suspend: 'a pause keeps processes here; stopping keeps the files alone' };
   if (!usual) missing.isolation = 'no isolating runtime works on this machine';
   if (usual?.isolation === 'none') missing.isolation = `${usual.name} isolates nothing but the root directory`;
   if (usual?.name === 'runsc') missing.xattrs = 'gVisor has no user extended attributes on the root filesystem';

@@ -25,6 +25,7 @@ export function memoryCapabilities(): Capabilities {
       readOnlyRoot: true,
       survivesRestart: false,
       freeze: true,
+      suspend: true,
       snapshots: true,
       memorySnapshots: false,
     },

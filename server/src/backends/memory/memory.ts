@@ -6,7 +6,7 @@
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
-import type { Backend, CallOptions, FailureReason, Freezing, Observation, Resizing, Snapshotting } from '../backend.ts';
+import type { Backend, CallOptions, FailureReason, Freezing, Observation, Resizing, Snapshotting, Suspending } from '../backend.ts';
 import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { baseTree } from './base-tree.ts';
@@ -27,7 +27,7 @@ export interface MemoryOptions {
   files?: Record<string, string | Uint8Array>;
 }
 
-export interface MemoryBackend extends Backend, Resizing, Freezing, Snapshotting {
+export interface MemoryBackend extends Backend, Resizing, Freezing, Suspending, Snapshotting {
   /** Ends a sandbox as a fault would, for tests of what happens then. */
   crash(id: SandboxId, reason?: FailureReason): void;
 }
@@ -198,9 +198,17 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
 
     async stop(id, options) {
       const sandbox = get(id, options);
-      if (sandbox.seen.phase === 'stopped') return sandbox.seen;
+      if (sandbox.seen.phase === 'stopped' && !sandbox.seen.suspended) return sandbox.seen;
       halt(sandbox, 'it was stopped');
       return see(sandbox, { phase: 'stopped' });
+    },
+
+    async suspend(id, options) {
+      const { seen } = get(id, options);
+      if (seen.suspended) return seen;
+      const { sandbox } = ready(id, options);
+      halt(sandbox, 'it was suspended');
+      return see(sandbox, { phase: 'stopped', suspended: true });
     },
 
     async remove(id, options) {

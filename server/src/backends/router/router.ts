@@ -10,6 +10,7 @@ import {
   canHibernate,
   canMeasure,
   canResize,
+  canSuspend,
   canSweep,
   type Backend,
   type CallOptions,
@@ -21,6 +22,7 @@ import {
   type Resizing,
   type Routing,
   type Snapshotting,
+  type Suspending,
   type Sweeping,
 } from '../backend.ts';
 import { requireSandboxId } from '../check.ts';
@@ -38,7 +40,7 @@ export interface RouterOptions {
   onError?(error: unknown): void;
 }
 
-export type RouterBackend = Backend & Routing & Resizing & Freezing & Snapshotting & Hibernating & Measuring & Sweeping;
+export type RouterBackend = Backend & Routing & Resizing & Freezing & Suspending & Snapshotting & Hibernating & Measuring & Sweeping;
 
 export async function routerBackend({ platforms: sources, rules = [], onError = () => {} }: RouterOptions): Promise<RouterBackend> {
   const names = sources.map(({ name }) => name);
@@ -161,6 +163,10 @@ export async function routerBackend({ platforms: sources, rules = [], onError = 
 
     async thaw(id, options) {
       await (await able(id, canFreeze, 'thaw')).thaw(id, options);
+    },
+
+    async suspend(id, options) {
+      return (await able(id, canSuspend, 'suspend')).suspend(id, options);
     },
 
     async hibernate(id, options) {

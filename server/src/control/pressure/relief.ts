@@ -1,11 +1,12 @@
 /** Makes room among real sandboxes: finds those that nobody uses, and puts them to rest. Whoever needs one wakes it. */
-import { PAUSES, isCayError, type Pause } from '@cay/sdk/protocol';
+import { isCayError, type Pause } from '@cay/sdk/protocol';
 import { canHibernate } from '../../backends/backend.ts';
 import { USES } from '../activity.ts';
 import type { Context } from '../context.ts';
 import type { Pausing } from '../pause.ts';
 import type { SandboxRow } from '../records/sandboxes.ts';
 import type { Unused, Watch } from '../unused.ts';
+import { wayDown } from '../way-down.ts';
 import type { Level } from './gauge.ts';
 import type { Pressure, Resource } from './pressure.ts';
 import { openReclaim, type Candidate } from './reclaim.ts';
@@ -63,9 +64,11 @@ export function openRelief(
   async function rest(id: string, rung: Pause): Promise<void> {
     const row = sandboxes.get(id);
     if (!row || unused.unusedMs(row) < unusedMs) return;
-    const rungs = PAUSES.slice(0, PAUSES.indexOf(rung) + 1).toReversed();
     try {
-      await unused.ifStill(row, async (current) => void (await pausing.descend(current, rungs, { cause: 'pressure', keepsTime: true })));
+      await unused.ifStill(
+        row,
+        async (current) => void (await pausing.descend(current, wayDown(rung), { cause: 'pressure', keepsTime: true })),
+      );
     } finally {
       if (rung === 'hibernated' && sandboxes.get(id)?.pausedAs !== 'hibernated') refused.set(id, clock.steady() + REFUSED_MS);
     }
