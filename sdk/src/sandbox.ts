@@ -27,6 +27,7 @@ import type {
   RolledBack,
   Sandbox as SandboxInfo,
   SandboxPage,
+  SandboxStatus,
   Signal,
   Snapshot,
   SnapshotPage,
@@ -37,8 +38,10 @@ import type {
   TakeTurn,
   UpdateSandbox,
   Validation,
+  Waited,
 } from './protocol/index.ts';
 import { connect, type ConnectOptions, type Transport } from './transport.ts';
+import { waitForCommand, type WaitOptions } from './wait.ts';
 
 interface CallOptions {
   signal?: AbortSignal;
@@ -142,6 +145,19 @@ export class Sandbox implements AsyncDisposable {
 
   command(id: string, options: CallOptions = {}): Promise<CommandInfo> {
     return this.#json('GET', `/commands/${encodeURIComponent(id)}`, options);
+  }
+
+  /** How it and its commands stand, whatever has become of it. Wakes nothing. */
+  status(options: CallOptions = {}): Promise<SandboxStatus> {
+    return this.#json('GET', '/status', options);
+  }
+
+  /**
+   * Waits for the end of a command: `completed` with the end that it had, `timed_out`, or `lost` if nobody can know any more. Goes on over lost connections and
+   * servers that are started anew.
+   */
+  wait(options: WaitOptions = {}): Promise<Waited> {
+    return waitForCommand(this.#transport, this.#base, options);
   }
 
   async signal(commandId: string, signal: Signal, options: CallOptions = {}): Promise<void> {
