@@ -25,9 +25,10 @@ export async function sandboxStatus(row: SandboxRow, logs: CommandLogs, backend:
 
   const ends = new Map<string, CommandEnd | undefined>();
   for (const info of commands.values()) ends.set(info.id, info.end ?? (over ? await endOf(row, info.id, logs) : undefined));
-  // Nobody has it who would have to: it was started before there were records of it, or the sandbox has lost it.
-  if (hasOwn && !ends.has(MAIN_COMMAND_ID) && (over || remembered))
-    ends.set(MAIN_COMMAND_ID, { kind: 'lost', reason: 'The command is not known any more' });
+  // It was started with the sandbox: that it is not known means that nobody has looked yet, or that it is forgotten.
+  if (hasOwn && !ends.has(MAIN_COMMAND_ID) && phase !== 'creating') {
+    ends.set(MAIN_COMMAND_ID, over || remembered ? { kind: 'lost', reason: 'The command is not known any more' } : undefined);
+  }
   const end = hasOwn ? ends.get(MAIN_COMMAND_ID) : undefined;
   const all = [...ends.values()];
   const succeeded = all.filter((each) => each?.kind === 'exited' && each.exitCode === 0).length;

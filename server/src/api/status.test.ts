@@ -51,6 +51,24 @@ async function holding(exitCode = 0): Promise<{ sandbox: string; go(): Promise<v
   };
 }
 
+/** Resolves when somebody reads that command. */
+function attachedTo(command: string): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const { connect } = test.backend;
+  test.backend.connect = async (...given) => {
+    const guest = await connect(...given);
+    return {
+      ...guest,
+      async attach(id, options) {
+        const handle = await guest.attach(id, options);
+        if (id === command) resolve();
+        return handle;
+      },
+    };
+  };
+  return promise.finally(() => (test.backend.connect = connect));
+}
+
 describe('the status of a sandbox', () => {
   it('counts commands by how they stand, and has the end of its own', async () => {
     const { sandbox, go } = await holding(3);
@@ -169,8 +187,11 @@ describe('waiting for a command', () => {
     await post(`${sandbox}/commands`, { id: 'other', argv: ['hold', `other${count}`] });
     const unrecorded = test.call('POST', `${sandbox}/exec`, { body: { id: 'mine', argv: ['hold', `mine${count}`] } });
     while (!held.has(`mine${count}`)) await sleep(1);
-    const waiting = Promise.all([wait(sandbox), wait(sandbox, '?command=other'), wait(sandbox, '?command=mine')]);
-    await sleep(30);
+    const recorded = [wait(sandbox), wait(sandbox, '?command=other')];
+    await status(sandbox);
+    const joined = attachedTo('mine');
+    const waiting = Promise.all([...recorded, wait(sandbox, '?command=mine')]);
+    await joined;
     await end(sandbox);
     for (const { outcome, end: how, status: seen } of await waiting) {
       expect(outcome).toBe('lost');
@@ -190,7 +211,7 @@ describe('waiting for a command', () => {
     held.clear();
     await post(`${sandbox}/start`);
     const waiting = wait(sandbox);
-    await sleep(20);
+    await status(sandbox);
     await post(`${sandbox}/rollback`, { to: 'before' });
     expect(await waiting).toMatchObject({ outcome: 'lost', end: { kind: 'lost', reason: expect.stringContaining('anew') } });
     expect(await wait(sandbox, '?timeoutMs=30')).toMatchObject({ outcome: 'timed_out', status: { active: 1 } });

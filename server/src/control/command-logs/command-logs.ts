@@ -9,12 +9,12 @@
 import { mkdirSync } from 'node:fs';
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, type CommandEnd, type CommandInfo, type SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
 import { MAIN_COMMAND_ID } from '../../backends/start-main.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
-import { removeLog } from '../../lib/frame-log.ts';
+import { extentOf, offsetSince, removeLog } from '../../lib/frame-log.ts';
+import { orLate } from '../../lib/or-late.ts';
 import type { Database } from '../records/database.ts';
 import type { EventLog } from '../records/events.ts';
 import type { SandboxRecords, SandboxRow } from '../records/sandboxes.ts';
@@ -55,10 +55,17 @@ export interface CommandLogs {
   list(sandbox: string): CommandInfo[];
   /** A hold on a recorded command, for reading alone. Rejects `not_found`. */
   read(sandbox: string, id: string, options?: { offset?: number; signal?: AbortSignal }): CommandHandle;
+  /**
+   * Where in a command's output that begins which the server has taken then or later. What was written while there was no server is as old as the next one's
+   * first look at it. `undefined` if it is not recorded.
+   */
+  offsetSince(sandbox: string, id: string, atMs: number): Promise<number | undefined>;
   /** When a recorded command has ended and that is on the disk. `undefined` if it is not recorded, or not any more. */
   ended(sandbox: string, id: string): Promise<CommandEnd | undefined>;
-  /** What is recorded of the sandbox's own command may be about an earlier one. */
+  /** Whether what is recorded of the sandbox's own command may be about an earlier one. */
   looksForOwn(sandbox: string): boolean;
+  /** When what is recorded of a command is about the one that the sandbox has now. */
+  settled(sandbox: string, id: string): Promise<void>;
   /** Forgets a command and its output. Waits for its end. */
   forget(sandbox: string, id: string): Promise<void>;
   /** Before the sandbox's processes end: takes what they have written so far, as far as that is a matter of moments. */
@@ -83,7 +90,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   function begin(command: RecordedCommand, { handle, fresh }: { handle?: CommandHandle | undefined; fresh: boolean }): void {
     const { sandbox, id } = command;
     const { signal } = closing;
-    const recorder = startRecorder({ command, handle, fresh, directory: placeOf(sandbox), backend, sandboxes, signal, onError });
+    const recorder = startRecorder({ command, handle, fresh, directory: placeOf(sandbox), backend, sandboxes, now, signal, onError });
     recorders.set(keyOf(sandbox, id), recorder);
     const finished = recorder.done
       .then(async (end) => {
@@ -202,10 +209,18 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       if (!command) throw new CayError('not_found', `Command "${id}" does not exist`);
       return readLog({ command, find, recorder: recorders.get(keyOf(sandbox, id)), directory: placeOf(sandbox), offset, signal });
     },
+    async offsetSince(sandbox, id, atMs) {
+      await logs.settled(sandbox, id);
+      if (!records.get(sandbox, id)) return undefined;
+      // A recorder may not have opened the log yet.
+      const { end } = await extentOf(placeOf(sandbox), id);
+      return offsetSince(placeOf(sandbox), id, atMs, end);
+    },
     async ended(sandbox, id) {
-      if (id === MAIN_COMMAND_ID) await own.settled(sandbox);
+      await logs.settled(sandbox, id);
       return records.get(sandbox, id)?.end ?? unfinished.get(keyOf(sandbox, id));
     },
+    settled: async (sandbox, id) => (id === MAIN_COMMAND_ID ? own.settled(sandbox) : undefined),
     looksForOwn: own.looking,
     async forget(sandbox, id) {
       await recorders.get(keyOf(sandbox, id))?.done;
@@ -213,7 +228,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       await removeLog(placeOf(sandbox), id);
     },
     async drain(sandbox) {
-      await Promise.race([own.settled(sandbox), sleep(DRAIN_MS, undefined, { ref: false })]);
+      await orLate(own.settled(sandbox), DRAIN_MS);
       const all = new Map<string, Recorder>();
       for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) all.set(key.slice(sandbox.length + 1), recorder);
       if (all.size > 0) await drainRecorders(backend, sandbox as SandboxId, all);

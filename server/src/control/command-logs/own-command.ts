@@ -21,11 +21,11 @@ export interface OwnCommandsOptions {
 }
 
 export interface OwnCommands {
-  /** The sandbox may run from now on, or anew. */
+  /** Something has happened to the sandbox: it may run from now on, or anew, or not any more. */
   look(sandbox: string): void;
   /** Whether it is not known yet which one the sandbox has now. */
   looking(sandbox: string): boolean;
-  /** When that is known. */
+  /** When that is known, or the sandbox does not run any more. */
   settled(sandbox: string): Promise<void>;
 }
 
@@ -33,42 +33,48 @@ const SHORTEST_WAIT_MS = 25;
 const LONGEST_WAIT_MS = 5000;
 
 export function findOwnCommands({ sandboxes, backend, signal, found, onError }: OwnCommandsOptions): OwnCommands {
-  const looking = new Map<string, Promise<void>>();
+  const looks = new Map<string, { over: AbortController; done: Promise<void> }>();
   const runs = (sandbox: string) => {
     const row = signal.aborted ? undefined : sandboxes.get(sandbox);
     return row?.spec.cmd && row.state === 'active' ? row : undefined;
   };
 
-  async function lookAt(sandbox: string): Promise<void> {
-    for (let waitMs = SHORTEST_WAIT_MS; ; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
+  async function lookAt(sandbox: string, until: AbortSignal): Promise<void> {
+    for (let waitMs = SHORTEST_WAIT_MS; !until.aborted; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
       const row = runs(sandbox);
       if (!row) return;
       try {
-        const info = (await (await backend.connect(row.id, { signal })).commands({ signal })).find(({ id }) => id === MAIN_COMMAND_ID);
+        const guest = await backend.connect(row.id, { signal: until });
+        const info = (await guest.commands({ signal: until })).find(({ id }) => id === MAIN_COMMAND_ID);
         if (info && runs(sandbox)) await found(row, info);
         return;
       } catch (error) {
         // One that does not answer is asked again as long as it is said to run.
-        if (!(error instanceof CayError)) onError(error);
+        if (!until.aborted && !(error instanceof CayError)) onError(error);
       }
-      await sleep(waitMs, undefined, { signal, ref: false }).catch(() => {});
+      await sleep(waitMs, undefined, { signal: until, ref: false }).catch(() => {});
     }
   }
 
   return {
     look(sandbox) {
+      const before = looks.get(sandbox);
+      before?.over.abort();
       if (!runs(sandbox)) return;
-      const before = looking.get(sandbox) ?? Promise.resolve();
-      const next = before
-        .then(() => lookAt(sandbox))
-        .catch(onError)
-        .finally(() => {
-          if (looking.get(sandbox) === next) looking.delete(sandbox);
-        });
-      looking.set(sandbox, next);
+      const over = new AbortController();
+      const look = {
+        over,
+        done: (before?.done ?? Promise.resolve())
+          .then(() => lookAt(sandbox, AbortSignal.any([signal, over.signal])))
+          .catch(onError)
+          .finally(() => {
+            if (looks.get(sandbox) === look) looks.delete(sandbox);
+          }),
+      };
+      looks.set(sandbox, look);
     },
-    looking: (sandbox) => looking.has(sandbox),
-    settled: (sandbox) => looking.get(sandbox) ?? Promise.resolve(),
+    looking: (sandbox) => looks.has(sandbox),
+    settled: (sandbox) => looks.get(sandbox)?.done ?? Promise.resolve(),
   };
 }
 

@@ -24,6 +24,7 @@ export interface RecorderOptions {
   directory: string;
   backend: Backend;
   sandboxes: SandboxRecords;
+  now(): number;
   /** Ends the recording and leaves the command as it is. */
   signal: AbortSignal;
   onError(error: unknown): void;
@@ -72,6 +73,7 @@ export function startRecorder({
   directory,
   backend,
   sandboxes,
+  now,
   signal,
   onError,
 }: RecorderOptions): Recorder {
@@ -159,8 +161,9 @@ export function startRecorder({
     // What is there already is not repeated, and what is missing is said to be.
     const known = Math.min(Math.max(0, into.end - chunk.offset), length);
     const missing = Math.max(0, chunk.offset - into.end) + (chunk.channel === 'gap' ? length - known : 0);
-    if (missing > 0) await untilRoom(() => into.skip(missing));
-    if (chunk.channel !== 'gap' && known < length) await untilRoom(() => into.append(KINDS[chunk.channel], chunk.data.subarray(known)));
+    if (missing > 0) await untilRoom(() => into.skip(missing, now()));
+    if (chunk.channel !== 'gap' && known < length)
+      await untilRoom(() => into.append(KINDS[chunk.channel], chunk.data.subarray(known), now()));
     wake(waiters);
     await atPace(length);
     while (command.overflow === 'wait' && hurried === 0 && !signal.aborted && behind(into.end) > AHEAD)
