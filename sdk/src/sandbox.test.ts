@@ -307,8 +307,8 @@ describe('a sandbox that runs one job', () => {
     let broken = 0;
     const shaky = {
       ...server,
-      fetch: (async (...given) => {
-        if (!String(given[0]).includes('/wait') || ++broken > 3) return fetch(...given);
+      fetch: (async (url: string, init) => {
+        if (!url.includes('/wait') || ++broken > 3) return fetch(url, init);
         throw new TypeError('fetch failed');
       }) as typeof fetch,
     };

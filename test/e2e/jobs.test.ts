@@ -9,8 +9,8 @@ beforeAll(async () => {
 });
 afterAll(() => cay[Symbol.asyncDispose]());
 
-async function create(name: string, script: string): Promise<void> {
-  const { code, stderr } = await cay.run('create', '--name', name, '--', 'sh', '-c', script);
+async function create(name: string, script: string, ...flags: string[]): Promise<void> {
+  const { code, stderr } = await cay.run('create', '--name', name, ...flags, '--', 'sh', '-c', script);
   expect(code, stderr).toBe(0);
 }
 
@@ -42,6 +42,23 @@ describe('a sandbox that runs one job', () => {
     expect((await cay.run('rm', 'job')).code).toBe(0);
     expect((await cay.run('status', 'job')).code).toBe(66);
   });
+
+  it('is waited for while its memory is on disk, and goes on where it was', async () => {
+    const script = 'echo begun; until [ -e go ]; do sleep 0.02; done; echo over; exit 5';
+    await create('rested', script, '--runtime', 'runsc');
+    const { uid } = await cay.json<Sandbox['info']>('inspect', 'rested');
+    const waiting = ended(cay.start('wait', 'rested', '--timeout', '60s'));
+    const paused = await cay.run('pause', 'rested', '--as', 'hibernated');
+    expect(paused, paused.stderr).toMatchObject({ code: 0 });
+    expect(await cay.json<SandboxStatus>('status', 'rested')).toMatchObject({ phase: 'paused', complete: false, active: 1 });
+    expect((await cay.run('wait', 'rested', '--timeout', '100ms')).code).toBe(124);
+    expect(await cay.json<SandboxStatus>('status', 'rested')).toMatchObject({ phase: 'paused' });
+    await cay.run('resume', 'rested');
+    expect((await cay.json<SandboxStatus>('status', 'rested')).uid).not.toBe(uid);
+    await cay.run('exec', 'rested', '--', 'touch', 'go');
+    expect(await waiting).toMatchObject({ code: 5 });
+    expect(await cay.run('logs', 'rested')).toMatchObject({ stdout: 'begun\nover\n' });
+  }, 60_000);
 
   it('is lost for whoever waits when it is released under them', async () => {
     await create('gone', 'echo begun; sleep 1000');
