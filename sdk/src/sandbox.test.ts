@@ -315,6 +315,13 @@ describe('a sandbox that runs one job', () => {
     await using sandbox = await Sandbox.create({ cmd: ['true'] }, shaky);
     expect(await sandbox.wait()).toMatchObject({ outcome: 'completed' });
     expect(broken).toBe(4);
+    broken = 0;
+    const forgotten = sandbox.exec('sleep 1000', { id: 'unrecorded' }).catch(() => {});
+    while ((await sandbox.commands()).length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+    const waiting = sandbox.wait({ command: 'unrecorded' });
+    await sandbox.stop();
+    expect(await waiting).toMatchObject({ outcome: 'lost', status: { phase: 'stopped', end: { exitCode: 0 } } });
+    await forgotten;
     broken = -1000;
     await expect(sandbox.wait({ timeoutMs: 250 })).rejects.toMatchObject({ code: 'unavailable' });
   });

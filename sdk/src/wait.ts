@@ -32,14 +32,12 @@ export async function waitForCommand(transport: Transport, path: string, { comma
   for (let asked = 0; ; asked++) {
     const askMs = Math.ceil(Math.min(ASK_MS, Math.max(0, until - performance.now())));
     try {
-      const waited = await ask(transport, `${path}/wait`, { command, timeoutMs: askMs }, signal);
+      const waited = await ask(transport, path, { command, timeoutMs: askMs, again: asked > 0, last }, signal);
       if (waited.outcome !== 'timed_out' || performance.now() >= until) return waited;
       last = waited.status;
       giveUp = performance.now() + GIVE_UP_MS;
       pauseMs = FIRST_PAUSE_MS;
     } catch (error) {
-      // It was there when the waiting began.
-      if (asked > 0 && isCayError(error, 'not_found')) return gone(path, last);
       if (!isCayError(error, 'unavailable') || performance.now() >= (timeoutMs === undefined ? giveUp : until)) throw error;
       await pause(Math.min(pauseMs, Math.max(0, until - performance.now())), signal);
       pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
@@ -47,27 +45,41 @@ export async function waitForCommand(transport: Transport, path: string, { comma
   }
 }
 
-async function ask(
-  transport: Transport,
-  path: string,
-  query: { command: string | undefined; timeoutMs: number },
-  signal: AbortSignal | undefined,
-): Promise<Waited> {
+interface Asked {
+  command: string | undefined;
+  timeoutMs: number;
+  /** The command was there when the waiting began: if it is not any more, it is lost. */
+  again: boolean;
+  last: SandboxStatus | undefined;
+}
+
+async function ask(transport: Transport, path: string, { again, last, ...query }: Asked, signal: AbortSignal | undefined): Promise<Waited> {
   const late = AbortSignal.timeout(query.timeoutMs + SLACK_MS);
+  const either = signal ? AbortSignal.any([signal, late]) : late;
   try {
-    return await transport.json<Waited>('GET', path, { query, signal: signal ? AbortSignal.any([signal, late]) : late });
+    return await transport.json<Waited>('GET', `${path}/wait`, { query, signal: either });
   } catch (cause) {
     if (signal?.aborted) throw new CayError('cancelled', 'The waiting was cancelled', { cause });
+    if (again && isCayError(cause, 'not_found')) return lost(await statusOf(transport, path, either), path, last);
     if (isCayError(cause) && !late.aborted) throw cause;
     // An answer that breaks off in the middle is no error of ours.
     throw new CayError('unavailable', `The connection to ${transport.url} was lost`, { cause });
   }
 }
 
-function gone(path: string, last: SandboxStatus | undefined): Waited {
-  const end = { kind: 'lost', reason: 'The sandbox was removed before the command ended' } as const;
+/** `undefined` if the sandbox is gone. */
+function statusOf(transport: Transport, path: string, signal: AbortSignal): Promise<SandboxStatus | undefined> {
+  return transport.json<SandboxStatus>('GET', `${path}/status`, { signal }).catch((error: unknown) => {
+    if (isCayError(error, 'not_found')) return undefined;
+    throw error;
+  });
+}
+
+function lost(now: SandboxStatus | undefined, path: string, last: SandboxStatus | undefined): Waited {
+  const reason = now ? 'The sandbox does not know the command any more' : 'The sandbox was removed before the command ended';
+  const end = { kind: 'lost', reason } as const;
   const unknown = { id: path.split('/').at(-1)!, uid: null, active: 0, succeeded: 0, failed: 0, reason: null, message: null };
-  return { outcome: 'lost', end, status: { ...unknown, ...last, phase: 'destroying', complete: true, end } };
+  return { outcome: 'lost', end, status: now ?? { ...unknown, ...last, phase: 'destroying', complete: true, end } };
 }
 
 function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
