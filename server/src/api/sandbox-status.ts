@@ -47,10 +47,11 @@ export async function sandboxStatus(row: SandboxRow, logs: CommandLogs, backend:
   };
 }
 
-/** Of a sandbox that is gone. */
-export function goneStatus({ id, uid }: Pick<SandboxRow, 'id' | 'uid'>, end: CommandEnd): SandboxStatus {
+/** Of a sandbox that is gone, and its records with it. `end` is that of the command of its own, if it had one. */
+export function goneStatus({ id, uid, spec }: SandboxRow, end: CommandEnd): SandboxStatus {
   const counts = { active: 0, succeeded: 0, failed: 0 };
-  return { id, uid, phase: 'destroying', complete: true, ...counts, reason: null, message: 'The sandbox was removed', end };
+  const message = 'The sandbox was removed';
+  return { id, uid, phase: 'destroying', complete: true, ...counts, reason: null, message, ...(spec.cmd && { end }) };
 }
 
 async function inside({ id }: SandboxRow, backend: Backend): Promise<CommandInfo[] | undefined> {

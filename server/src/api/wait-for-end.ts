@@ -6,6 +6,7 @@ import { isOwnCommand } from '../control/command-logs/own-command.ts';
 import type { Control } from '../control/control.ts';
 import type { Principal } from '../control/principal.ts';
 import type { SandboxRecords } from '../control/records/sandboxes.ts';
+import { aborted } from '../lib/aborted.ts';
 import { orLate } from '../lib/or-late.ts';
 import { goneStatus, sandboxStatus } from './sandbox-status.ts';
 
@@ -44,14 +45,16 @@ export async function waitForEnd(parts: WaitParts, principal: Principal, ref: st
   const command = options.command ?? MAIN_COMMAND_ID;
   using _ = control.attend(principal, id);
   using over = abortingWith(options.signal);
-  const end = await orLate(endOf(parts, id, command, over.signal), options.timeoutMs);
+  const ended = await orLate(Promise.race([endOf(parts, id, command, over.signal), aborted(options.signal)]), options.timeoutMs);
   options.signal.throwIfAborted();
+  const own = isOwnCommand(found, command);
   const row = sandboxes.get(id);
-  const status = row ? await sandboxStatus(row, logs, control.backend) : goneStatus(found, end ?? lostWith('destroying'));
-  // It may have gone in the very moment in which the time was up.
-  const known = end ?? (row ? undefined : status.end);
-  if (!known) return { outcome: 'timed_out', status };
-  return { outcome: known.kind === 'lost' ? 'lost' : 'completed', end: known, status };
+  const gone = ended ?? lostWith('destroying');
+  const status = row ? await sandboxStatus(row, logs, control.backend) : goneStatus(found, own ? gone : lostWith('destroying'));
+  // What came in the very moment in which the time was up is told, too.
+  const end = ended ?? (row ? (own ? status.end : undefined) : gone);
+  if (!end) return { outcome: 'timed_out', status };
+  return { outcome: end.kind === 'lost' ? 'lost' : 'completed', end, status };
 }
 
 /** Resolves when it has ended, or nobody can know any more; not before the signal if the waiting is over. */

@@ -39,7 +39,7 @@ export const waitVerb: Verb = (program) => {
 
 async function wait(sandbox: Sandbox, id: string | undefined, { timeout }: Options): Promise<Waited> {
   using _ = showWaiting(`waiting for ${id === undefined ? 'the command' : `command ${id}`} of ${sandbox.info.name ?? sandbox.id}`);
-  return sandbox.wait({ ...(id !== undefined && { command: id }), ...(timeout !== undefined && { timeoutMs: timeout }) });
+  return await sandbox.wait({ ...(id !== undefined && { command: id }), ...(timeout !== undefined && { timeoutMs: timeout }) });
 }
 
 function show(sandbox: Sandbox, waited: Waited, { json, timeout = 0 }: Options): number {
