@@ -8,5 +8,6 @@ export { shellExitCode } from './protocol/exit-code.ts';
 export { SIGNALS } from './protocol/signal.ts';
 export { Files, type Content } from './files.ts';
 export { Process, type Output } from './process.ts';
-export { Sandbox, type Command, type ListOptions } from './sandbox.ts';
+export { Sandbox, type Command, type ListOptions, type LogsOptions } from './sandbox.ts';
+export type { WaitOptions } from './wait.ts';
 export { bytesOf, connect, DEFAULT_URL, type ConnectOptions, type Transport } from './transport.ts';

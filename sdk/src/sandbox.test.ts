@@ -266,3 +266,63 @@ describe('ports', () => {
     expect((await sandbox.refresh()).ports).toEqual([]);
   });
 });
+
+describe('a sandbox that runs one job', () => {
+  it('tells how it stands, is waited for, and its output is read', async () => {
+    await using sandbox = await Sandbox.create({ cmd: ['sh', '-c', 'echo out; echo err >&2; cat /home/user/go; exit 4'] }, server);
+    expect(sandbox.info.uid).toMatch(/./);
+    expect(await sandbox.wait({ timeoutMs: 30_000 })).toMatchObject({ outcome: 'completed', end: { kind: 'exited', exitCode: 4 } });
+    expect(await sandbox.status()).toMatchObject({ uid: sandbox.info.uid, complete: true, failed: 1, end: { exitCode: 4 } });
+    await sandbox.exec('true', { id: 'last' });
+    await sandbox.stop();
+    const events = await Array.fromAsync(sandbox.logs());
+    expect(events.flatMap((event) => (event.type === 'stdout' ? [event.data] : [])).join('')).toBe('out\n');
+    expect(events.at(-1)).toMatchObject({ type: 'end', exitCode: 4 });
+    const some = await Array.fromAsync(sandbox.logs({ since: new Date(sandbox.info.createdAtMs - 60_000), limitBytes: 3, follow: true }));
+    expect(some.map((event) => ('data' in event ? event.data : event.type))).toEqual(['started', 'out']);
+  });
+
+  it('has the output of the last command if it has none of its own, and no output without any', async () => {
+    await using sandbox = await Sandbox.create({}, server);
+    expect(await Array.fromAsync(sandbox.logs())).toEqual([]);
+    for (const word of ['one', 'two']) await sandbox.exec(`echo ${word}`);
+    const events = await Array.fromAsync(sandbox.logs({ tailBytes: 3 }));
+    expect(events.flatMap((event) => (event.type === 'stdout' ? [event.data] : [])).join('')).toBe('wo\n');
+    await expect(sandbox.wait()).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(sandbox.wait({ command: 'none' })).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  it('is waited for within a time, and until somebody gives up', async () => {
+    await using sandbox = await Sandbox.create({ cmd: ['sleep', '1000'] }, server);
+    expect(await sandbox.wait({ timeoutMs: 20 })).toMatchObject({ outcome: 'timed_out', status: { active: 1, complete: false } });
+    await expect(sandbox.wait({ signal: AbortSignal.timeout(20) })).rejects.toMatchObject({ code: 'cancelled' });
+    const waiting = sandbox.wait();
+    await sandbox.status();
+    await sandbox.kill();
+    expect(await waiting).toMatchObject({ outcome: 'lost', status: { id: sandbox.id, phase: 'destroying', complete: true } });
+    await expect(sandbox.wait()).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  it('is waited for over connections that break, and not beyond the time for it', async () => {
+    let broken = 0;
+    const shaky = {
+      ...server,
+      fetch: (async (url: string, init) => {
+        if (!url.includes('/wait') || ++broken > 3) return fetch(url, init);
+        throw new TypeError('fetch failed');
+      }) as typeof fetch,
+    };
+    await using sandbox = await Sandbox.create({ cmd: ['true'] }, shaky);
+    expect(await sandbox.wait()).toMatchObject({ outcome: 'completed' });
+    expect(broken).toBe(4);
+    broken = 0;
+    const forgotten = sandbox.exec('sleep 1000', { id: 'unrecorded' }).catch(() => {});
+    while ((await sandbox.commands()).length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+    const waiting = sandbox.wait({ command: 'unrecorded' });
+    await sandbox.stop();
+    expect(await waiting).toMatchObject({ outcome: 'lost', status: { phase: 'stopped', end: { exitCode: 0 } } });
+    await forgotten;
+    broken = -1000;
+    await expect(sandbox.wait({ timeoutMs: 250 })).rejects.toMatchObject({ code: 'unavailable' });
+  });
+});

@@ -22,11 +22,13 @@ import type {
   Fork,
   Forked,
   Launched,
+  OutputEncoding,
   PauseSandbox,
   PtySize,
   RolledBack,
   Sandbox as SandboxInfo,
   SandboxPage,
+  SandboxStatus,
   Signal,
   Snapshot,
   SnapshotPage,
@@ -37,8 +39,10 @@ import type {
   TakeTurn,
   UpdateSandbox,
   Validation,
+  Waited,
 } from './protocol/index.ts';
 import { connect, type ConnectOptions, type Transport } from './transport.ts';
+import { waitForCommand, type WaitOptions } from './wait.ts';
 
 interface CallOptions {
   signal?: AbortSignal;
@@ -51,6 +55,22 @@ interface RunOptions extends CallOptions, Partial<Omit<ExecBody, 'argv' | 'shell
 
 /** A shell line, a program with its arguments, or everything that a command may be given. */
 export type Command = string | string[] | ExecBody;
+
+export interface LogsOptions extends CallOptions {
+  command?: string;
+  /** Goes on until the command ends. */
+  follow?: boolean;
+  /** Begins at this byte of its output. */
+  offset?: number;
+  /** Begins with what the server has recorded then or later. Rejects `failed_precondition` for a command that is not recorded. */
+  since?: Date;
+  /** Begins so many bytes before the end. */
+  tailBytes?: number;
+  /** Stops after so many bytes, without the event `end`. */
+  limitBytes?: number;
+  /** `base64` for output that is not text. */
+  encoding?: OutputEncoding;
+}
 
 export interface ListOptions extends ConnectOptions, CallOptions {
   labels?: Record<string, string>;
@@ -142,6 +162,30 @@ export class Sandbox implements AsyncDisposable {
 
   command(id: string, options: CallOptions = {}): Promise<CommandInfo> {
     return this.#json('GET', `/commands/${encodeURIComponent(id)}`, options);
+  }
+
+  /**
+   * A command's output that is kept, both streams in the order in which they were read: of the command that the sandbox was created with, else of the one started last. Nothing
+   * if there is none.
+   */
+  async *logs({ command, follow = false, since, signal, ...query }: LogsOptions = {}): AsyncGenerator<ExecEvent, void, undefined> {
+    const id = command ?? usual(await this.commands({ signal }));
+    if (id === undefined) return;
+    const path = `${this.#base}/commands/${encodeURIComponent(id)}/output`;
+    yield* this.#transport.lines<ExecEvent>('GET', path, { query: { ...query, follow, since: since?.toISOString() }, signal });
+  }
+
+  /** How it and its commands stand, whatever has become of it. Wakes nothing. */
+  status(options: CallOptions = {}): Promise<SandboxStatus> {
+    return this.#json('GET', '/status', options);
+  }
+
+  /**
+   * Waits for the end of a command: `completed` with the end that it had, `timed_out`, or `lost` if nobody can know any more. Goes on over lost connections and
+   * servers that are started anew.
+   */
+  wait(options: WaitOptions = {}): Promise<Waited> {
+    return waitForCommand(this.#transport, this.#base, options);
   }
 
   async signal(commandId: string, signal: Signal, options: CallOptions = {}): Promise<void> {
@@ -284,6 +328,11 @@ export class Sandbox implements AsyncDisposable {
   #json<T>(method: string, path: string, options: CallOptions & { json?: unknown; headers?: Record<string, string> } = {}): Promise<T> {
     return this.#transport.json<T>(method, `${this.#base}${path}`, options);
   }
+}
+
+/** The id is the one of a sandbox's own command. */
+function usual(commands: readonly CommandInfo[]): string | undefined {
+  return (commands.find(({ id }) => id === 'main') ?? commands.at(-1))?.id;
 }
 
 function bodyOf(command: Command): Partial<ExecBody> {

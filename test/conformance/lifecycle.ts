@@ -14,6 +14,20 @@ export function lifecycleCases(suite: Suite): void {
     expect((await guest.files('user').stat('/tmp')).type).toBe('directory');
   });
 
+  suite.case('what the ground calls a sandbox stays while it runs, and is another one after it was made anew', [], async () => {
+    const id = suite.id();
+    const { uid } = await suite.backend.ensure(id, suite.spec());
+    expect(uid).toMatch(/^[\w.:-]{1,253}$/);
+    expect((await suite.backend.ensure(id, suite.spec())).uid).toBe(uid);
+    expect((await suite.backend.observe(id)).uid).toBe(uid);
+    expect((await suite.backend.list()).find((each) => each.id === id)?.uid).toBe(uid);
+    await suite.backend.remove(id);
+    expect((await suite.backend.observe(id)).uid).toBeUndefined();
+    const again = await suite.backend.ensure(id, suite.spec());
+    expect(again.uid).toMatch(/^[\w.:-]{1,253}$/);
+    expect(again.uid).not.toBe(uid);
+  });
+
   suite.case('ensure() of what is ready changes nothing', [], async () => {
     const box = await suite.box();
     await box.write('kept', 'kept');

@@ -5,19 +5,17 @@
  *
  * A few kills happen with all tests; `CAY_FAULT_KILLS=50 npx vitest run test/faults/kill-records.test.ts` does more.
  */
-import { spawn, type ChildProcess } from 'node:child_process';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AuditVerdict, CayEvent, ExecEvent } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import { openCay } from '../support/cay.ts';
 import { whyNoLocal } from '../support/local-ground.ts';
+import { killServing, startServing, type Serving } from '../support/serving.ts';
 
 const kills = Number(process.env['CAY_FAULT_KILLS'] ?? 3);
 const reason = whyNoLocal();
-const MAIN = join(import.meta.dirname, '../../server/src/main.ts');
 const LINES = 150;
 const MOST_REFUSALS = 6;
 
@@ -40,7 +38,7 @@ describe.skipIf(reason !== undefined)(`kill -9 of a server that records${reason 
       });
       await new Promise<void>((resolve) => receiver.listen(0, '127.0.0.1', resolve));
       await using cay = await openCay({ CAY_RUNTIME: 'runc', CAY_WEBHOOK_PRIVATE: '1' });
-      let server = await up(cay.env);
+      let server = await startServing(cay.env);
       const call = caller(() => server);
       const sandbox = `/v1/sandboxes/${(await call<{ id: string }>('POST', '/v1/sandboxes', {})).id}`;
       await call('POST', '/v1/webhooks', {
@@ -67,10 +65,8 @@ describe.skipIf(reason !== undefined)(`kill -9 of a server that records${reason 
           }
         }
         await killed;
-        await new Promise((resolve) =>
-          server.child.exitCode === null && server.child.signalCode === null ? server.child.once('exit', resolve) : resolve(0),
-        );
-        server = await up(cay.env);
+        await killServing(server);
+        server = await startServing(cay.env);
       }
 
       for (const [round, id] of commands.entries()) {
@@ -99,8 +95,7 @@ describe.skipIf(reason !== undefined)(`kill -9 of a server that records${reason 
 
       await call('POST', `${sandbox}/stop`, {});
       expect(text(await output(server, `${sandbox}/commands/${commands[0]!}`), 'stdout')).toContain(`out ${LINES - 1}\n`);
-      server.child.kill('SIGTERM');
-      await new Promise((resolve) => server.child.once('exit', resolve));
+      await killServing(server, 'SIGTERM');
       expect(await cay.json<AuditVerdict>('audit', 'verify')).toMatchObject({ ok: true, sealed: true });
       receiver.close();
       receiver.closeAllConnections();
@@ -109,36 +104,7 @@ describe.skipIf(reason !== undefined)(`kill -9 of a server that records${reason 
   );
 });
 
-interface Up {
-  child: ChildProcess;
-  url: string;
-  key: string;
-}
-
-let knownKey = '';
-
-/** Resolves when it answers. */
-async function up(env: NodeJS.ProcessEnv): Promise<Up> {
-  const child = spawn(process.execPath, [MAIN, 'up', '--log-level', 'info'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
-  let words = '';
-  const { readFile } = await import('node:fs/promises');
-  child.stderr.on('data', (chunk: Buffer) => (words += chunk.toString()));
-  child.stdout.on('data', (chunk: Buffer) => (words += chunk.toString()));
-  for (const deadline = Date.now() + 30_000; Date.now() < deadline;) {
-    const file = await readFile(join(env['CAY_DATA']!, 'server.json'), 'utf8').catch(() => undefined);
-    const server = file === undefined ? undefined : (JSON.parse(file) as { pid: number; url: string });
-    if (server?.pid === child.pid) {
-      const cli = JSON.parse(await readFile(join(env['CAY_DATA']!, 'cli.json'), 'utf8')) as { key: string };
-      knownKey = cli.key;
-      return { child, url: server!.url, key: knownKey };
-    }
-    if (child.exitCode !== null) break;
-    await sleep(20);
-  }
-  throw new Error(`The server did not start: ${words}`);
-}
-
-function caller(server: () => Up) {
+function caller(server: () => Serving) {
   return async <T>(method: string, path: string, body?: unknown): Promise<T> => {
     const { url, key } = server();
     const response = await fetch(url + path, {
@@ -162,7 +128,7 @@ async function eventsOf(call: ReturnType<typeof caller>): Promise<CayEvent[]> {
   }
 }
 
-async function output({ url, key }: Up, path: string): Promise<ExecEvent[]> {
+async function output({ url, key }: Serving, path: string): Promise<ExecEvent[]> {
   const response = await fetch(`${url}${path}/output?encoding=base64`, { headers: { authorization: `Bearer ${key}` } });
   expect(response.status).toBe(200);
   const events = (await response.text())

@@ -13,5 +13,6 @@ export * from './sandbox.ts';
 export * from './signal.ts';
 export * from './snapshot.ts';
 export * from './stats.ts';
+export * from './status.ts';
 export * from './validation.ts';
 export * from './webhook.ts';

@@ -106,6 +106,10 @@ export const SandboxSchema = z.object({
   readOnlyRoot: z.boolean(),
   ports: z.array(ExposedPortSchema),
   incarnation: z.int(),
+  /**
+   * What the ground that it runs on calls it: the uid of its Job or Sandbox object on Kubernetes, the id of its container on Docker. Null before it has run.
+   */
+  uid: z.string().nullable(),
   createdAtMs: z.int(),
   /** When it became active the last time. */
   startedAtMs: z.int().nullable(),

@@ -45,6 +45,7 @@ import { sandboxRoutes } from './routes/sandboxes.ts';
 import { snapshotRoutes } from './routes/snapshots.ts';
 import { socketRoutes } from './routes/sockets.ts';
 import { statsRoutes } from './routes/stats.ts';
+import { statusRoutes } from './routes/status.ts';
 import { systemRoutes } from './routes/system.ts';
 import { webhookRoutes } from './routes/webhooks.ts';
 import { templateRoutes } from './routes/templates.ts';
@@ -134,6 +135,7 @@ export function openApi(options: ApiOptions): Api {
     ...templateRoutes(control),
     ...execRoutes(control, logs),
     ...commandRoutes(control, logs),
+    ...statusRoutes(control, options.sandboxes, logs),
     ...fileRoutes(control, files),
     ...fileChangeRoutes(control, files),
     ...portRoutes(control),

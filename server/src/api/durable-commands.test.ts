@@ -171,6 +171,71 @@ describe('a command that is left running', () => {
   });
 });
 
+describe('the output of a recorded command', () => {
+  const text = (events: ExecEvent[]) => bytesOf(events, 'stdout') + bytesOf(events, 'stderr');
+
+  it('is read from a time on, from near its end, and no further than asked for', async () => {
+    const sandbox = await create();
+    const log = `${sandbox}/commands/log`;
+    await call('POST', `${sandbox}/commands`, { id: 'log', shell: 'echo early >&2; cat; echo late', stdin: true });
+    while (text(await output(log, '&follow=0')) !== 'early\n') await sleep(5);
+    await sleep(5);
+    const between = new Date();
+    await sleep(5);
+    expect(text(await output(log, `&follow=0&since=${between.toISOString()}`))).toBe('');
+    // The times are kept with the output.
+    await restart();
+    const following = output(log, `&since=${between.toISOString()}`);
+    await fetch(`${server.url}${log}/stdin?close=1`, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: 'typed\n' });
+    for (const events of [await following, await output(log, `&since=${between.toISOString()}`)]) {
+      expect(text(events)).toBe('typed\nlate\n');
+      expect(events.at(-1)).toMatchObject({ type: 'end', end: { kind: 'exited', exitCode: 0 } });
+    }
+    expect(bytesOf(await output(log, '&since=2020-01-01T00:00:00Z'), 'stderr')).toBe('early\n');
+    expect(text(await output(log, `&since=${new Date(Date.now() + 60_000).toISOString()}`))).toBe('');
+
+    expect(text(await output(log, '&tailBytes=5'))).toBe('late\n');
+    expect(text(await output(log, '&tailBytes=0&follow=0'))).toBe('');
+    expect(text(await output(log, '&tailBytes=1000000'))).toBe('typed\nlate\nearly\n');
+    const bounded = await output(log, '&offset=6&limitBytes=5');
+    expect(text(bounded)).toBe('typed');
+    expect(bounded.at(-1)?.type).toBe('stdout');
+    expect(text(await output(log, `&tailBytes=7&since=${between.toISOString()}&limitBytes=3`))).toBe('d\nl');
+    await call('POST', `${sandbox}/stop`, {});
+    expect(text(await output(log, `&since=${between.toISOString()}&limitBytes=6`))).toBe('typed\n');
+    await expect(call('GET', `${log}/output?since=soon`)).rejects.toThrow('400');
+  });
+
+  it('has no time if the command is not recorded, other than its beginning', async () => {
+    const sandbox = await create();
+    await call('POST', `${sandbox}/exec`, { id: 'plain', shell: 'echo here' });
+    const { startedAtMs } = await call<CommandInfo>('GET', `${sandbox}/commands/plain`);
+    const plain = `${sandbox}/commands/plain`;
+    expect(bytesOf(await output(plain, `&since=${new Date(startedAtMs).toISOString()}`), 'stdout')).toBe('here\n');
+    await expect(call('GET', `${plain}/output?since=${new Date(startedAtMs + 1).toISOString()}`)).rejects.toThrow('failed_precondition');
+    expect(bytesOf(await output(plain, '&tailBytes=3'), 'stdout')).toBe('re\n');
+  });
+
+  it('of the command that a sandbox was created with outlives the sandbox and servers, without a lost or repeated byte', async () => {
+    const { id } = await call<{ id: string }>('POST', '/v1/sandboxes', { cmd: ['ticker', '10'] });
+    const sandbox = `/v1/sandboxes/${id}`;
+    for (let round = 0; round < 2; round++) {
+      await sleep(60);
+      await restart();
+    }
+    requireWhole(await output(`${sandbox}/commands/main`));
+    await call('POST', `${sandbox}/stop`, {});
+    requireWhole(await output(`${sandbox}/commands/main`));
+    const { events } = await call<{ events: CayEvent[] }>('GET', `/v1/events?sandbox=${id}`);
+    expect(events.filter(({ type }) => type === 'command.ended')).toMatchObject([{ data: { command: 'main', exitCode: 7 } }]);
+    // The next one takes its place.
+    await call('POST', `${sandbox}/start`, {});
+    requireWhole(await output(`${sandbox}/commands/main`));
+    const { commands } = await call<{ commands: CommandInfo[] }>('GET', `${sandbox}/commands`);
+    expect(commands.map((command) => command.id)).toEqual(['main']);
+  });
+});
+
 describe('a command with an idempotency key', () => {
   it('answers the same again when its sandbox does not run any more', async () => {
     const sandbox = await create();

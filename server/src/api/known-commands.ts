@@ -10,6 +10,8 @@ export interface KnownCommands {
   list(principal: Principal, ref: string, options?: CallOptions): Promise<CommandInfo[]>;
   /** A recorded command is read from its record: of what was recorded the guest may have forgotten some. */
   read(principal: Principal, ref: string, id: string, options: CallOptions & { offset: number }): Promise<CommandHandle>;
+  /** Where that part of its output begins which was written from then on. Rejects `failed_precondition` if nobody has noted that. */
+  offsetSince(principal: Principal, ref: string, id: string, atMs: number): Promise<number>;
   /** The same, for those who also write. There is no guest if the sandbox does not run. */
   attach(
     principal: Principal,
@@ -28,13 +30,18 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
     return info;
   }
 
+  async function recordOf(sandbox: Sandbox, id: string): Promise<CommandInfo | undefined> {
+    await logs.settled(sandbox.id, id);
+    return logs.get(sandbox.id, id);
+  }
+
   const asleep = ({ state }: Sandbox) => state !== 'active' && state !== 'creating';
 
-  return {
+  const known: KnownCommands = {
     inGuest,
     async get(principal, ref, id) {
       const sandbox = control.get(principal, ref);
-      const recorded = logs.get(sandbox.id, id);
+      const recorded = await recordOf(sandbox, id);
       if (recorded && (recorded.end || asleep(sandbox))) return recorded;
       const { guest } = await control.enter(principal, sandbox.id);
       try {
@@ -57,14 +64,24 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
     },
     async read(principal, ref, id, { offset, signal }) {
       const sandbox = control.get(principal, ref);
-      if (logs.get(sandbox.id, id)) return logs.read(sandbox.id, id, { offset, signal });
+      if (await recordOf(sandbox, id)) return logs.read(sandbox.id, id, { offset, signal });
       const { guest } = await control.enter(principal, sandbox.id);
       await inGuest(guest, id);
       return guest.attach(id, { offset, signal });
     },
+    async offsetSince(principal, ref, id, atMs) {
+      const { id: sandbox } = control.get(principal, ref);
+      const recorded = await logs.offsetSince(sandbox, id, atMs);
+      if (recorded !== undefined) return recorded;
+      const { startedAtMs } = await known.get(principal, ref, id);
+      if (atMs <= startedAtMs) return 0;
+      throw new CayError('failed_precondition', `Nobody knows when command "${id}" wrote what: its output is not recorded`, {
+        hint: 'read it by offset, or launch commands whose output is asked for by time',
+      });
+    },
     async attach(principal, ref, id, { offset, signal }) {
       const sandbox = control.get(principal, ref);
-      const recorded = logs.get(sandbox.id, id);
+      const recorded = await recordOf(sandbox, id);
       if (recorded && (recorded.end || asleep(sandbox))) return { handle: logs.read(sandbox.id, id, { offset, signal }) };
       const { guest } = await control.enter(principal, sandbox.id);
       if (!recorded) return { guest, handle: await guest.attach(id, { offset, signal }) };
@@ -93,6 +110,7 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
       await guest.forget(id, options);
     },
   };
+  return known;
 }
 
 /** What the sandbox says now, with what is kept of it in either place. */

@@ -48,6 +48,18 @@ async function all(chunks: (OutputChunk | OutputGap)[], encoding: 'utf8' | 'base
 const joined = (events: ExecEvent[], type: OutputChannel) => events.map((event) => (event.type === type ? event.data : '')).join('');
 
 describe('outputEvents()', () => {
+  it('gives no more bytes than it may, and then no end', async () => {
+    await fc.assert(
+      fc.asyncProperty(mixed, fc.nat(80), async ({ chunks }, limitBytes) => {
+        const events = await Array.fromAsync(outputEvents(handleOf(chunks), 'base64', { limitBytes }));
+        const written = chunks.reduce((sum, { data }) => sum + data.length, 0);
+        const given = events.reduce((sum, event) => sum + ('data' in event ? Buffer.from(event.data, 'base64').length : 0), 0);
+        expect(given).toBe(Math.min(written, limitBytes));
+        expect(events.at(-1)?.type === 'end').toBe(limitBytes > written);
+      }),
+    );
+  });
+
   it('decodes text however its bytes are cut and mixed', async () => {
     await fc.assert(
       fc.asyncProperty(mixed, async ({ out, err, chunks }) => {

@@ -9,8 +9,12 @@ interface Channel {
 }
 
 export interface OutputOptions {
+  /** Where the handle begins. Default 0. */
+  from?: number;
   /** Stops at this offset, without waiting for the end. */
-  upTo?: number;
+  upTo?: number | undefined;
+  /** Stops when it has given so many bytes, without waiting for the end. */
+  limitBytes?: number | undefined;
 }
 
 /**
@@ -26,15 +30,17 @@ export async function* outputEvents(
   options: OutputOptions = {},
 ): AsyncGenerator<ExecEvent> {
   const upTo = options.upTo ?? Infinity;
+  let left = options.limitBytes ?? Infinity;
   const channels = new Map<OutputChannel, Channel>();
   yield { type: 'started', id: handle.id, pid: handle.pid, existing: handle.existing };
-  if (upTo === 0) return;
+  if (upTo <= (options.from ?? 0) || left === 0) return;
   for await (const chunk of handle.output) {
     if (chunk.channel === 'gap') {
       yield* flush(channels);
       yield { type: 'gap', offset: chunk.offset, bytes: chunk.bytes };
     } else if (chunk.offset < upTo) {
-      const data = Buffer.from(chunk.data.buffer, chunk.data.byteOffset, Math.min(chunk.data.byteLength, upTo - chunk.offset));
+      const data = Buffer.from(chunk.data.buffer, chunk.data.byteOffset, Math.min(chunk.data.byteLength, upTo - chunk.offset, left));
+      left -= data.length;
       if (encoding === 'base64') yield { type: chunk.channel, offset: chunk.offset, data: data.toString('base64') };
       else {
         const event = decode(channels, chunk.channel, chunk.offset, data);
@@ -42,7 +48,7 @@ export async function* outputEvents(
       }
     }
     const next = chunk.offset + (chunk.channel === 'gap' ? chunk.bytes : chunk.data.byteLength);
-    if (next >= upTo) {
+    if (next >= upTo || left === 0) {
       yield* flush(channels);
       return;
     }

@@ -24,6 +24,11 @@ export const Count = (max: number) =>
     .transform(Number)
     .pipe(z.int().min(0).max(max));
 
+export const Moment = z.iso
+  .datetime({ offset: true })
+  .transform((text) => Date.parse(text))
+  .describe('As in `2026-01-31T12:00:00Z`');
+
 export const Octal = z
   .string()
   .regex(/^[0-7]{1,4}$/, 'must be octal, such as 644')

@@ -1,5 +1,6 @@
 /** Answers that go on: bytes, or one JSON value after the other. The caller's pace is the source's pace. */
 import type { Context } from 'hono';
+import { orLate } from '../lib/or-late.ts';
 import { errorAnswer, wireError } from './error-answer.ts';
 import type { Env } from './route.ts';
 import { traceOf } from './trace.ts';
@@ -72,7 +73,7 @@ export async function* encodeEvents<T>(
   try {
     for (;;) {
       pending ??= iterator.next();
-      const result = await within(pending, options.heartbeatMs ?? HEARTBEAT_MS);
+      const result = await orLate(pending, options.heartbeatMs ?? HEARTBEAT_MS);
       if (result === undefined) {
         yield heartbeat;
         continue;
@@ -88,16 +89,5 @@ export async function* encodeEvents<T>(
     // A source that is still waiting ends by its signal; nobody waits for it here.
     if (pending) pending.catch(() => {});
     iterator.return?.().catch(() => {});
-  }
-}
-
-/** The promise's value, or `undefined` after that time. */
-async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<undefined>((resolve) => (timer = setTimeout(() => resolve(undefined), ms)));
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -62,6 +62,11 @@ export interface Observation {
   phase: Phase;
   /** 0 while absent, then 1 and up. */
   incarnation: number;
+  /**
+   * What the ground that it stands on calls this incarnation: the uid of an object of a cluster, the id of a container. Never that of
+   * another sandbox, nor of one of the same id that was removed before. Absent where the ground has no such name, or nothing stands on it.
+   */
+  uid?: string;
   /** Which isolation it really has; absent while it has none. */
   runtime?: string;
   /** It is ready, and its processes do not run. */

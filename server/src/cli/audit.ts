@@ -2,13 +2,13 @@ import { join } from 'node:path';
 import { CayError, type AuditEvent, type AuditVerdict } from '@cay/sdk/client';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
-import { usageError } from './failure.ts';
 import { colour, print, printJson } from './output.ts';
 import { runningServer } from './running-server.ts';
 import { addressOf, dataDirOf, type CommonOptions } from './settings.ts';
+import { parseMoment } from './units.ts';
 import type { Verb } from './verb.ts';
 
-type ExportOptions = CommonOptions & { sandbox?: string; type?: string; key?: string; since?: string; until?: string };
+type ExportOptions = CommonOptions & { sandbox?: string; type?: string; key?: string; since?: Date; until?: Date };
 
 export const auditVerb: Verb = (program) => {
   const command = program.command('audit').description('the chain of events');
@@ -29,10 +29,10 @@ export const auditVerb: Verb = (program) => {
     .option('--sandbox <id>', 'of this sandbox alone')
     .option('--type <type>', 'of this type alone, such as command.started')
     .option('--key <id>', 'by this key alone')
-    .option('--since <time>', 'from then on, as 2026-01-31 or 2026-01-31T12:00:00Z', parseTime)
-    .option('--until <time>', 'before then', parseTime);
+    .option('--since <time>', 'from then on, as 2026-01-31 or 2026-01-31T12:00:00Z', parseMoment)
+    .option('--until <time>', 'before then', parseMoment);
   withCommonOptions(exporting, { json: false }).action(async ({ sandbox, type, key, since, until, ...options }: ExportOptions) => {
-    const query = { sandbox, type, key, since, until };
+    const query = { sandbox, type, key, since: since?.toISOString(), until: until?.toISOString() };
     for await (const event of openClient(options).transport.lines<AuditEvent>('GET', '/v1/audit/export', { query })) {
       if (!process.stdout.write(`${JSON.stringify(event)}\n`)) await new Promise((resolve) => process.stdout.once('drain', resolve));
     }
@@ -58,10 +58,4 @@ function broken({ id, reason }: NonNullable<AuditVerdict['broken']>): CayError {
     details: { id },
     hint: 'what comes before that event is as it was recorded',
   });
-}
-
-function parseTime(text: string): string {
-  const at = Date.parse(text);
-  if (Number.isNaN(at)) throw usageError(`"${text}" is not a time`, 'give it as 2026-01-31 or 2026-01-31T12:00:00Z');
-  return new Date(at).toISOString();
 }

@@ -22,6 +22,7 @@ const NAMES_SANDBOX = [
   'exec',
   'shell',
   'attach',
+  'wait',
   'logs',
   'forward',
   'stats',
@@ -37,6 +38,7 @@ const NAMES_SANDBOX = [
   'tree',
   'pause',
   'resume',
+  'status',
 ];
 const LIST = `cay ls --json 2>/dev/null | grep -oE '"(id|name)":"[^"]+"' | cut -d'"' -f4`;
 

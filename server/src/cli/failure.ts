@@ -2,7 +2,7 @@
 import { CayError, ERRORS, isCayError } from '@cay/sdk/client';
 import { errorColour, note, printable } from './output.ts';
 
-/** What `run`, `exec`, `attach` and `shell` exit with when it is not the command that failed but Cay. */
+/** What `run`, `exec`, `attach`, `wait` and `shell` exit with when it is not the command that failed but Cay. */
 const CANNOT_RUN = 125;
 export const USAGE = ERRORS.invalid_argument.exitCode;
 

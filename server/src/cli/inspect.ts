@@ -20,6 +20,7 @@ export const inspectVerb: Verb = (program) => {
     line('id', info.id);
     if (info.name !== null) line('name', info.name);
     line('state', stateText(info.state) + (info.message === undefined ? '' : `: ${printable(info.message)}`));
+    if (info.uid !== null) line('uid', printable(info.uid));
     line('isolation', `${info.runtime ?? '-'} on ${info.backend}`);
     line('template', info.template);
     line(

@@ -3,27 +3,32 @@ import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { note, printJson } from './output.ts';
 import type { CommonOptions } from './settings.ts';
-import { parseCount } from './units.ts';
+import { parseCount, parseSince, parseSize } from './units.ts';
 import type { Verb } from './verb.ts';
 
-type Options = CommonOptions & { follow?: boolean; offset?: number };
+type Options = CommonOptions & { follow?: boolean; offset?: number; since?: Date; tail?: number; limit?: number };
 
 export const logsVerb: Verb = (program) => {
   const command = program
     .command('logs')
     .description("show a command's output that is kept")
     .argument('<sandbox>', 'id, name or beginning of an id')
-    .argument('[command-id]', 'which command; the one started last if absent')
+    .argument('[command-id]', 'which command; if absent, the one that the sandbox was created with, else the one started last')
     .option('-f, --follow', 'go on until the command ends')
+    .option('--since <time>', 'only what was recorded since then: 10m ago, or 2026-01-31T12:00:00Z', parseSince)
+    .option('--tail <size>', 'only so much before the end, such as 64k', parseSize)
+    .option('--limit <size>', 'stop after so much', parseSize)
     .option('--offset <bytes>', 'begin here', parseCount);
   withCommonOptions(command).action(async (ref: string, id: string | undefined, options: Options) => {
-    const { sandbox: find, transport } = openClient(options);
-    const sandbox = await find(ref);
-    const wanted = id ?? (await sandbox.commands()).at(-1)?.id;
-    if (wanted === undefined) return note('no command was started here yet');
-    const path = `/v1/sandboxes/${sandbox.id}/commands/${encodeURIComponent(wanted)}/output`;
-    const query = { follow: options.follow === true, encoding: options.json ? 'utf8' : 'base64', offset: options.offset };
-    for await (const event of transport.lines<ExecEvent>('GET', path, { query })) show(event, options.json === true);
+    const { json = false, follow = false, offset, since, tail, limit } = options;
+    const sandbox = await openClient(options).sandbox(ref);
+    const asked = { command: id, follow, offset, since, tailBytes: tail, limitBytes: limit };
+    let any = false;
+    for await (const event of sandbox.logs({ ...asked, encoding: json ? 'utf8' : 'base64' })) {
+      any = true;
+      show(event, json);
+    }
+    if (!any) note('no command was started here yet');
   });
 };
 

@@ -12,6 +12,7 @@ const VERBS = {
   exec: async () => (await import('./exec.ts')).execVerb,
   shell: async () => (await import('./shell.ts')).shellVerb,
   attach: async () => (await import('./attach.ts')).attachVerb,
+  wait: async () => (await import('./wait.ts')).waitVerb,
   logs: async () => (await import('./logs.ts')).logsVerb,
   cp: async () => (await import('./cp.ts')).cpVerb,
   forward: async () => (await import('./forward.ts')).forwardVerb,

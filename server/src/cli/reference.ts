@@ -10,7 +10,7 @@ const EXIT_CODES: readonly (readonly [string, string])[] = [
 
 const COMMAND_CODES: readonly (readonly [string, string])[] = [
   ["the command's own", 'It ended by itself.'],
-  ['124', 'It ran into its `--timeout`.'],
+  ['124', 'It ran into its `--timeout`; `wait`: it had not ended when the time was up.'],
   ['125', 'Cay failed to run it, or the sandbox went away under it. The message on standard error says which.'],
   ['126', 'It was found and cannot be executed.'],
   ['127', 'It was not found.'],
@@ -43,7 +43,7 @@ line \`error: …\` on standard error, and a line \`hint: …\` where something 
 
 ## Exit codes
 
-\`run\`, \`exec\`, \`shell\` and \`attach\` exit as a shell would for the command:
+\`run\`, \`exec\`, \`shell\`, \`attach\` and \`wait\` exit as a shell would for the command:
 
 | code | meaning |
 |---|---|

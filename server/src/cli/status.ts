@@ -3,6 +3,7 @@ import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { colour, print, printJson, printable } from './output.ts';
 import { runningServer } from './running-server.ts';
+import { showSandboxStatus } from './sandbox-status.ts';
 import { addressOf, dataDirOf, logFileOf, type CommonOptions } from './settings.ts';
 import { formatAge, formatBytes } from './units.ts';
 import type { Verb } from './verb.ts';
@@ -14,8 +15,12 @@ const LEVELS: Record<Health['verdict'], (text: string) => string> = { ok: colour
 export const statusVerb: Verb = (program) => {
   const command = program
     .command('status')
-    .description(`tell whether the server runs and how it is; exits with ${NOT_RUNNING} if it does not`);
-  withCommonOptions(command).action(async (options: CommonOptions) => {
+    .description(
+      `tell whether the server runs and how it is (exits with ${NOT_RUNNING} if it does not), or how a sandbox and its commands stand`,
+    )
+    .argument('[sandbox]', 'id, name or beginning of an id');
+  withCommonOptions(command).action(async (ref: string | undefined, options: CommonOptions) => {
+    if (ref !== undefined) return showSandboxStatus(ref, options);
     const { url, own } = addressOf(options);
     const dataDir = dataDirOf(options);
     const server = own ? runningServer(dataDir) : undefined;

@@ -18,6 +18,18 @@ export function parseDuration(text: string): number {
   return Math.round(Number(match[1]) * TIMES[match[2] ?? 's']!);
 }
 
+/** `2026-01-31`, `2026-01-31T12:00:00Z`. */
+export function parseMoment(text: string): Date {
+  const at = Date.parse(text);
+  if (Number.isNaN(at)) throw new InvalidArgumentError('A moment is given as 2026-01-31 or 2026-01-31T12:00:00Z.');
+  return new Date(at);
+}
+
+/** The same, or how long ago: `10m`. */
+export function parseSince(text: string): Date {
+  return /^\d+(\.\d+)?(ms|s|m|h|d)$/.test(text) ? new Date(Date.now() - parseDuration(text)) : parseMoment(text);
+}
+
 export function parseCpus(text: string): number {
   const cpus = Number(text);
   if (text === '' || !Number.isFinite(cpus) || cpus <= 0) throw new InvalidArgumentError('A number of cores is above 0, such as 2 or 0.5.');

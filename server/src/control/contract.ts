@@ -72,6 +72,8 @@ export interface SandboxVerbs {
    * and wakes the sandbox if it was paused meanwhile. Rejects `failed_precondition` if it is stopped or has failed.
    */
   enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
+  /** Counts somebody who waits for something inside as one of its clients, until that is disposed of. Wakes nothing. */
+  attend(principal: Principal, ref: string): Disposable;
   expose(principal: Principal, ref: string, port: PortRecord): Promise<Sandbox>;
   unexpose(principal: Principal, ref: string, port: number): Promise<Sandbox>;
   /** For preview traffic, which carries no key: the guest, if that port is exposed and the token fits. */

@@ -41,6 +41,7 @@ export function createVerb(
       onTimeout,
       expiresAtMs: null,
       incarnation: 0,
+      uid: null,
       createdAtMs: now(),
       startedAtMs: null,
       pausedAs: null,

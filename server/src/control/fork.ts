@@ -61,6 +61,7 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
       labels: { ...parent.labels, ...request.labels },
       expiresAtMs: null,
       incarnation: 0,
+      uid: null,
       createdAtMs: now(),
       startedAtMs: null,
       pausedAs: null,

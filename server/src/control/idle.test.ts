@@ -64,6 +64,19 @@ describe('the rung that is due', () => {
 });
 
 describe('a sandbox that nobody uses', () => {
+  it('is not idle while somebody waits for something inside, and is not woken by that', async () => {
+    const id = await create({ freezeAfterMs: 1000 });
+    const attended = control.attend(me(), id);
+    later(HOUR);
+    await sleep(SOME_LOOKS_MS);
+    expect(state(id)).toBe('active');
+    attended[Symbol.dispose]();
+    later(HOUR);
+    await expect.poll(() => state(id)).toBe('frozen');
+    using _ = control.attend(me(), id);
+    expect(state(id)).toBe('frozen');
+  });
+
   it('goes down the ladder step by step', async () => {
     const id = await create({ freezeAfterMs: 60_000, hibernateAfterMs: HOUR, archiveAfterMs: 2 * HOUR, destroyAfterMs: 3 * HOUR });
     await sleep(SOME_LOOKS_MS);

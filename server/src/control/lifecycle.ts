@@ -176,6 +176,7 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       message: null,
       runtime: observed.runtime ?? null,
       incarnation: observed.incarnation,
+      uid: observed.uid ?? null,
       startedAtMs: now(),
       usedAtMs: now(),
       // The time of one that was running before goes on, and of one that was only put to rest to make room.

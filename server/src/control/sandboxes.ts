@@ -49,6 +49,7 @@ export function sandboxVerbs(
 
   return {
     get: (principal, ref) => show(find(principal, ref)),
+    attend: (principal, ref) => activity.within(find(principal, ref).id, 'client'),
 
     list(principal, query) {
       const labels = parseLabels(query.label);

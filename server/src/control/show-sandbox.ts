@@ -27,6 +27,7 @@ export function showSandbox(row: SandboxRow, previews: PreviewTokens, previewUrl
       ...(visibility === 'private' && { token: previews.token(row.id, port) }),
     })),
     incarnation: row.incarnation,
+    uid: row.uid,
     createdAtMs: row.createdAtMs,
     startedAtMs: row.startedAtMs,
     timeoutMs: row.timeoutMs,

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { extentOf, openFrameLog, readFrames, removeLog, type Frame } from './frame-log.ts';
+import { extentOf, offsetSince, openFrameLog, readFrames, removeLog, type Frame } from './frame-log.ts';
 
 let directory: string;
 beforeEach(async () => {
@@ -29,6 +29,47 @@ const step = fc.oneof(
 );
 
 describe('a log of frames', () => {
+  it('tells from where on it was written at a time or later, of what is kept', async () => {
+    let run = 0;
+    const timed = fc.record({ step, at: fc.nat(30) });
+    await fc.assert(
+      fc.asyncProperty(fc.array(timed, { maxLength: 30 }), fc.nat(32), async (steps, since) => {
+        const name = `timed.${run++}`;
+        const options = { directory, name, segmentBytes: 150, segments: 3 };
+        let log = await openFrameLog(options);
+        const frames: { offset: number; at: number }[] = [];
+        for (const { step: one, at } of steps) {
+          const offset = log.end;
+          if ('data' in one) await log.append(one.kind, one.data, at);
+          else if ('gap' in one) await log.skip(one.gap, at);
+          else {
+            await log.close();
+            if ('torn' in one) await tear(name, one.torn);
+            log = await openFrameLog(options);
+          }
+          if (log.end > offset) frames.push({ offset, at });
+        }
+        const expected = frames.find(({ offset, at }) => offset >= log.keptFrom && at >= since)?.offset ?? log.end;
+        expect(await offsetSince(directory, name, since, log.end)).toBe(expected);
+        expect((await read(name, log.keptFrom, log.end)).map(({ atMs }) => atMs)).toEqual(
+          frames.filter(({ offset }) => offset >= log.keptFrom).map(({ at }) => at),
+        );
+        await log.close();
+        await removeLog(directory, name);
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it('knows no time of what was written without one', async () => {
+    const log = await openFrameLog({ directory, name: 'untimed' });
+    await log.append(1, Buffer.from('old'));
+    await log.append(1, Buffer.from('new'), 5);
+    expect(await offsetSince(directory, 'untimed', 0, log.end)).toBe(3);
+    expect(await offsetSince(directory, 'untimed', 6, log.end)).toBe(6);
+    await log.close();
+  });
+
   it('gives from any offset what was written and is kept, each byte once', async () => {
     let run = 0;
     await fc.assert(

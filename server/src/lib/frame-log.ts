@@ -2,7 +2,8 @@
  * A log of bytes on disk, of bounded size: frames one after the other in segments, of which the oldest are dropped.
  *
  * Every frame knows its own offset and has a checksum, so that a frame that was cut short by a crash is told from a whole
- * one. Offsets only grow; where bytes are missing a frame of kind 0 says how many.
+ * one. Offsets only grow; where bytes are missing a frame of kind 0 says how many. A frame of kind 255 has no bytes of the log, but the time at which those
+ * were written that follow it.
  *
  *     checksum u32 · kind u8 · 0 u24 · length u32 · offset u64 · data
  *
@@ -14,6 +15,7 @@ import { crc32 } from 'node:zlib';
 
 const HEADER = 20;
 const GAP = 0;
+const TIME = 255;
 const LARGEST_FRAME = 16 * 1024 * 1024;
 
 export interface Frame {
@@ -23,6 +25,8 @@ export interface Frame {
   data: Uint8Array;
   /** How many bytes are missing from `offset` on; 0 unless it is a gap. */
   missing: number;
+  /** When it was written; absent if nobody said so. */
+  atMs?: number | undefined;
 }
 
 export interface FrameLogOptions {
@@ -41,9 +45,9 @@ export interface FrameLog {
   /** Of the first byte that is kept. */
   readonly keptFrom: number;
   /** All of it or, when it rejects, nothing. */
-  append(kind: number, data: Uint8Array): Promise<void>;
+  append(kind: number, data: Uint8Array, atMs?: number): Promise<void>;
   /** Goes on after bytes that nobody has. */
-  skip(bytes: number): Promise<void>;
+  skip(bytes: number, atMs?: number): Promise<void>;
   sync(): Promise<void>;
   close(): Promise<void>;
 }
@@ -64,6 +68,8 @@ export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> 
   let file = await open(segments.at(-1)!.path, 'a+', 0o600);
   let size = 0;
   let end = segments.at(-1)!.first;
+  /** The time that the next frame has unless it says another. */
+  let told: number | undefined;
   for await (const { offset, data, missing, next } of framesOf(file, 0)) {
     end = offset + data.length + missing;
     size = next;
@@ -76,20 +82,23 @@ export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> 
     await file.close();
     file = opened;
     size = 0;
+    told = undefined;
     segments.push(next);
     while (segments.length > most) await rm(segments.shift()!.path, { force: true });
   }
 
-  async function write(kind: number, data: Uint8Array): Promise<void> {
+  async function write(kind: number, data: Uint8Array, atMs: number | undefined): Promise<void> {
     if (size >= segmentBytes) await rotate();
     const frame = encode(kind, end, data);
+    const frames = atMs === undefined || atMs === told ? frame : Buffer.concat([encode(TIME, end, u64(atMs)), frame]);
     try {
-      for (let at = 0; at < frame.length;) at += (await file.write(frame, at)).bytesWritten;
+      for (let at = 0; at < frames.length;) at += (await file.write(frames, at)).bytesWritten;
     } catch (error) {
       await file.truncate(size);
       throw error;
     }
-    size += frame.length;
+    told = atMs ?? told;
+    size += frames.length;
   }
 
   return {
@@ -99,14 +108,12 @@ export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> 
     get keptFrom() {
       return segments[0]!.first;
     },
-    async append(kind, data) {
-      await write(kind, data);
+    async append(kind, data, atMs) {
+      await write(kind, data, atMs);
       end += data.length;
     },
-    async skip(bytes) {
-      const data = Buffer.alloc(8);
-      data.writeBigUInt64BE(BigInt(bytes));
-      await write(GAP, data);
+    async skip(bytes, atMs) {
+      await write(GAP, u64(bytes), atMs);
       end += bytes;
     },
     sync: () => file.datasync(),
@@ -157,6 +164,12 @@ export async function* readFrames(directory: string, name: string, offset: numbe
   }
 }
 
+/** The offset of the first frame that was written then or later, of those up to `end`; `end` if there is none. One without a time is older than any. */
+export async function offsetSince(directory: string, name: string, atMs: number, end: number): Promise<number> {
+  for await (const frame of readFrames(directory, name, 0, end)) if (frame.atMs !== undefined && frame.atMs >= atMs) return frame.offset;
+  return end;
+}
+
 /** How far a log goes that nobody writes. */
 export async function extentOf(directory: string, name: string): Promise<{ keptFrom: number; end: number }> {
   const segments = await segmentsOf(directory, name);
@@ -185,6 +198,12 @@ function within(frame: Frame, from: number, to: number): Frame | undefined {
   return { ...frame, offset: start, data: frame.data.subarray(start - frame.offset, stop - frame.offset) };
 }
 
+function u64(value: number): Buffer {
+  const data = Buffer.alloc(8);
+  data.writeBigUInt64BE(BigInt(value));
+  return data;
+}
+
 function encode(kind: number, offset: number, data: Uint8Array): Buffer {
   const frame = Buffer.allocUnsafe(HEADER + data.length);
   frame[4] = kind;
@@ -198,6 +217,7 @@ function encode(kind: number, offset: number, data: Uint8Array): Buffer {
 
 /** Whole frames in order, up to the first that is not. */
 async function* framesOf(file: FileHandle, from: number): AsyncGenerator<Frame & { next: number }> {
+  let atMs: number | undefined;
   for (let at = from; ;) {
     const header = await readAt(file, at, HEADER);
     if (!header) return;
@@ -208,8 +228,9 @@ async function* framesOf(file: FileHandle, from: number): AsyncGenerator<Frame &
     at += HEADER + length;
     const kind = header[4]!;
     const offset = Number(header.readBigUInt64BE(12));
-    if (kind === GAP) yield { kind, offset, data: new Uint8Array(0), missing: Number(data.readBigUInt64BE(0)), next: at };
-    else yield { kind, offset, data, missing: 0, next: at };
+    if (kind === TIME) atMs = Number(data.readBigUInt64BE(0));
+    else if (kind === GAP) yield { kind, offset, data: new Uint8Array(0), missing: Number(data.readBigUInt64BE(0)), atMs, next: at };
+    else yield { kind, offset, data, missing: 0, atMs, next: at };
   }
 }
 

@@ -1,14 +1,11 @@
 import { AuditEventSchema, AuditVerdictSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { EventLog } from '../../control/records/events.ts';
+import { Moment } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 import { STREAMS, eventsAnswer } from '../stream-answer.ts';
 
 const tag = 'audit';
-const Moment = z.iso
-  .datetime({ offset: true })
-  .transform((text) => Date.parse(text))
-  .describe('As in `2026-01-31T12:00:00Z`');
 const Name = z.string().min(1).max(80);
 
 export function auditRoutes(events: EventLog): Route[] {

@@ -14,14 +14,15 @@ import type { CommandLogs } from '../../control/command-logs/command-logs.ts';
 import type { Control } from '../../control/control.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
 import { knownCommands } from '../known-commands.ts';
-import { outputEvents } from '../output-events.ts';
-import { CommandParams, Count, EncodingQuery, Flag, SandboxParams } from '../parameters.ts';
+import { outputEvents, type OutputOptions } from '../output-events.ts';
+import { CommandParams, Count, EncodingQuery, Flag, Moment, SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 import { idempotencyKeyOf, startCommand } from '../start-command.ts';
 import { STREAMS, eventsAnswer } from '../stream-answer.ts';
 import { EXEC_BODY_BYTES } from './exec.ts';
 
 const tag = 'commands';
+const Bytes = Count(Number.MAX_SAFE_INTEGER);
 const done = { 204: { description: 'Done' } };
 
 export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
@@ -94,16 +95,28 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       name: 'readOutput',
       summary: "Stream a command's output from an offset on",
       description:
-        'Follows to the end of the command; with `follow=0` it stops where the output stands now. A recorded command can be read also when its sandbox does not run.',
+        'Follows to the end of the command; with `follow=0` it stops where the output stands now. A recorded command can be read also when its sandbox does not run. ' +
+        'It begins at `offset`, with what was recorded at the time `since` or later (by the clock of the server, which may take output later than it was written), or with the last ' +
+        '`tailBytes`, whichever comes last; after `limitBytes` it stops, without the event `end`. Only recorded output has a time.',
       tag,
       params: CommandParams,
-      query: EncodingQuery.extend({ offset: Count(Number.MAX_SAFE_INTEGER).optional(), follow: Flag.optional() }),
+      query: EncodingQuery.extend({
+        offset: Bytes.optional(),
+        since: Moment.optional(),
+        tailBytes: Bytes.optional(),
+        limitBytes: Bytes.optional(),
+        follow: Flag.optional(),
+      }),
       answers: { 200: { description: 'A stream of events', media: STREAMS, events: ExecEventSchema } },
       async handle({ context, principal, params, query, signal }) {
-        const info = query.follow === false ? await known.get(principal, params.id, params.cmd) : undefined;
-        const upTo = info && info.end === undefined ? info.outputBytes : undefined;
-        const handle = await known.read(principal, params.id, params.cmd, { offset: query.offset ?? 0, signal });
-        return eventsAnswer(context, output(handle, query.encoding ?? 'utf8', upTo));
+        const { id, cmd } = params;
+        const { offset = 0, since, tailBytes, limitBytes, encoding = 'utf8' } = query;
+        const now = query.follow === false || tailBytes !== undefined ? await known.get(principal, id, cmd) : undefined;
+        const upTo = query.follow === false && now?.end === undefined ? now?.outputBytes : undefined;
+        const written = since === undefined ? 0 : await known.offsetSince(principal, id, cmd, since);
+        const from = Math.max(offset, written, now && tailBytes !== undefined ? now.outputBytes - tailBytes : 0);
+        const handle = await known.read(principal, id, cmd, { offset: from, signal });
+        return eventsAnswer(context, output(handle, encoding, { from, upTo, limitBytes }));
       },
     }),
     route({
@@ -171,7 +184,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
   ];
 }
 
-async function* output(handle: CommandHandle, encoding: OutputEncoding, upTo?: number): AsyncGenerator<ExecEvent> {
+async function* output(handle: CommandHandle, encoding: OutputEncoding, options: OutputOptions): AsyncGenerator<ExecEvent> {
   await using _ = handle;
-  yield* outputEvents(handle, encoding, { upTo });
+  yield* outputEvents(handle, encoding, options);
 }

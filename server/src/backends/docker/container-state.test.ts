@@ -7,19 +7,26 @@ const id = newId('sbx');
 
 function seen(mark: Mark | undefined, state: Partial<ContainerInspect['State']>) {
   const State = { Status: 'exited', Running: false, Paused: false, OOMKilled: false, ExitCode: 0, Error: '', ...state };
-  return observationOf({ id, incarnation: 3, ...(mark && { mark }) }, { State, HostConfig: { Runtime: 'runc', Memory: 0 } });
+  return observationOf({ id, incarnation: 3, ...(mark && { mark }) }, { Id: 'c0ffee', State, HostConfig: { Runtime: 'runc', Memory: 0 } });
 }
 
 describe('what a container says about its sandbox', () => {
   it('is ready while it runs, unless it was never seen to answer', () => {
-    expect(seen(undefined, { Running: true })).toEqual({ id, phase: 'ready', incarnation: 3, runtime: 'runc' });
+    expect(seen(undefined, { Running: true })).toEqual({ id, uid: 'c0ffee', phase: 'ready', incarnation: 3, runtime: 'runc' });
     expect(seen('stopping', { Running: true }).phase).toBe('ready');
     expect(seen('starting', { Running: true }).phase).toBe('starting');
     expect(seen('starting', { Status: 'created' }).phase).toBe('starting');
   });
 
   it('is ready and frozen while it is paused', () => {
-    expect(seen(undefined, { Running: true, Paused: true })).toEqual({ id, phase: 'ready', incarnation: 3, runtime: 'runc', frozen: true });
+    expect(seen(undefined, { Running: true, Paused: true })).toEqual({
+      id,
+      uid: 'c0ffee',
+      phase: 'ready',
+      incarnation: 3,
+      runtime: 'runc',
+      frozen: true,
+    });
   });
 
   it('is stopped only if it was asked to stop, however it then ended', () => {

@@ -21,9 +21,12 @@ export function absent(id: SandboxId): Observation {
 }
 
 /** What a container and its name say about the sandbox. */
-export function observationOf(name: ContainerName, { State, HostConfig }: Pick<ContainerInspect, 'State' | 'HostConfig'>): Observation {
+export function observationOf(
+  name: ContainerName,
+  { Id, State, HostConfig }: Pick<ContainerInspect, 'Id' | 'State' | 'HostConfig'>,
+): Observation {
   const { id, incarnation, mark } = name;
-  const seen = { id, incarnation, ...(HostConfig.Runtime && { runtime: HostConfig.Runtime }) };
+  const seen = { id, incarnation, uid: Id, ...(HostConfig.Runtime && { runtime: HostConfig.Runtime }) };
   if (State.Running) return { ...seen, phase: mark === 'starting' ? 'starting' : 'ready', ...(State.Paused && { frozen: true }) };
   if (State.Status === 'created') return { ...seen, phase: 'starting' };
   if (mark === 'stopping') return { ...seen, phase: 'stopped' };

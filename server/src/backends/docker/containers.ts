@@ -77,7 +77,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
         const running = State === 'running' || State === 'paused';
         if (name && (running || name.mark === 'stopping')) {
           const state = { Status: State, Running: running, Paused: State === 'paused', OOMKilled: false, ExitCode: 0, Error: '' };
-          return observationOf(name, { State: state, HostConfig: { Runtime: Labels[LABELS.runtime] ?? '', Memory: 0 } });
+          return observationOf(name, { Id, State: state, HostConfig: { Runtime: Labels[LABELS.runtime] ?? '', Memory: 0 } });
         }
         // Only a closer look tells why it ended.
         const found = await inspect(Labels[LABELS.sandbox] as SandboxId, Id, signal);

@@ -302,8 +302,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
             await containers.ended(found, KILL_MS);
           }
         }
-        const { incarnation, runtime } = observationOf(name, found.inspect);
-        return { id, phase: 'stopped', incarnation, runtime };
+        const { incarnation, uid, runtime } = observationOf(name, found.inspect);
+        return { id, phase: 'stopped', incarnation, uid, runtime };
       });
     },
 

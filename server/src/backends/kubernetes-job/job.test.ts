@@ -39,7 +39,7 @@ const seen = (standing: Standing, pods: Pod[], more?: Partial<Job>) =>
 
 describe('observationOf', () => {
   it('is ready only while the container that the guest answered from runs', () => {
-    expect(seen(ready, [pod({ state: running })])).toEqual({ id, phase: 'ready', incarnation: 3, runtime: 'default' });
+    expect(seen(ready, [pod({ state: running })])).toEqual({ id, phase: 'ready', incarnation: 3, uid: 'job', runtime: 'default' });
     expect(seen({ ...ready, restarts: 2 }, [pod({ state: running, restartCount: 2 })]).phase).toBe('ready');
   });
 

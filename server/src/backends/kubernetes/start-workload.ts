@@ -108,7 +108,7 @@ async function finish(
     withinMs: ANSWER_MS,
     everyMs: LOOK_AGAIN_MS,
   });
-  return { id, phase: 'ready', incarnation, runtime: runtime.name };
+  return { id, phase: 'ready', incarnation, uid: found.workload.metadata.uid, runtime: runtime.name };
 }
 
 /** Waits for a pod of the workload that runs. */

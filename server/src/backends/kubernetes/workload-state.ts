@@ -17,7 +17,7 @@ export function observationOf(
 ): Observation {
   const { incarnation, mark, pod: uid, restarts, frozen, suspended } = standingOf(workload);
   const runtime = workload.metadata.annotations?.[ANNOTATIONS.runtime];
-  const seen = { id, incarnation, ...(runtime !== undefined && { runtime }) };
+  const seen = { id, incarnation, uid: workload.metadata.uid, ...(runtime !== undefined && { runtime }) };
   const over = whyOver(workload);
   if (over) return { ...seen, phase: 'failed', ...over };
   if (mark === 'starting') return { ...seen, phase: 'starting' };

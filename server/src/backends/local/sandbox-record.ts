@@ -61,12 +61,13 @@ export function openSandboxRecords(dir: string): Promise<SandboxRecords> {
 
 /** A record as those outside of this backend see it. */
 export function observationOf(record: SandboxRecord): Observation {
-  const { id, incarnation, runtime, frozen, reason, message } = record;
+  const { id, incarnation, instance, runtime, frozen, reason, message } = record;
   const phase = record.phase === 'removing' ? 'stopped' : record.phase;
   return {
     id,
     phase,
     incarnation,
+    ...(instance !== undefined && { uid: instance }),
     ...(phase === 'ready' && { runtime }),
     ...(phase === 'ready' && frozen && { frozen }),
     ...(reason && { reason }),

@@ -15,6 +15,8 @@ export interface MemorySandbox {
   spec: SandboxSpec;
   tree: FileTree;
   limits: Limits;
+  /** As every ground has one, so that tests see it too. */
+  uid: string;
   seen: Observation;
   running: Incarnation | undefined;
   /** The snapshot that its files came from. */

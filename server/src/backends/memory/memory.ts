@@ -4,6 +4,7 @@
  * Lifecycle, files, ports and the ends of commands are as with every other backend, and the same suite checks it. What runs
  * is not: programs are functions (`program.ts`), a few are built in, and nothing is isolated from anything.
  */
+import { randomUUID } from 'node:crypto';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
 import type { Backend, CallOptions, FailureReason, Freezing, Observation, Resizing, Snapshotting, Suspending } from '../backend.ts';
@@ -53,7 +54,7 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
 
   function see(sandbox: MemorySandbox, change: Pick<Observation, 'phase'> & Partial<Observation>): Observation {
     const { id, incarnation } = sandbox.seen;
-    sandbox.seen = { id, incarnation, ...change };
+    sandbox.seen = { id, incarnation, uid: sandbox.uid, ...change };
     changes.send(sandbox.seen);
     return sandbox.seen;
   }
@@ -70,6 +71,7 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
       spec,
       tree: fit({ spec, limits }, tree),
       limits,
+      uid: randomUUID(),
       seen: absent(id),
       running: undefined,
       base: undefined,

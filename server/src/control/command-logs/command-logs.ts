@@ -1,6 +1,7 @@
 /**
  * Durable commands: what they write and how they end is kept on the server, and so outlives the sandbox's stop, its failure
- * and the server. For commands that are left running and those with an idempotency key; others do not pay for it.
+ * and the server. For commands that are left running, those with an idempotency key and the one that a sandbox was created with; others do not
+ * pay for it.
  *
  * A command is recorded before it is started. A server that opens goes on recording those that have no end yet. Logs are bounded for each
  * command and each sandbox, the newest output and the newest commands are kept, and all of it goes away with the sandbox.
@@ -10,14 +11,17 @@ import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, type CommandEnd, type CommandInfo, type SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
+import { MAIN_COMMAND_ID } from '../../backends/start-main.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
-import { removeLog } from '../../lib/frame-log.ts';
+import { extentOf, offsetSince, removeLog } from '../../lib/frame-log.ts';
+import { orLate } from '../../lib/or-late.ts';
 import type { Database } from '../records/database.ts';
 import type { EventLog } from '../records/events.ts';
-import type { SandboxRecords } from '../records/sandboxes.ts';
+import type { SandboxRecords, SandboxRow } from '../records/sandboxes.ts';
 import { commandRecords, type RecordedCommand } from './command-records.ts';
 import { readLog } from './read-log.ts';
-import { drainRecorders } from './drain-recorders.ts';
+import { DRAIN_MS, drainRecorders } from './drain-recorders.ts';
+import { findOwnCommands, isOwnCommand, isSame } from './own-command.ts';
 import { startRecorder, type Recorder } from './recorder.ts';
 
 export interface CommandLogsOptions {
@@ -40,7 +44,7 @@ export interface Started {
 }
 
 export interface CommandLogs {
-  /** Before the command is started. One of the same id that is recorded already stays as it is. */
+  /** Before the command is started. One of the same id that is recorded already stays as it is, and so does the sandbox's own. */
   announce(command: Announced): void;
   /** It could not be started. */
   withdraw(sandbox: string, id: string): Promise<void>;
@@ -51,6 +55,17 @@ export interface CommandLogs {
   list(sandbox: string): CommandInfo[];
   /** A hold on a recorded command, for reading alone. Rejects `not_found`. */
   read(sandbox: string, id: string, options?: { offset?: number; signal?: AbortSignal }): CommandHandle;
+  /**
+   * Where in a command's output that begins which the server has taken then or later. What was written while there was no server is as old as the next one's
+   * first look at it. `undefined` if it is not recorded.
+   */
+  offsetSince(sandbox: string, id: string, atMs: number): Promise<number | undefined>;
+  /** When a recorded command has ended and that is on the disk. `undefined` if it is not recorded, or not any more. */
+  ended(sandbox: string, id: string): Promise<CommandEnd | undefined>;
+  /** Whether what is recorded of the sandbox's own command may be about an earlier one. */
+  looksForOwn(sandbox: string): boolean;
+  /** When what is recorded of a command is about the one that the sandbox has now. */
+  settled(sandbox: string, id: string): Promise<void>;
   /** Forgets a command and its output. Waits for its end. */
   forget(sandbox: string, id: string): Promise<void>;
   /** Before the sandbox's processes end: takes what they have written so far, as far as that is a matter of moments. */
@@ -66,6 +81,8 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   const { directory, database, sandboxes, backend, events, now = Date.now, onError = () => {} } = options;
   const records = commandRecords(database);
   const recorders = new Map<string, Recorder>();
+  /** Until the end of a command is recorded. */
+  const unfinished = new Map<string, Promise<CommandEnd | undefined>>();
   const closing = new AbortController();
   const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
   const placeOf = (sandbox: string) => join(directory, sandbox);
@@ -73,16 +90,48 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   function begin(command: RecordedCommand, { handle, fresh }: { handle?: CommandHandle | undefined; fresh: boolean }): void {
     const { sandbox, id } = command;
     const { signal } = closing;
-    const recorder = startRecorder({ command, handle, fresh, directory: placeOf(sandbox), backend, sandboxes, signal, onError });
+    const recorder = startRecorder({ command, handle, fresh, directory: placeOf(sandbox), backend, sandboxes, now, signal, onError });
     recorders.set(keyOf(sandbox, id), recorder);
-    recorder.done
+    const finished = recorder.done
       .then(async (end) => {
         if (end) await finish(command, recorder, end, !fresh);
+        return end;
       })
-      .catch(onError)
+      .catch((error: unknown) => {
+        onError(error);
+        return undefined;
+      })
       .finally(() => {
         if (recorders.get(keyOf(sandbox, id)) === recorder) recorders.delete(keyOf(sandbox, id));
+        if (unfinished.get(keyOf(sandbox, id)) === finished) unfinished.delete(keyOf(sandbox, id));
       });
+    unfinished.set(keyOf(sandbox, id), finished);
+  }
+
+  const own = findOwnCommands({ sandboxes, backend, signal: closing.signal, found: recordOwn, onError });
+
+  async function recordOwn({ id: sandbox, spec }: SandboxRow, info: CommandInfo): Promise<void> {
+    const id = MAIN_COMMAND_ID;
+    const known = records.get(sandbox, id);
+    if (known && isSame(known, info)) return;
+    // Its recorder finds that what it recorded is gone, and says so first.
+    if (known) await unfinished.get(keyOf(sandbox, id));
+    if (closing.signal.aborted) return;
+    await removeLog(placeOf(sandbox), id);
+    const { pid, startedAtMs } = info;
+    const command = {
+      sandbox,
+      id,
+      argv: spec.cmd!,
+      pty: false,
+      overflow: 'drop',
+      key: null,
+      pid,
+      startedAtMs,
+      outputBytes: 0,
+      keptFrom: 0,
+    } as const;
+    if (records.insert(command)) begin(command, { fresh: true });
   }
 
   /** The event first: a server that dies in between comes to the same end again, and sees that it was told. */
@@ -126,7 +175,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
 
   const logs: CommandLogs = {
     announce(command) {
-      if (records.get(command.sandbox, command.id)) return;
+      if (records.get(command.sandbox, command.id) || isOwnCommand(sandboxes.get(command.sandbox), command.id)) return;
       const inserted = records.insert({ ...command, pid: 0, startedAtMs: now(), outputBytes: 0, keptFrom: 0 });
       // It may have been removed since the caller looked.
       if (!inserted) throw new CayError('not_found', `Sandbox "${command.sandbox}" does not exist`);
@@ -160,15 +209,29 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       if (!command) throw new CayError('not_found', `Command "${id}" does not exist`);
       return readLog({ command, find, recorder: recorders.get(keyOf(sandbox, id)), directory: placeOf(sandbox), offset, signal });
     },
+    async offsetSince(sandbox, id, atMs) {
+      await logs.settled(sandbox, id);
+      if (!records.get(sandbox, id)) return undefined;
+      // A recorder may not have opened the log yet.
+      const { end } = await extentOf(placeOf(sandbox), id);
+      return offsetSince(placeOf(sandbox), id, atMs, end);
+    },
+    async ended(sandbox, id) {
+      await logs.settled(sandbox, id);
+      return records.get(sandbox, id)?.end ?? unfinished.get(keyOf(sandbox, id));
+    },
+    settled: async (sandbox, id) => (id === MAIN_COMMAND_ID ? own.settled(sandbox) : undefined),
+    looksForOwn: own.looking,
     async forget(sandbox, id) {
       await recorders.get(keyOf(sandbox, id))?.done;
       records.delete(sandbox, id);
       await removeLog(placeOf(sandbox), id);
     },
     async drain(sandbox) {
-      const own = new Map<string, Recorder>();
-      for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) own.set(key.slice(sandbox.length + 1), recorder);
-      if (own.size > 0) await drainRecorders(backend, sandbox as SandboxId, own);
+      await orLate(own.settled(sandbox), DRAIN_MS);
+      const all = new Map<string, Recorder>();
+      for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) all.set(key.slice(sandbox.length + 1), recorder);
+      if (all.size > 0) await drainRecorders(backend, sandbox as SandboxId, all);
     },
     async close() {
       closing.abort();
@@ -181,6 +244,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   const unlisten = events.listen(({ type, sandbox }) => {
     if (sandbox === null || !type.startsWith('sandbox.')) return;
     for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) recorder.nudge();
+    own.look(sandbox);
     if (type === 'sandbox.removed') rm(placeOf(sandbox), { recursive: true, force: true }).catch(onError);
   });
 
@@ -194,6 +258,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });
     begin(command, { fresh: false });
   }
+  for (const { id } of sandboxes.list({ state: 'active' })) own.look(id);
   sweep().catch(onError);
   return logs;
 }

@@ -1,4 +1,5 @@
 import type { CommandEnd, CommandInfo } from '@cay/sdk/protocol';
+import { MAIN_COMMAND_ID } from '../../backends/start-main.ts';
 import type { Database } from '../records/database.ts';
 
 /** A command whose output and end are recorded on the server. */
@@ -31,7 +32,7 @@ export interface CommandRecords {
   get(sandbox: string, id: string): RecordedCommand | undefined;
   /** Oldest first. */
   list(sandbox: string): RecordedCommand[];
-  /** The ended ones that have to go, oldest first, for what remains to be within bounds. */
+  /** The ended ones that have to go, oldest first, for what remains to be within bounds. The sandbox's own stays: it is what others wait for. */
   beyond(sandbox: string, most: { commands: number; bytes: number }): string[];
   running(): RecordedCommand[];
   delete(sandbox: string, id: string): void;
@@ -74,8 +75,9 @@ export function commandRecords(database: Database): CommandRecords {
       const gone: string[] = [];
       if (total.commands <= most.commands && total.bytes <= most.bytes) return gone;
       const ended = database.all<{ id: string; bytes: number }>(
-        'SELECT id, output_bytes - kept_from AS bytes FROM commands WHERE sandbox = ? AND end IS NOT NULL ORDER BY started_at, rowid',
+        'SELECT id, output_bytes - kept_from AS bytes FROM commands WHERE sandbox = ? AND end IS NOT NULL AND id <> ? ORDER BY started_at, rowid',
         sandbox,
+        MAIN_COMMAND_ID,
       );
       // The newest stays, however large it is.
       for (const { id, bytes } of ended.slice(0, -1)) {

@@ -4,7 +4,7 @@ import type { Backend } from '../../backends/backend.ts';
 import type { Recorder } from './recorder.ts';
 
 /** What cannot be taken by then is lost with the processes: whoever ends a sandbox does not wait for a flood. */
-const DRAIN_MS = 1_000;
+export const DRAIN_MS = 1_000;
 const LOOK_EVERY_MS = 10;
 
 /**

@@ -1,5 +1,6 @@
 import { CayError, type CommandEnd } from '@cay/sdk/protocol';
 import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts';
+import { aborted } from '../../lib/aborted.ts';
 import { extentOf, readFrames } from '../../lib/frame-log.ts';
 import type { RecordedCommand } from './command-records.ts';
 import { KINDS, type Reader, type Recorder } from './recorder.ts';
@@ -88,11 +89,4 @@ export function readLog(options: ReadLogOptions): CommandHandle {
 async function settled(promise: Promise<unknown>): Promise<boolean> {
   const pending = Symbol('pending');
   return (await Promise.race([promise, Promise.resolve(pending)])) !== pending;
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve(), { once: true });
-  });
 }

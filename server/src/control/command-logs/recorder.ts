@@ -12,6 +12,8 @@ import { openFrameLog, type FrameLog } from '../../lib/frame-log.ts';
 import type { SandboxRecords } from '../records/sandboxes.ts';
 import { FULL_AGAIN_MS } from '../when-room.ts';
 import type { RecordedCommand } from './command-records.ts';
+import { lostWith } from './lost-with.ts';
+import { isOwnCommand, isSame } from './own-command.ts';
 
 export interface RecorderOptions {
   command: RecordedCommand;
@@ -22,6 +24,7 @@ export interface RecorderOptions {
   directory: string;
   backend: Backend;
   sandboxes: SandboxRecords;
+  now(): number;
   /** Ends the recording and leaves the command as it is. */
   signal: AbortSignal;
   onError(error: unknown): void;
@@ -59,6 +62,7 @@ export const KINDS = { stdout: 1, stderr: 2, pty: 3 } as const;
 const BYTES_PER_SECOND = 32 * 1024 * 1024;
 /** How far behind a reader may be before a command that waits for its readers is not read any further. */
 const AHEAD = 4 * 1024 * 1024;
+const ANEW = 'The sandbox was started anew before the command ended';
 const SHORTEST_WAIT_MS = 25;
 const LONGEST_WAIT_MS = 5000;
 
@@ -69,6 +73,7 @@ export function startRecorder({
   directory,
   backend,
   sandboxes,
+  now,
   signal,
   onError,
 }: RecorderOptions): Recorder {
@@ -109,8 +114,7 @@ export function startRecorder({
     for (let waitMs = SHORTEST_WAIT_MS; !signal.aborted; waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) {
       const row = sandboxes.get(sandbox);
       if (!row) return undefined;
-      if (row.state === 'stopped' || row.state === 'failed' || row.state === 'destroying')
-        return { kind: 'lost', reason: `The sandbox was ${row.state} before the command ended` };
+      if (row.state === 'stopped' || row.state === 'failed' || row.state === 'destroying') return lostWith(row.state);
       if (row.state === 'active') {
         const before = into.end;
         const end = await attached(into);
@@ -134,7 +138,7 @@ export function startRecorder({
     } catch (error) {
       if (signal.aborted) return undefined;
       if (isCayError(error, 'not_found') && sandboxes.get(sandbox)?.state === 'active')
-        return { kind: 'lost', reason: 'The sandbox does not know the command any more' };
+        return { kind: 'lost', reason: error.message === ANEW ? ANEW : 'The sandbox does not know the command any more' };
       // Whatever else it is, it is looked at again.
       if (!(error instanceof CayError)) onError(error);
       return undefined;
@@ -145,6 +149,10 @@ export function startRecorder({
 
   async function hold(offset: number): Promise<CommandHandle> {
     const guest = await Promise.race([backend.connect(sandbox as SandboxId), over]);
+    if (isOwnCommand(sandboxes.get(sandbox), id)) {
+      const info = (await guest.commands({ signal })).find((each) => each.id === id);
+      if (info && !isSame(command, info)) throw new CayError('not_found', ANEW);
+    }
     return guest.attach(id, { offset, signal });
   }
 
@@ -153,8 +161,9 @@ export function startRecorder({
     // What is there already is not repeated, and what is missing is said to be.
     const known = Math.min(Math.max(0, into.end - chunk.offset), length);
     const missing = Math.max(0, chunk.offset - into.end) + (chunk.channel === 'gap' ? length - known : 0);
-    if (missing > 0) await untilRoom(() => into.skip(missing));
-    if (chunk.channel !== 'gap' && known < length) await untilRoom(() => into.append(KINDS[chunk.channel], chunk.data.subarray(known)));
+    if (missing > 0) await untilRoom(() => into.skip(missing, now()));
+    if (chunk.channel !== 'gap' && known < length)
+      await untilRoom(() => into.append(KINDS[chunk.channel], chunk.data.subarray(known), now()));
     wake(waiters);
     await atPace(length);
     while (command.overflow === 'wait' && hurried === 0 && !signal.aborted && behind(into.end) > AHEAD)

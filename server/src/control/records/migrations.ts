@@ -185,4 +185,7 @@ export const MIGRATIONS: readonly string[] = [
     event TEXT NOT NULL
   ) STRICT;
   `,
+  `
+  ALTER TABLE sandboxes ADD COLUMN uid TEXT;
+  `,
 ];

@@ -60,6 +60,8 @@ export interface SandboxRow {
   onTimeout: OnTimeout;
   expiresAtMs: number | null;
   incarnation: number;
+  /** What the ground calls the last incarnation that ran. */
+  uid: string | null;
   createdAtMs: number;
   startedAtMs: number | null;
   pausedAs: Pause | null;
@@ -92,6 +94,7 @@ interface StoredRow {
   on_timeout: string;
   expires_at: number | null;
   incarnation: number;
+  uid: string | null;
   created_at: number;
   started_at: number | null;
   paused_as: string | null;
@@ -168,6 +171,7 @@ const COLUMNS = {
   onTimeout: 'on_timeout',
   expiresAtMs: 'expires_at',
   incarnation: 'incarnation',
+  uid: 'uid',
   startedAtMs: 'started_at',
   pausedAs: 'paused_as',
   idle: 'idle',
@@ -305,6 +309,7 @@ function parse(row: StoredRow | undefined): SandboxRow | undefined {
     onTimeout: row.on_timeout as OnTimeout,
     expiresAtMs: row.expires_at,
     incarnation: row.incarnation,
+    uid: row.uid,
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
     pausedAs: row.paused_as as Pause | null,

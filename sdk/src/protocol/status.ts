@@ -1,0 +1,39 @@
+import { z } from 'zod';
+import { CommandEndSchema } from './command.ts';
+import { SANDBOX_STATES } from './resource.ts';
+
+/**
+ * How a sandbox that runs a job stands. The counts are of its commands: those that it remembers, and those that are recorded; of a sandbox that
+ * does not run, those that are recorded.
+ */
+export const SandboxStatusSchema = z.object({
+  id: z.string(),
+  /** As the sandbox has it. */
+  uid: z.string().nullable(),
+  phase: z.enum(SANDBOX_STATES),
+  /** The command that the sandbox was created with has ended, or nothing of the sandbox goes on by itself: it has failed, or is being removed. */
+  complete: z.boolean(),
+  active: z.int(),
+  /** Exited with 0. */
+  succeeded: z.int(),
+  /** Ended in any other way. */
+  failed: z.int(),
+  reason: z.string().nullable(),
+  message: z.string().nullable(),
+  /** How the command ended that the sandbox was created with. */
+  end: CommandEndSchema.optional(),
+});
+export type SandboxStatus = z.infer<typeof SandboxStatusSchema>;
+
+/** The three that waiting for a command can come to. */
+export const WAIT_OUTCOMES = [
+  /** The command has ended, and `end` says how. */
+  'completed',
+  /** The time was up, and it had not. */
+  'timed_out',
+  /** The sandbox was stopped, failed or went away under it; nobody can know how it ended. `end` has the reason. */
+  'lost',
+] as const;
+
+export const WaitedSchema = z.object({ outcome: z.enum(WAIT_OUTCOMES), end: CommandEndSchema.optional(), status: SandboxStatusSchema });
+export type Waited = z.infer<typeof WaitedSchema>;

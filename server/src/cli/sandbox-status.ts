@@ -1,0 +1,17 @@
+import { openClient } from './client.ts';
+import { endText } from './end-text.ts';
+import { colour, print, printJson, printable, stateText } from './output.ts';
+import type { CommonOptions } from './settings.ts';
+
+/** How a sandbox and its commands stand. */
+export async function showSandboxStatus(ref: string, options: CommonOptions): Promise<void> {
+  const sandbox = await openClient(options).sandbox(ref);
+  const status = await sandbox.status();
+  if (options.json) return printJson(status);
+  const { phase, complete, active, succeeded, failed, message, reason, end, uid } = status;
+  const why = message ?? reason;
+  print(`${stateText(phase)}${complete ? `, ${colour.bold('complete')}` : ''}${why === null ? '' : `: ${printable(why)}`}`);
+  print(`  commands   ${active} active, ${succeeded} succeeded, ${failed} failed`);
+  if (end) print(`  its own    ${endText(end)}`);
+  print(`  sandbox    ${sandbox.id}${uid === null ? '' : `, uid ${printable(uid)}`}`);
+}
