@@ -10,8 +10,9 @@
  * the lease is over. The guest is reached through one exec stream that carries all our frames.
  */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { faultPoint } from '../../lib/fault-point.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
-import type { Backend, CallOptions, Freezing, Observation } from '../backend.ts';
+import { isAway, type Backend, type CallOptions, type Freezing, type Observation } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { neededRights } from './declarations.ts';
@@ -277,9 +278,15 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
         const keepsFiles = workloads.keepsFiles(found.workload);
         if (phase !== 'failed' && pod) {
           const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
-          const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
-          // The pod goes on where the files are in it.
-          await guest.shutdown(graceMs, { again: !keepsFiles });
+          try {
+            const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
+            // The pod goes on where the files are in it.
+            await guest.shutdown(graceMs, { again: !keepsFiles });
+          } catch (error) {
+            // One that has ended meanwhile has no processes either; and the cluster ends a pod that keeps no files.
+            if (!isAway(error) || (!keepsFiles && (await look(id, call)).phase !== 'failed')) throw error;
+          }
+          await faultPoint('kubernetes.stop.ended');
         }
         links.hangUp(id, 'it was stopped');
         if (keepsFiles) {
@@ -291,6 +298,7 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
           { incarnation, mark: 'stopped', pod: (pod ?? found.pods.at(-1))?.metadata.uid, restarts: 0 },
           call,
         );
+        await faultPoint('kubernetes.stop.recorded');
         await (
           await looking()
         ).until(id, (seen) => (seen && standingOf(seen.workload).mark === 'stopped') || undefined, {
