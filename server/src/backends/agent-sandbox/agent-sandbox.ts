@@ -1,9 +1,10 @@
 import type { Backend } from '../backend.ts';
 import { podBackend, type PodBackendKind } from '../kubernetes/pod-backend.ts';
 import type { Runtime } from '../kubernetes/runtimes.ts';
-import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS } from './needs.ts';
+import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';
 import { agentSandboxes } from './sandboxes.ts';
 import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
+import { unusedPools } from './unused-pools.ts';
 import { warmPool, type WarmPool } from './warm-pool.ts';
 
 /**
@@ -19,7 +20,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
   const kind: PodBackendKind = {
     name: 'agent-sandbox',
     kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
-    rights: [...RIGHTS, ...(usesPool ? POOL_RIGHTS : [])],
+    rights: [...RIGHTS, ...(settings.storage ? STORAGE_RIGHTS : []), ...(usesPool ? POOL_RIGHTS : [])],
     notes: {
       freeze: settings.storage
         ? 'agent-sandbox suspends a sandbox by ending its pod: stopping one does that, and keeps its files'
@@ -34,6 +35,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
       await pool?.apply(runtime);
       usual = runtime;
     },
+    strays: (client, place) => unusedPools(client, place, pool),
     async renewShared() {
       if (usual) await pool?.apply(usual);
     },

@@ -12,7 +12,7 @@
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
-import { isAway, type Backend, type CallOptions, type Freezing, type Observation } from '../backend.ts';
+import { isAway, type Backend, type CallOptions, type Freezing, type Observation, type Orphan, type Sweeping } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { neededRights } from './declarations.ts';
@@ -31,6 +31,7 @@ import { endWorkload } from './end-workload.ts';
 import { leaseKeeping } from './lease-keeping.ts';
 import { setFrozen } from './set-frozen.ts';
 import { standingOf } from './standing.ts';
+import { sweep, type Stray } from './sweep.ts';
 import { ANSWER_MS, startWorkload, suspend } from './start-workload.ts';
 import { keepTenancy } from './tenancy-keeping.ts';
 import type { WorkloadGround } from './workload-ground.ts';
@@ -42,6 +43,8 @@ export interface PodBackendOptions extends KubernetesSettings {
   /** Sandboxes started at the same time; more only makes each slower. */
   startsAtOnce?: number;
   onError?(error: unknown): void;
+  /** Told what a sweep while serving took away. */
+  onSwept?(orphans: Orphan[]): void;
 }
 
 const DEFAULT_GRACE_MS = 10_000;
@@ -59,6 +62,8 @@ export interface PodBackendKind extends PodAbilities {
   workloads(client: KubernetesClient, place: Place): Workloads;
   /** Makes what all sandboxes share, each time that the runtimes were looked at. */
   prepare?(client: KubernetesClient, place: Place, runtime: Runtime): Promise<void>;
+  /** What it has made for all sandboxes and nobody needs any more. */
+  strays?(client: KubernetesClient, place: Place): Promise<Stray[]>;
   /** Renews what is shared and has a lease. */
   renewShared?(client: KubernetesClient, place: Place): Promise<void>;
 }
@@ -69,7 +74,7 @@ export interface Place {
   settings: WorkloadGround['settings'];
 }
 
-export async function podBackend(kind: PodBackendKind, options: PodBackendOptions): Promise<Backend> {
+export async function podBackend(kind: PodBackendKind, options: PodBackendOptions): Promise<Backend & Sweeping> {
   const settings = { ...options, ...checkSettings(options) };
   const { installation } = settings;
   const client = await kubernetesClient(options);
@@ -82,7 +87,11 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
   const leases = leaseKeeping(
     { workloads, settings },
     (error) => options.onError?.(error),
-    async () => kind.renewShared?.(client, place),
+    async () => {
+      await kind.renewShared?.(client, place);
+      const found = await sweeping.sweep();
+      if (found.length > 0) options.onSwept?.(found);
+    },
   );
   const closing = new AbortController();
   const tenancy = keepTenancy(client, settings, namespace, (error) => options.onError?.(error));
@@ -179,6 +188,21 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
     return live;
   }
 
+  const sweeping: Sweeping = {
+    sweep: (call) =>
+      sweep(
+        {
+          client,
+          namespace,
+          installation,
+          workloads,
+          others: async () => (await kind.strays?.(client, place)) ?? [],
+          onError: (error) => options.onError?.(error),
+        },
+        call,
+      ),
+  };
+
   const freezing: Freezing = {
     async freeze(id, call = {}) {
       requireSandboxId(id);
@@ -197,6 +221,7 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
 
   return {
     ...(kind.freezes && freezing),
+    ...sweeping,
     name: kind.name,
 
     async capabilities() {
