@@ -21,21 +21,21 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
     return destroyable(dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage }));
   },
-  async 'kubernetes-job'({ dir, onError }) {
+  async 'kubernetes-job'({ dir, onError, onSwept }) {
     const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
       import('./backends/kubernetes-job/kubernetes-job.ts'),
       import('./backends/kubernetes/environment.ts'),
     ]);
-    return destroyable(await kubernetesJobBackend({ ...kubernetesSettings(process.env, installationOf(dir)), onError }));
+    return destroyable(await kubernetesJobBackend({ ...kubernetesSettings(process.env, installationOf(dir)), onError, onSwept }));
   },
-  async 'agent-sandbox'({ dir, onError }) {
+  async 'agent-sandbox'({ dir, onError, onSwept }) {
     const [{ agentSandboxBackend }, { poolAndStorage }, { kubernetesSettings }] = await Promise.all([
       import('./backends/agent-sandbox/agent-sandbox.ts'),
       import('./backends/agent-sandbox/settings.ts'),
       import('./backends/kubernetes/environment.ts'),
     ]);
     const settings = { ...kubernetesSettings(process.env, installationOf(dir)), ...poolAndStorage(process.env) };
-    return destroyable(await agentSandboxBackend({ ...settings, onError }));
+    return destroyable(await agentSandboxBackend({ ...settings, onError, onSwept }));
   },
   async memory() {
     const { memoryBackend } = await import('./backends/memory/memory.ts');

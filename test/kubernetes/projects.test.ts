@@ -135,6 +135,14 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
       roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: `cay-sandboxes-${installation}` },
       subjects: [{ kind: 'ServiceAccount', ...account }],
     });
+    // The API server takes a policy up a moment after it was made, as it does with rights.
+    const dry = { action, query: { dryRun: 'All' }, body: label, type: merge };
+    const holds = () =>
+      client.json('PATCH', '/api/v1/namespaces/cay', dry).then(
+        () => false,
+        () => true,
+      );
+    await until('the policy holds', holds);
     const denied = { code: 'permission_denied' };
     const refused = { message: expect.stringContaining('no namespaces but its own') as string };
     await expect(client.json('GET', '/api/v1/namespaces/cay/pods', { action })).rejects.toMatchObject(denied);

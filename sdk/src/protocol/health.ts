@@ -21,7 +21,20 @@ export type Health = z.infer<typeof HealthSchema>;
 
 /** Something on the machine that is the installation's own and belongs to no sandbox. */
 export const OrphanSchema = z.object({
-  kind: z.enum(['instance', 'container', 'cgroup', 'tree', 'snapshot_tree', 'image', 'snapshot', 'temporary_file']),
+  kind: z.enum([
+    'instance',
+    'container',
+    'cgroup',
+    'tree',
+    'snapshot_tree',
+    'image',
+    'snapshot',
+    'temporary_file',
+    'sandbox',
+    'pod',
+    'volume_claim',
+    'warm_pool',
+  ]),
   name: z.string(),
 });
 export const OrphansSchema = z.object({ orphans: z.array(OrphanSchema) });

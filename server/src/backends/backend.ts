@@ -243,7 +243,19 @@ export interface Measuring {
 
 /** What is on the ground and belongs to nobody, by kind and by the name that it has there. */
 export interface Orphan {
-  kind: 'instance' | 'container' | 'cgroup' | 'tree' | 'snapshot_tree' | 'image' | 'snapshot' | 'temporary_file';
+  kind:
+    | 'instance'
+    | 'container'
+    | 'cgroup'
+    | 'tree'
+    | 'snapshot_tree'
+    | 'image'
+    | 'snapshot'
+    | 'temporary_file'
+    | 'sandbox'
+    | 'pod'
+    | 'volume_claim'
+    | 'warm_pool';
   name: string;
 }
 

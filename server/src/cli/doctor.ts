@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
-import { canHibernate } from '../backends/backend.ts';
+import { canHibernate, canSweep } from '../backends/backend.ts';
 import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
 import { openClient } from './client.ts';
@@ -92,6 +92,8 @@ async function sweepAlone(composition: Composition, options: Options, dryRun: bo
   if (names.length === 0) return orphans;
   if (dryRun) return composition.surveyBackend(names.join(','), { dir });
   const backend = await composition.openBackend(names.join(','), { dir, poolSize: 0, onSwept: (found) => orphans.push(...found) });
+  // Not every backend does that when it is opened.
+  if (canSweep(backend)) orphans.push(...(await backend.sweep()));
   await backend.close();
   return orphans;
 }

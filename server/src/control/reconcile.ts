@@ -10,6 +10,7 @@ import type { Context } from './context.ts';
 import { platformOf, survey } from './grounds.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import { loseSnapshot } from './recovery.ts';
+import { removeStranger } from './strangers.ts';
 
 export interface Reconciling {
   /** Looks now. */
@@ -35,10 +36,9 @@ export function openReconciling(context: Context, { everyMs = LOOK_EVERY_MS }: {
       if (closed || (!there && unsure(platformOf(row, backend)))) continue;
       if (differs(row, observed)) settle(row);
     }
-    // A sandbox is recorded before anything of it is made, and forgotten after all of it is gone: what no record knows is nobody's.
     for (const [id, { ground }] of found) {
       if (closed || sandboxes.get(id)) continue;
-      deeds.run(id, async () => void (!sandboxes.get(id) && (await ground.remove(id)))).catch(onError);
+      removeStranger(context, { id, ground }).catch(onError);
     }
   }
 

@@ -3,12 +3,17 @@ import { canSweep, type Orphan } from '../backends/backend.ts';
 import type { Context } from './context.ts';
 import type { Control } from './contract.ts';
 import type { Principal } from './principal.ts';
+import { findStrangers, removeStranger } from './strangers.ts';
 
 /** How many are named in an event. */
 const NAMED = 20;
 
-/** What was left behind on the machine, for those who run it. */
-export function sweepVerbs({ backend, events }: Pick<Context, 'backend' | 'events'>): Pick<Control, 'sweep' | 'noteSwept'> {
+/** What was left behind on the machine or the cluster, for those who run it. */
+export function sweepVerbs(
+  context: Pick<Context, 'backend' | 'deeds' | 'events' | 'onError' | 'sandboxes'>,
+): Pick<Control, 'sweep' | 'noteSwept'> {
+  const { backend, events, onError } = context;
+
   function note(orphans: Orphan[], principal?: Principal): void {
     if (orphans.length === 0) return;
     events.append({
@@ -22,7 +27,10 @@ export function sweepVerbs({ backend, events }: Pick<Context, 'backend' | 'event
     noteSwept: note,
     async sweep(principal, { dryRun = false } = {}) {
       if (!canSweep(backend)) throw new CayError('unsupported', `The ${backend.name} backend leaves nothing on this machine to look for`);
-      const orphans = await backend.sweep({ dryRun });
+      // Sandboxes first: what they had is then their own affair.
+      const strangers = await findStrangers(context);
+      for (const stranger of dryRun ? [] : strangers) await removeStranger(context, stranger).catch(onError);
+      const orphans = [...strangers.map(({ id }): Orphan => ({ kind: 'sandbox', name: id })), ...(await backend.sweep({ dryRun }))];
       if (!dryRun) note(orphans, principal);
       return orphans;
     },

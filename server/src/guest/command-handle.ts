@@ -153,8 +153,13 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
   #lookForEnd(): void {
     if (this.#reading) return;
     while (!this.#finished && !this.#gap && this.#stream.messageIsNext) {
-      const value = this.#take(this.#stream.takeNow());
-      if (value?.channel === 'gap') this.#gap = value;
+      try {
+        const value = this.#take(this.#stream.takeNow());
+        if (value?.channel === 'gap') this.#gap = value;
+      } catch (error) {
+        // It has ended the connection, on whose way to its end this may be.
+        return this.#finish({ kind: 'lost', reason: (error as CayError).message });
+      }
     }
     const failure = this.#stream.failure;
     if (failure && !this.#finished && !this.#gap && this.#stream.drained) this.#finish({ kind: 'lost', reason: failure.message });

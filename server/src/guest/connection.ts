@@ -170,12 +170,13 @@ export class GuestConnection implements StreamHost, FrameSink {
     if (this.#error) return;
     this.#error = error;
     this.#transport.destroy();
+    // First, so that nothing which goes wrong on the way keeps whoever waits for the end from the next connection.
+    this.#resolveClosed();
     for (const stream of [...this.#streams.values()]) stream.fail(error);
     this.#streams.clear();
     for (const ping of this.#pings.values()) ping.reject(error);
     this.#pings.clear();
     this.looked();
-    this.#resolveClosed();
   }
 
   get congested(): boolean {

@@ -174,6 +174,26 @@ describe('a command', () => {
     expect(await handle.ended).toMatchObject({ kind: 'lost' });
   });
 
+  it('with bad events that came together ends the connection too, and for all that it carries', async () => {
+    const { client, handle, guest } = await started();
+    const again = { event: 'started', pid: 1, offset: 0, existing: false };
+    const asking = client.stats().catch((error: unknown) => error);
+    await guest.opened();
+    const reading = client.exec({ ...request, id: 'c2' }).then(
+      (second) => collect(second, { maxBytes: 1 }),
+      () => {},
+    );
+    const { stream } = await guest.opened();
+    // All before anybody reads: what is left of them is looked at when the connection ends.
+    guest.socket.cork();
+    for (let at = 0; at < 5; at++) guest.send(FRAME.message, stream, again);
+    guest.socket.uncork();
+    await client.closed;
+    await reading;
+    expect(await asking).toMatchObject({ code: 'unavailable' });
+    expect(await handle.ended).toMatchObject({ kind: 'lost' });
+  });
+
   it('with a bad end that nobody reads ends the connection too', async () => {
     const { client, handle, guest, stream } = await started();
     guest.send(FRAME.message, stream, { event: 'end', kind: 'exited', code: 'zero', offset: 0 });

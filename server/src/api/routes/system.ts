@@ -71,7 +71,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       name: 'sweep',
       summary: 'Take away what was left behind on the machine',
       description:
-        "Containers, cgroups, disks and files that are the installation's own and belong to no sandbox. The server looks for them by itself every minute.",
+        "Containers, cgroups, disks and files that are the installation's own and belong to no sandbox; on a cluster pods, volume claims and warm pools; and sandboxes that no record knows. The server looks for them by itself.",
       tag: 'admin',
       access: 'admin',
       query: z.object({ dryRun: Flag.optional() }).strict(),

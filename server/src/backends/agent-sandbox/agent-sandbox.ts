@@ -2,9 +2,10 @@ import type { Backend } from '../backend.ts';
 import { kubernetesBackend } from '../kubernetes/kubernetes-backend.ts';
 import type { PodBackendKind } from '../kubernetes/pod-backend.ts';
 import type { Runtime } from '../kubernetes/runtimes.ts';
-import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS } from './needs.ts';
+import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';
 import { agentSandboxes } from './sandboxes.ts';
 import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
+import { unusedPools } from './unused-pools.ts';
 import { warmPool } from './warm-pool.ts';
 
 /**
@@ -18,7 +19,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
   const kind: PodBackendKind = {
     name: 'agent-sandbox',
     kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
-    rights: [...RIGHTS, ...(usesPool ? POOL_RIGHTS : [])],
+    rights: [...RIGHTS, ...(settings.storage ? STORAGE_RIGHTS : []), ...(usesPool ? POOL_RIGHTS : [])],
     suspends: settings.storage !== undefined,
     notes: {
       freeze: 'agent-sandbox suspends a sandbox by ending its pod, and keeps no processes',
@@ -36,6 +37,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
           await pool?.apply(runtime);
           usual = runtime;
         },
+        strays: () => unusedPools(place, pool),
         async renewShared() {
           if (usual) await pool?.apply(usual);
         },

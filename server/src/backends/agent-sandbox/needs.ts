@@ -17,6 +17,17 @@ export const OWNED_POOL_KINDS = ['SandboxTemplate', 'SandboxWarmPool', 'SandboxC
 
 export const RIGHTS: Right[] = [{ group: CORE, resource: 'sandboxes', verbs: ALL, why: 'a sandbox is a Sandbox' }, ...POD_RIGHTS];
 
+/** What volumes need besides: they come with the Sandbox, and go with it. */
+export const STORAGE_RIGHTS: Right[] = [
+  {
+    group: '',
+    resource: 'persistentvolumeclaims',
+    verbs: ['list', 'delete'],
+    optional: true,
+    why: 'takes away those whose Sandbox is gone',
+  },
+];
+
 /** What a warm pool needs besides. */
 export const POOL_KINDS: Kind[] = ['sandboxtemplates', 'sandboxwarmpools', 'sandboxclaims'].map((resource) => ({
   groupVersion: `${EXTENSIONS}/v1beta1`,

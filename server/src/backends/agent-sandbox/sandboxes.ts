@@ -5,6 +5,7 @@
  * the Sandbox is what counts, and the claim keeps it: it has the lease, and its removal removes everything.
  */
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { faultPoint } from '../../lib/fault-point.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../kubernetes/names.ts';
 import type { KubernetesObject, List, Pod } from '../kubernetes/objects.ts';
 import type { Place } from '../kubernetes/pod-backend.ts';
@@ -134,7 +135,9 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       const { labels, annotations = {} } = claim.metadata;
       const ours = Object.fromEntries(Object.entries(annotations).filter(([key]) => key.startsWith(OURS)));
       const body = { metadata: { uid: given.metadata.uid, labels, annotations: ours } };
+      await faultPoint('agent-sandbox.claim.given');
       await patch(`${sandboxes}/${name}`, body, action, { signal });
+      await faultPoint('agent-sandbox.claim.taken');
     },
 
     async note(workload, standing, { signal } = {}) {

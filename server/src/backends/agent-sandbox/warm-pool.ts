@@ -19,6 +19,8 @@ export const EXTENSIONS_VERSION = 'extensions.agents.x-k8s.io/v1beta1';
 const APPLY = 'application/apply-patch+yaml';
 
 export interface WarmPool {
+  /** Its name, once it was applied. */
+  readonly current: string | undefined;
   /** Makes the pool as it should be, and renews its lease; removes those of other settings. */
   apply(runtime: Runtime): Promise<void>;
   /** The name of the pool whose sandboxes are what a spec asks for. */
@@ -31,9 +33,16 @@ interface Applied {
   spec: object;
 }
 
+const prefixOf = (installation: string) => `cay-${installation.slice(0, 30)}`;
+
+/** The name of what carries the lease. */
+export function holderOf(installation: string): string {
+  return `${prefixOf(installation)}-warm`;
+}
+
 export function warmPool(place: Place, { warmPool: replicas = 0, storage }: PoolAndStorage): WarmPool {
   const { client, namespace, installation, settings } = place;
-  const prefix = `cay-${installation.slice(0, 30)}`;
+  const prefix = prefixOf(installation);
   const labels = installationLabels(installation);
   const usual = SandboxSpecSchema.parse({});
   let now: { name: string; pod: string } | undefined;
@@ -56,13 +65,17 @@ export function warmPool(place: Place, { warmPool: replicas = 0, storage }: Pool
   }
 
   return {
+    get current() {
+      return now?.name;
+    },
+
     async apply(runtime) {
       const options: PodOptions = { settings, requests: settings.requests, pullPolicy: settings.pullPolicy, runtime };
       const made = blueprint(undefined, usual, labels, { ...options, storage });
       const name = `${prefix}-${createHash('sha256').update(JSON.stringify(made)).digest('hex').slice(0, 8)}`;
       const holder = await apply(CORE_VERSION, 'sandboxes', {
         kind: 'Sandbox',
-        metadata: { name: `${prefix}-warm`, labels },
+        metadata: { name: holderOf(installation), labels },
         spec: {
           podTemplate: { spec: { containers: [{ name: 'none', image: settings.guestImage }] } },
           service: false,

@@ -1,10 +1,10 @@
-import type { Backend } from '../backend.ts';
+import type { Backend, Sweeping } from '../backend.ts';
 import { kubernetesClient } from './kubernetes-client.ts';
 import { podBackend, type PodBackendKind, type PodBackendOptions } from './pod-backend.ts';
 import { projectNamespaces } from './project-namespaces.ts';
 
 /** A backend on Kubernetes: all of its sandboxes in one namespace, or those of each project in one of their own. */
-export async function kubernetesBackend(kind: PodBackendKind, options: PodBackendOptions): Promise<Backend> {
+export async function kubernetesBackend(kind: PodBackendKind, options: PodBackendOptions): Promise<Backend & Sweeping> {
   const client = await kubernetesClient(options);
   const namespace = options.namespace ?? client.namespace ?? 'default';
   const backend = options.tenancy?.perProject

@@ -9,7 +9,7 @@ export interface Metadata {
   deletionTimestamp?: string;
   labels?: Record<string, string>;
   annotations?: Record<string, string>;
-  ownerReferences?: { kind: string; name: string; uid: string }[];
+  ownerReferences?: { apiVersion?: string; kind: string; name: string; uid: string }[];
 }
 
 export interface KubernetesObject {

@@ -11,7 +11,7 @@
  */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
-import type { Backend, CallOptions, Freezing, Observation, StopOptions, Suspending } from '../backend.ts';
+import type { Backend, CallOptions, Freezing, Observation, Orphan, Suspending, Sweeping } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { neededRights } from './declarations.ts';
@@ -19,7 +19,6 @@ import { guestLinks, type Live } from './guest-links.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import { ANNOTATIONS } from './names.ts';
 import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
-import { isRunning } from './pod-state.ts';
 import { requirePrerequisites, type Kind, type Right } from './prerequisites.ts';
 import { findRuntimes, type Runtime } from './runtimes.ts';
 import { checkSettings, DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from './settings.ts';
@@ -30,7 +29,10 @@ import { endWorkload } from './end-workload.ts';
 import { leaseKeeping } from './lease-keeping.ts';
 import { setFrozen } from './set-frozen.ts';
 import { standingOf } from './standing.ts';
-import { ANSWER_MS, startWorkload, suspend } from './start-workload.ts';
+import { sweep, type Stray } from './sweep.ts';
+import { limitsOf } from './limits-of.ts';
+import { ANSWER_MS, startWorkload } from './start-workload.ts';
+import { stopWorkload, type Ending } from './stop-workload.ts';
 import { keepTenancy } from './tenancy-keeping.ts';
 import type { WorkloadGround } from './workload-ground.ts';
 import { absent, observationOf } from './workload-state.ts';
@@ -41,9 +43,10 @@ export interface PodBackendOptions extends KubernetesSettings {
   /** Sandboxes started at the same time; more only makes each slower. */
   startsAtOnce?: number;
   onError?(error: unknown): void;
+  /** Told what a sweep while serving took away. */
+  onSwept?(orphans: Orphan[]): void;
 }
 
-const DEFAULT_GRACE_MS = 10_000;
 const STOP_SLACK_MS = 5_000;
 /** RuntimeClasses come and go. */
 const RUNTIMES_MS = 60_000;
@@ -58,14 +61,12 @@ export interface PodBackendKind extends PodAbilities {
   in(place: Place): KindInPlace;
 }
 
-interface Ending extends StopOptions {
-  suspended?: boolean;
-}
-
 export interface KindInPlace {
   workloads: Workloads;
   /** Makes what all sandboxes share, each time that the runtimes were looked at. */
   prepare?(runtime: Runtime): Promise<void>;
+  /** What it has made for all sandboxes and nobody needs any more. */
+  strays?(): Promise<Stray[]>;
   /** Renews what is shared and has a lease. */
   renewShared?(): Promise<void>;
 }
@@ -85,7 +86,7 @@ export interface Whereabouts extends Pick<Place, 'client' | 'namespace'> {
   vacant?: boolean;
 }
 
-export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whereabouts: Whereabouts): Backend {
+export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whereabouts: Whereabouts): Backend & Sweeping {
   const settings = { ...options, ...checkSettings(options) };
   const { installation } = settings;
   const { client, namespace, project, vacant } = whereabouts;
@@ -96,7 +97,11 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
   const leases = leaseKeeping(
     { workloads, settings },
     (error) => options.onError?.(error),
-    async () => shared.renewShared?.(),
+    async () => {
+      await shared.renewShared?.();
+      const found = await sweeping.sweep();
+      if (found.length > 0) options.onSwept?.(found);
+    },
   );
   const closing = new AbortController();
   const tenancy = keepTenancy(client, settings, whereabouts, (error) => options.onError?.(error));
@@ -196,6 +201,21 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     return live;
   }
 
+  const sweeping: Sweeping = {
+    sweep: (call) =>
+      sweep(
+        {
+          client,
+          namespace,
+          installation,
+          workloads,
+          others: shared.strays,
+          onError: (error) => options.onError?.(error),
+        },
+        call,
+      ),
+  };
+
   const freezing: Freezing = {
     async freeze(id, call = {}) {
       requireSandboxId(id);
@@ -212,45 +232,9 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     },
   };
 
-  /** Ends its processes, and its pod where the files are kept apart from it. */
-  async function end(id: SandboxId, { suspended = false, graceMs = DEFAULT_GRACE_MS, ...call }: Ending = {}): Promise<Observation> {
+  async function end(id: SandboxId, ending: Ending = {}): Promise<Observation> {
     requireSandboxId(id);
-    const action = `${suspended ? 'suspend' : 'stop'} sandbox "${id}"`;
-    return changes.changing(id, async () => {
-      const found = await workloads.find(id, call);
-      if (!found) throw new CayError('not_found', `Cannot ${action}: it does not exist`);
-      const { phase, incarnation, runtime, ...now } = observed(id, found);
-      const stopped: Observation = { id, phase: 'stopped', incarnation, runtime, ...(suspended && { suspended }) };
-      if (phase === 'stopped' && (now.suspended ?? false) === suspended) return stopped;
-      if (suspended && phase !== 'ready') throw new CayError('failed_precondition', `Cannot ${action}: it is ${phase}`);
-      if (workloads.whyOver(found.workload)) return stopped;
-      const pod = found.pods.find(isRunning);
-      const keepsFiles = workloads.keepsFiles(found.workload);
-      if (phase !== 'failed' && phase !== 'stopped' && pod) {
-        const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
-        const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
-        // The pod goes on where the files are in it.
-        await guest.shutdown(graceMs, { again: !keepsFiles });
-      }
-      links.hangUp(id, 'it was stopped');
-      if (keepsFiles) {
-        await suspend(ground, found.workload, id, { incarnation, suspended });
-        return stopped;
-      }
-      await workloads.note(
-        found.workload,
-        { incarnation, mark: 'stopped', pod: (pod ?? found.pods.at(-1))?.metadata.uid, restarts: 0 },
-        call,
-      );
-      await (
-        await looking()
-      ).until(id, (seen) => (seen && standingOf(seen.workload).mark === 'stopped') || undefined, {
-        action,
-        withinMs: ANSWER_MS,
-        everyMs: 1000,
-      });
-      return stopped;
-    });
+    return changes.changing(id, () => stopWorkload(ground, id, ending));
   }
 
   const suspending: Suspending = { suspend: (id, call) => end(id, { ...call, suspended: true }) };
@@ -258,6 +242,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
   return {
     ...(kind.freezes && freezing),
     ...(kind.suspends && suspending),
+    ...sweeping,
     name: kind.name,
 
     async capabilities() {
@@ -350,9 +335,4 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
       changes.close();
     },
   };
-}
-
-function limitsOf({ workload }: Found): { cpus: number | null; memoryBytes: number | null } {
-  const read = (name: string) => Number(workload.metadata.annotations?.[name]) || null;
-  return { cpus: read(ANNOTATIONS.cpus), memoryBytes: read(ANNOTATIONS.memoryBytes) };
 }

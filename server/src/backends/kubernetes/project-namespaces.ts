@@ -17,6 +17,7 @@ import {
   type Observation,
   type StopOptions,
   type Suspending,
+  type Sweeping,
 } from '../backend.ts';
 import { requireSandboxId } from '../check.ts';
 import { passOn } from '../pass-on.ts';
@@ -25,26 +26,29 @@ import { LABELS, projectNamespace } from './names.ts';
 import type { KubernetesObject, List } from './objects.ts';
 import type { Whereabouts } from './pod-backend.ts';
 
+/** What a backend can besides, all of them of one kind can. */
+type Room = Backend & Sweeping & Partial<Freezing & Suspending>;
+
 export interface ProjectNamespacesOptions {
   client: KubernetesClient;
   /** Of the installation; those of projects are called after it. */
   namespace: string;
   installation: string;
-  open(whereabouts: Whereabouts): Backend;
+  open(whereabouts: Whereabouts): Room;
   onError(error: unknown): void;
 }
 
 const AGAIN_MS = 5_000;
 
-export function projectNamespaces({ client, namespace, installation, open, onError }: ProjectNamespacesOptions): Backend {
-  const rooms = new Map<string, Backend>();
-  const where = new Map<SandboxId, Backend>();
+export function projectNamespaces({ client, namespace, installation, open, onError }: ProjectNamespacesOptions): Backend & Sweeping {
+  const rooms = new Map<string, Room>();
+  const where = new Map<SandboxId, Room>();
   const changes = new Broadcast<Observation>();
   const closing = new AbortController();
   const common = room({ client, namespace, vacant: true });
   const labelSelector = `${LABELS.installation}=${installation},${LABELS.project}`;
 
-  function room(whereabouts: Whereabouts): Backend {
+  function room(whereabouts: Whereabouts): Room {
     let found = rooms.get(whereabouts.namespace);
     if (!found) {
       found = open(whereabouts);
@@ -69,7 +73,7 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
   const roomOf = (project: string) => room({ client, namespace: projectNamespace(namespace, project), project });
 
   /** All that there are, those of earlier servers included. */
-  async function allRooms({ signal }: CallOptions = {}): Promise<Backend[]> {
+  async function allRooms({ signal }: CallOptions = {}): Promise<Room[]> {
     const call = { action: 'list the namespaces of projects', query: { labelSelector }, signal };
     const { items } = (await client.json('GET', '/api/v1/namespaces', call)) as List<KubernetesObject>;
     for (const { metadata } of items) {
@@ -81,7 +85,7 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
   }
 
   /** Where it is, or where nobody is, which then says that it does not exist. */
-  async function at(id: SandboxId, options?: CallOptions): Promise<Backend> {
+  async function at(id: SandboxId, options?: CallOptions): Promise<Room> {
     requireSandboxId(id);
     const known = where.get(id);
     if (known) return known;
@@ -94,11 +98,11 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
 
   return {
     ...(canFreeze(common) && {
-      freeze: async (id: SandboxId, options?: CallOptions) => ((await at(id, options)) as Backend & Freezing).freeze(id, options),
-      thaw: async (id: SandboxId, options?: CallOptions) => ((await at(id, options)) as Backend & Freezing).thaw(id, options),
+      freeze: async (id: SandboxId, options?: CallOptions) => (await at(id, options)).freeze!(id, options),
+      thaw: async (id: SandboxId, options?: CallOptions) => (await at(id, options)).thaw!(id, options),
     }),
     ...(canSuspend(common) && {
-      suspend: async (id: SandboxId, options?: StopOptions) => ((await at(id, options)) as Backend & Suspending).suspend(id, options),
+      suspend: async (id: SandboxId, options?: StopOptions) => (await at(id, options)).suspend!(id, options),
     }),
     name: common.name,
     capabilities: (options) => common.capabilities(options),
@@ -132,6 +136,8 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
       await (await at(id, options)).remove(id, options);
       where.delete(id);
     },
+
+    sweep: async (options) => (await Promise.all((await allRooms(options)).map((each) => each.sweep(options)))).flat(),
 
     async close() {
       closing.abort();

@@ -1,5 +1,6 @@
 /** Makes a sandbox run that was absent, stopped, failed or left half-started. */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import { faultPoint } from '../../lib/fault-point.ts';
 import type { CallOptions, EnsureOptions, Observation } from '../backend.ts';
 import type { Pod } from './objects.ts';
 import { containerOf, isRunning, whyNotStarting } from './pod-state.ts';
@@ -41,11 +42,13 @@ export async function startWorkload(ground: WorkloadGround, before: Found | unde
   const kept = before && (!lost || keepsFiles) && !workloads.whyOver(before.workload) ? before.workload : undefined;
   try {
     if (before && !kept) await endWorkload(ground, id, call);
+    await faultPoint('kubernetes.start.cleared');
     // A pod that has ended is in the way of the next one.
     if (kept && lost && before && before.pods.length > 0) await suspend(ground, kept, id, { incarnation });
     if (kept && hasRun) await workloads.note(kept, { incarnation, mark: 'starting', restarts: 0 }, call);
     const workload =
       kept ?? (await workloads.create(id, spec, incarnation, { ...workloadOptionsOf(ground, spec, runtime), project, ...call }));
+    await faultPoint('kubernetes.start.begun');
     return await finish(ground, workload, { ...wanted, incarnation, hasRun: kept !== undefined && hasRun });
   } catch (error) {
     if (ground.closing.aborted) throw error;
@@ -68,6 +71,7 @@ export async function suspend(
   standing: Pick<Standing, 'incarnation' | 'suspended'>,
 ): Promise<void> {
   await workloads.note(workload, { ...standing, mark: 'stopped', restarts: 0 });
+  await faultPoint('kubernetes.suspend.recorded');
   const options = { action: `stop sandbox "${id}"`, withinMs: SUSPEND_MS, everyMs: LOOK_AGAIN_MS };
   const isDone = (found: Found | undefined) => found && found.pods.length === 0 && standingOf(found.workload).mark === 'stopped';
   await (await looking()).until(id, (found) => isDone(found) || undefined, options);
@@ -83,6 +87,7 @@ async function finish(
   const { id, spec, runtime, incarnation, hasRun, signal } = wanted;
   const call = { signal };
   const found = await running(ground, made, { id, hasRun, ...call });
+  await faultPoint('kubernetes.start.running');
   let { pod } = found;
   const { limits } = spec;
   const { link, guest } = links.open({
@@ -94,12 +99,15 @@ async function finish(
     ...(runtime.gvisor && { memoryLimit: limits.memoryBytes, pidsLimit: limits.pids }),
   });
   await link.ready({ ...call, timeoutMs: ANSWER_MS });
+  await faultPoint('kubernetes.start.answered');
   if (!spec.readOnlyRoot && spec.workdir !== '/') await guest.files(USER.name).mkdir(spec.workdir, call);
   await startMain(guest, spec);
+  await faultPoint('kubernetes.start.prepared');
   // A watch may be behind: how often the container was started again has to be right, or the next look takes it for a crash.
   if (hasRun) pod = (await workloads.find(id, call))?.pods.find(({ metadata }) => metadata.uid === pod.metadata.uid) ?? pod;
   const restarts = containerOf(pod)?.restartCount ?? 0;
   await workloads.note(found.workload, { incarnation, mark: 'ready', pod: pod.metadata.uid, restarts }, call);
+  await faultPoint('kubernetes.start.recorded');
   // What is told from now on must not be older than this.
   await (
     await looking()
