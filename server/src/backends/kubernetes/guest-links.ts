@@ -27,6 +27,11 @@ export interface OpenOptions extends Omit<ServerHello, 'sandbox'> {
   id: SandboxId;
   pod: Pod;
   limits: Pick<Limits, 'cpus' | 'memoryBytes'>;
+  /**
+   * Of a guest that is being started: resolves each time that it may be dialled. Until it has answered, whoever starts it says whether it
+   * ever will, and the cluster is not asked.
+   */
+  turn?(): Promise<void>;
 }
 
 export interface GuestLinks {
@@ -55,19 +60,27 @@ export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): G
   return {
     get: (id) => live.get(id),
 
-    open({ id, pod, limits: { cpus, memoryBytes }, ...hello }) {
+    open({ id, pod, limits: { cpus, memoryBytes }, turn, ...hello }) {
       const { incarnation } = hello;
       const now = live.get(id);
       if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
       hangUp(id, 'it was started anew');
       const argv = [GUEST_PATH, 'bridge', SOCKET_PATH];
       const action = `reach the guest of sandbox "${id}"`;
+      let starting = turn;
       const link = redialling({
         ...hello,
         sandbox: id,
-        dial: (signal) => execStream(client, { namespace, pod: pod.metadata.name, container: CONTAINER, argv, action, signal }),
-        whyGone: () => whyGone(id, incarnation),
+        async dial(signal) {
+          await starting?.();
+          return execStream(client, { namespace, pod: pod.metadata.name, container: CONTAINER, argv, action, signal });
+        },
+        whyGone: async () => (starting ? undefined : whyGone(id, incarnation)),
       });
+      link.ready().then(
+        () => (starting = undefined),
+        () => {}, // closed, and nobody dials any more
+      );
       const guest = guestWithPodEnv(link.guest);
       const { uid } = pod.metadata;
       const made: Live = { pod: uid, incarnation, link, guest, memoryLimitBytes: memoryBytes, cpuUsageMs: cpuCounter(cpus), oomKills: 0 };

@@ -273,7 +273,9 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
         const { phase, incarnation, runtime } = observed(id, found);
         const stopped: Observation = { id, phase: 'stopped', incarnation, runtime };
         if (phase === 'stopped' || workloads.whyOver(found.workload)) return stopped;
-        const pod = found.pods.find(isRunning);
+        const { pod: ranIn } = standingOf(found.workload);
+        // The node may have yet to tell of one that has answered.
+        const pod = found.pods.find((each) => isRunning(each) || (phase === 'ready' && each.metadata.uid === ranIn));
         const keepsFiles = workloads.keepsFiles(found.workload);
         if (phase !== 'failed' && pod) {
           const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
