@@ -5,11 +5,11 @@ import type { Guest } from '../../guest/guest.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
 import { redialling } from '../../guest/redialling-link.ts';
 import { cpuCounter } from './cpu-counter.ts';
-import { execStream } from './exec-stream.ts';
+import { bridgeStream } from './bridge-stream.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import { guestWithPodEnv } from './pod-env.ts';
-import { CONTAINER, GUEST_PATH, SOCKET_PATH } from './pod-spec.ts';
 import type { Pod } from './objects.ts';
+import type { SpareStreams } from './spare-streams.ts';
 
 export interface Live {
   readonly pod: string;
@@ -47,9 +47,11 @@ export interface GuestLinksOptions {
   namespace: string;
   /** Why there is no use in dialling a guest again; `undefined` if there may be. */
   whyGone(id: SandboxId, incarnation: number): Promise<string | undefined>;
+  /** Streams that are open already. */
+  spares: Pick<SpareStreams, 'take'>;
 }
 
-export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): GuestLinks {
+export function guestLinks({ client, namespace, whyGone, spares }: GuestLinksOptions): GuestLinks {
   const live = new Map<SandboxId, Live>();
 
   function hangUp(id: SandboxId, reason: string): void {
@@ -65,7 +67,6 @@ export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): G
       const now = live.get(id);
       if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
       hangUp(id, 'it was started anew');
-      const argv = [GUEST_PATH, 'bridge', SOCKET_PATH];
       const action = `reach the guest of sandbox "${id}"`;
       let starting = turn;
       const link = redialling({
@@ -73,7 +74,7 @@ export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): G
         sandbox: id,
         async dial(signal) {
           await starting?.();
-          return execStream(client, { namespace, pod: pod.metadata.name, container: CONTAINER, argv, action, signal });
+          return spares.take(pod.metadata.uid) ?? bridgeStream(client, { namespace, pod: pod.metadata.name, action, signal });
         },
         whyGone: async () => (starting ? undefined : whyGone(id, incarnation)),
       });

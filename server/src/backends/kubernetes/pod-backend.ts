@@ -14,6 +14,7 @@ import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Freezing, Observation } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
+import { bridgeStream } from './bridge-stream.ts';
 import { neededRights } from './declarations.ts';
 import { guestLinks, type Live } from './guest-links.ts';
 import { kubernetesClient, type KubernetesClient } from './kubernetes-client.ts';
@@ -29,6 +30,7 @@ import { hashOf } from '../spec-hash.ts';
 import { endWorkload } from './end-workload.ts';
 import { leaseKeeping } from './lease-keeping.ts';
 import { setFrozen } from './set-frozen.ts';
+import { spareStreams } from './spare-streams.ts';
 import { standingOf } from './standing.ts';
 import { ANSWER_MS, startWorkload, suspend } from './start-workload.ts';
 import { keepTenancy } from './tenancy-keeping.ts';
@@ -89,9 +91,13 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
   /** What is there before anybody looks is no news. */
   let learning = true;
 
+  const spares = spareStreams(({ metadata: { name: pod } }) =>
+    bridgeStream(client, { namespace, pod, action: `reach the guest of pod "${pod}"`, signal: closing.signal, later: true }),
+  );
   const links = guestLinks({
     client,
     namespace,
+    spares,
     async whyGone(id, incarnation) {
       const { phase, message, incarnation: now } = await look(id);
       if (phase === 'absent') return 'it was removed';
@@ -110,6 +116,7 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
       if (learning) changes.learn(observation);
       else changes.see(observation);
     },
+    onSpare: spares.see,
   });
 
   async function looking(): Promise<typeof view> {
@@ -322,6 +329,7 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
       tenancy?.stop();
       closing.abort();
       links.close();
+      spares.close();
       changes.close();
       client.close();
     },
