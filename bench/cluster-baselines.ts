@@ -11,13 +11,13 @@ import { BASE_IMAGE } from '../test/kubernetes/cluster/sandbox-images.ts';
 const EXTENSIONS = 'extensions.agents.x-k8s.io/v1beta1';
 const READY_MS = 120_000;
 
-type Conditioned = KubernetesObject & { status?: { conditions?: Condition[]; readyReplicas?: number } };
+type Conditioned = KubernetesObject & { status?: { conditions?: Condition[]; readyReplicas?: number; sandbox?: { name: string } } };
 
 export interface ClusterBaselines {
   /** How long a pod with nothing but this image takes, from the request until a watch tells that it is ready. */
-  pod(options: PodOptions): Promise<number>;
+  pod(options: PodOptions): Promise<Took>;
   /** The same of a claim from the warm pool of a namespace. */
-  claim(namespace: string): Promise<number>;
+  claim(namespace: string): Promise<Took>;
   /** Resolves when the pool of the namespace has all that it should have. */
   poolFilled(namespace: string, replicas: number): Promise<void>;
   /** A fresh exec of `true` over the API. */
@@ -25,6 +25,12 @@ export interface ClusterBaselines {
   /** The same by the program; absent where there is none. */
   kubectlExec: ((namespace: string, pod: string) => Promise<void>) | undefined;
   close(): void;
+}
+
+interface Took {
+  readyMs: number;
+  /** Until a first exec of `true` over the API has ended. */
+  execMs: number;
 }
 
 interface PodOptions {
@@ -43,8 +49,11 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
     () => false,
   );
 
-  /** Makes an object, and resolves with how long it took until it was ready. It is removed then. */
-  async function ready(collection: string, body: object): Promise<number> {
+  const exec = async (namespace: string, pod: string) => void (await execIn(client, { namespace, pod, argv: ['true'] }));
+
+  /** Makes an object, and resolves with how long it took. It is removed then. */
+  async function took(namespace: string, api: string, kind: string, body: object): Promise<Took> {
+    const collection = `${api}/namespaces/${namespace}/${kind}`;
     const name = `bench-${newId('sbx').slice(4).toLowerCase()}`;
     const enough = new AbortController();
     const { metadata } = (await client.json('GET', collection, { action, query: { limit: 1 } })) as List<Conditioned>;
@@ -53,7 +62,7 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
     const seen = (async () => {
       for await (const event of client.lines(collection, { action, query, signal })) {
         const { object } = event as { object: Conditioned };
-        if (object.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True')) return performance.now();
+        if (object.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True')) return object;
       }
       throw new Error(`${collection}/${name} did not become ready`);
     })();
@@ -61,7 +70,11 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
     try {
       const start = performance.now();
       await client.json('POST', collection, { action, body: { metadata: { name }, ...body } });
-      return (await seen) - start;
+      const object = await seen;
+      const readyMs = performance.now() - start;
+      // Of a claim, the Sandbox that was given for it has the pod's name.
+      await exec(namespace, object.status?.sandbox?.name ?? name);
+      return { readyMs, execMs: performance.now() - start };
     } finally {
       enough.abort();
       await client.json('DELETE', `${collection}/${name}`, { action, query: { gracePeriodSeconds: 0 }, allow: [404] });
@@ -73,7 +86,7 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
 
   return {
     pod: ({ runtimeClass, barest = false }) =>
-      ready('/api/v1/namespaces/default/pods', {
+      took('default', '/api/v1', 'pods', {
         apiVersion: 'v1',
         kind: 'Pod',
         spec: {
@@ -86,7 +99,7 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
     async claim(namespace) {
       const [pool] = await pools(namespace);
       if (!pool) throw new Error(`There is no warm pool in "${namespace}"`);
-      return ready(`/apis/${EXTENSIONS}/namespaces/${namespace}/sandboxclaims`, {
+      return took(namespace, `/apis/${EXTENSIONS}`, 'sandboxclaims', {
         apiVersion: EXTENSIONS,
         kind: 'SandboxClaim',
         spec: { warmPoolRef: { name: pool.metadata.name } },
@@ -101,7 +114,7 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
       }
     },
 
-    exec: async (namespace, pod) => void (await execIn(client, { namespace, pod, argv: ['true'] })),
+    exec,
     kubectlExec: hasKubectl
       ? async (namespace, pod) => void (await kubectl('exec', '--namespace', namespace, pod, '--', 'true'))
       : undefined,
