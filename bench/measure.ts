@@ -20,3 +20,24 @@ export function series(samples: number[]): Series {
   const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
   return { p50: at(0.5), p99: at(0.99), n: sorted.length };
 }
+
+/**
+ * Times several tasks in turn, so that a machine that is busy for a while is so for all of them. A task may say itself how long it took,
+ * which leaves out what it does besides.
+ */
+export async function interleaved<Name extends string>(
+  times: number,
+  tasks: Record<Name, () => Promise<number | void>>,
+  options: { warmUp?: number } = {},
+): Promise<Record<Name, Series>> {
+  const names = Object.keys(tasks) as Name[];
+  const samples = Object.fromEntries(names.map((name) => [name, [] as number[]])) as Record<Name, number[]>;
+  for (let index = -(options.warmUp ?? 1); index < times; index++) {
+    for (const name of names) {
+      const start = performance.now();
+      const tookMs = (await tasks[name]()) ?? performance.now() - start;
+      if (index >= 0) samples[name].push(tookMs);
+    }
+  }
+  return Object.fromEntries(names.map((name) => [name, series(samples[name])])) as Record<Name, Series>;
+}

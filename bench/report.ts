@@ -7,7 +7,7 @@ import { join } from 'node:path';
 export interface Row {
   what: string;
   value: number;
-  unit: 'ms' | 'MB/s' | 'MB' | 'x' | '/s' | 'errors' | '% of a core';
+  unit: 'ms' | 'MB/s' | 'MB' | 'x' | '/s' | 'errors' | 'requests' | '% of a core';
   p99?: number;
   /** What the figure aims at, and whether less or more is better. */
   aim?: { value: number; better: 'less' | 'more' };

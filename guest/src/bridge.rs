@@ -1,4 +1,5 @@
-//! `cay-guest bridge PATH`: carries bytes between the standard streams and the guest's socket.
+//! `cay-guest bridge PATH [later]`: carries bytes between the standard streams and the guest's socket. With `later` it connects when a
+//! first byte has come, which is not the guest's: it gives whoever connects little time to speak, and a bridge may be made ahead.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -7,7 +8,10 @@ use crate::link;
 use crate::sys;
 
 /// Copies both ways until either side ends; the exit code.
-pub fn run(path: &Path) -> i32 {
+pub fn run(path: &Path, later: bool) -> i32 {
+    if later && !woken() {
+        return 0;
+    }
     // The guest may be a moment behind a container that has just been started.
     let mut socket = link::dial(path);
     for _ in 0..50 {
@@ -35,6 +39,17 @@ pub fn run(path: &Path) -> i32 {
     });
     copy(socket, 1);
     0
+}
+
+/// Waits for the first byte; false if the input ends before it.
+fn woken() -> bool {
+    loop {
+        match sys::read(0, &mut [0u8]) {
+            Ok(Some(n)) => return n == 1,
+            Ok(None) => wait(0, libc::POLLIN),
+            Err(_) => return false,
+        }
+    }
 }
 
 fn copy(from: i32, to: i32) {

@@ -1,4 +1,4 @@
-//! `cay-guest dial PATH | serve PATH | bridge PATH | install DIR … | pack … | unpack …`
+//! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | pack … | unpack …`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -15,7 +15,8 @@ fn main() -> ExitCode {
     let result = match &arguments[..] {
         [mode, path] if mode == OsStr::new("dial") => event_loop::run(Way::Dial(PathBuf::from(path))),
         [mode, path] if mode == OsStr::new("serve") => event_loop::run(Way::Serve(PathBuf::from(path))),
-        [mode, path] if mode == OsStr::new("bridge") => return ExitCode::from(cay_guest::bridge::run(path.as_ref()) as u8),
+        [mode, path] if mode == OsStr::new("bridge") => return bridge(path, false),
+        [mode, path, when] if mode == OsStr::new("bridge") && when == OsStr::new("later") => return bridge(path, true),
         [mode] if mode == OsStr::new("version") => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
@@ -44,12 +45,16 @@ fn begin_anew() -> ExitCode {
     ExitCode::FAILURE
 }
 
+fn bridge(path: &OsStr, later: bool) -> ExitCode {
+    ExitCode::from(cay_guest::bridge::run(path.as_ref(), later) as u8)
+}
+
 fn pack(way: pack::Way, arguments: &[std::ffi::OsString]) -> ExitCode {
     pack::run(way, arguments).map_or_else(usage, ExitCode::from)
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH | install DIR [MODE:DIR]… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

@@ -34,6 +34,9 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
   /** Those of the pool do not know yet whose they will be. */
   const podSelector = pool ? `${LABELS.installation}=${installation}` : selector;
 
+  /** Claims whose Sandbox has our labels, which the watch may have yet to tell. */
+  const taken = new Set<string>();
+
   const isOurs = (object: KubernetesObject | undefined) => object?.metadata.labels?.[LABELS.installation] === installation;
 
   async function listOf<T>(path: string, labelSelector: string, action: string, signal?: AbortSignal): Promise<T[]> {
@@ -128,7 +131,7 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
 
     async takeOver(claim, { signal } = {}) {
       const name = isClaim(claim) ? claim.status?.sandbox?.name : undefined;
-      if (name === undefined) return;
+      if (name === undefined || taken.has(claim.metadata.uid)) return;
       const action = `take over "${name}"`;
       const given = await read<Sandbox>(`${sandboxes}/${name}`, action, signal);
       if (!given || !isOwnedBy(given, claim) || isOurs(given)) return;
@@ -137,6 +140,7 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       const body = { metadata: { uid: given.metadata.uid, labels, annotations: ours } };
       await faultPoint('agent-sandbox.claim.given');
       await patch(`${sandboxes}/${name}`, body, action, { signal });
+      taken.add(claim.metadata.uid);
       await faultPoint('agent-sandbox.claim.taken');
     },
 
@@ -175,6 +179,7 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       const owner = claim?.metadata ?? (sandbox && claimOf(sandbox));
       const { name, uid } = owner ?? sandbox?.metadata ?? {};
       if (name === undefined) return false;
+      taken.delete(uid ?? '');
       const body = { propagationPolicy: 'Foreground', preconditions: { uid } };
       const path = `${owner ? claims : sandboxes}/${name}`;
       await client.json('DELETE', path, { action: `remove sandbox "${id}"`, body, allow: [404, 409], signal });

@@ -43,6 +43,17 @@ describe('observationOf', () => {
     expect(seen({ ...ready, restarts: 2 }, [pod({ state: running, restartCount: 2 })]).phase).toBe('ready');
   });
 
+  it('is ready when the guest has answered before the node tells that its container runs', () => {
+    const initialised = [{ name: 'guest', ready: true, restartCount: 0, state: { terminated: { exitCode: 0 } } }];
+    const early = { phase: 'Pending', initContainerStatuses: initialised };
+    const waiting = { waiting: { reason: 'PodInitializing' } };
+    expect(seen(ready, [pod({ state: waiting }, early)]).phase).toBe('ready');
+    expect(seen(ready, [pod({ state: waiting, restartCount: 1 }, early)])).toMatchObject({ phase: 'failed', reason: 'host_restarted' });
+    const died = { terminated: { reason: 'Error', exitCode: 137 } };
+    expect(seen(ready, [pod({ state: died }, early)])).toMatchObject({ phase: 'failed', reason: 'crashed' });
+    expect(seen(ready, [pod({ state: waiting, lastState: died }, early)])).toMatchObject({ phase: 'failed', reason: 'crashed' });
+  });
+
   it('tells a crash from want of memory, also when the kubelet has started it again already', () => {
     const died = (reason: string) => ({ terminated: { reason, exitCode: 137 } });
     expect(seen(ready, [pod({ state: died('Error') })])).toMatchObject({ phase: 'failed', reason: 'crashed' });

@@ -5,11 +5,11 @@ import type { Guest } from '../../guest/guest.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
 import { redialling } from '../../guest/redialling-link.ts';
 import { cpuCounter } from './cpu-counter.ts';
-import { execStream } from './exec-stream.ts';
+import { bridgeStream } from './bridge-stream.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import { guestWithPodEnv } from './pod-env.ts';
-import { CONTAINER, GUEST_PATH, SOCKET_PATH } from './pod-spec.ts';
 import type { Pod } from './objects.ts';
+import type { SpareStreams } from './spare-streams.ts';
 
 export interface Live {
   readonly pod: string;
@@ -27,6 +27,11 @@ export interface OpenOptions extends Omit<ServerHello, 'sandbox'> {
   id: SandboxId;
   pod: Pod;
   limits: Pick<Limits, 'cpus' | 'memoryBytes'>;
+  /**
+   * Of a guest that is being started: resolves each time that it may be dialled. Until it has answered, whoever starts it says whether it
+   * ever will, and the cluster is not asked.
+   */
+  turn?(): Promise<void>;
 }
 
 export interface GuestLinks {
@@ -42,9 +47,11 @@ export interface GuestLinksOptions {
   namespace: string;
   /** Why there is no use in dialling a guest again; `undefined` if there may be. */
   whyGone(id: SandboxId, incarnation: number): Promise<string | undefined>;
+  /** Streams that are open already. */
+  spares: Pick<SpareStreams, 'take'>;
 }
 
-export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): GuestLinks {
+export function guestLinks({ client, namespace, whyGone, spares }: GuestLinksOptions): GuestLinks {
   const live = new Map<SandboxId, Live>();
 
   function hangUp(id: SandboxId, reason: string): void {
@@ -55,19 +62,26 @@ export function guestLinks({ client, namespace, whyGone }: GuestLinksOptions): G
   return {
     get: (id) => live.get(id),
 
-    open({ id, pod, limits: { cpus, memoryBytes }, ...hello }) {
+    open({ id, pod, limits: { cpus, memoryBytes }, turn, ...hello }) {
       const { incarnation } = hello;
       const now = live.get(id);
       if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
       hangUp(id, 'it was started anew');
-      const argv = [GUEST_PATH, 'bridge', SOCKET_PATH];
       const action = `reach the guest of sandbox "${id}"`;
+      let starting = turn;
       const link = redialling({
         ...hello,
         sandbox: id,
-        dial: (signal) => execStream(client, { namespace, pod: pod.metadata.name, container: CONTAINER, argv, action, signal }),
-        whyGone: () => whyGone(id, incarnation),
+        async dial(signal) {
+          await starting?.();
+          return spares.take(pod.metadata.uid) ?? bridgeStream(client, { namespace, pod: pod.metadata.name, action, signal });
+        },
+        whyGone: async () => (starting ? undefined : whyGone(id, incarnation)),
       });
+      link.ready().then(
+        () => (starting = undefined),
+        () => {}, // closed, and nobody dials any more
+      );
       const guest = guestWithPodEnv(link.guest);
       const { uid } = pod.metadata;
       const made: Live = { pod: uid, incarnation, link, guest, memoryLimitBytes: memoryBytes, cpuUsageMs: cpuCounter(cpus), oomKills: 0 };

@@ -14,6 +14,7 @@ import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Freezing, Observation, Orphan, Suspending, Sweeping } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
+import { bridgeStream } from './bridge-stream.ts';
 import { neededRights } from './declarations.ts';
 import { guestLinks, type Live } from './guest-links.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
@@ -28,6 +29,7 @@ import { hashOf } from '../spec-hash.ts';
 import { endWorkload } from './end-workload.ts';
 import { leaseKeeping } from './lease-keeping.ts';
 import { setFrozen } from './set-frozen.ts';
+import { spareStreams } from './spare-streams.ts';
 import { standingOf } from './standing.ts';
 import { sweep, type Stray } from './sweep.ts';
 import { limitsOf } from './limits-of.ts';
@@ -109,9 +111,13 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
   /** What is there before anybody looks is no news. */
   let learning = true;
 
+  const spares = spareStreams(({ metadata: { name: pod } }) =>
+    bridgeStream(client, { namespace, pod, action: `reach the guest of pod "${pod}"`, signal: closing.signal, later: true }),
+  );
   const links = guestLinks({
     client,
     namespace,
+    spares,
     async whyGone(id, incarnation) {
       const { phase, message, incarnation: now } = await look(id);
       if (phase === 'absent') return 'it was removed';
@@ -130,6 +136,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
       if (learning) changes.learn(observation);
       else changes.see(observation);
     },
+    onSpare: spares.see,
   });
 
   async function looking(): Promise<typeof view> {
@@ -332,6 +339,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
       tenancy?.stop();
       closing.abort();
       links.close();
+      spares.close();
       changes.close();
     },
   };

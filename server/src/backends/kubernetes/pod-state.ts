@@ -64,6 +64,12 @@ export function isRunning(pod: Pod): boolean {
   return pod.metadata.deletionTimestamp === undefined && containerOf(pod)?.state?.running !== undefined;
 }
 
+/** Whether the container of the sandbox is the next thing that the node starts, or runs already and the node has yet to tell. */
+export function isAboutToRun({ metadata, status }: Pod): boolean {
+  const initial = status?.initContainerStatuses ?? [];
+  return metadata.deletionTimestamp === undefined && initial.length > 0 && initial.every(({ state }) => state?.terminated?.exitCode === 0);
+}
+
 /** Why a sandbox that ran in this pod, whose container had then been started again `restarts` times, does so no longer. */
 export function failureOf(pod: Pod, restarts: number): Failure | undefined {
   const { phase, reason, message } = pod.status ?? {};
@@ -85,6 +91,8 @@ export function failureOf(pod: Pod, restarts: number): Failure | undefined {
     return undefined;
   }
   const ended = endedIn(container?.state) ?? endedIn(container?.lastState);
+  // The guest answers before its node has told that the container runs.
+  if (phase === 'Pending' && container?.restartCount === 0 && !ended && isAboutToRun(pod)) return undefined;
   if (ended?.reason === 'OOMKilled') return { reason: 'oom_killed', message: 'The sandbox was out of memory and its guest was killed' };
   if (ended)
     return { reason: 'crashed', message: `The guest ended with exit code ${ended.exitCode}${ended.reason ? ` (${ended.reason})` : ''}` };

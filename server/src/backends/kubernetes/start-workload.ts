@@ -3,7 +3,9 @@ import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { CallOptions, EnsureOptions, Observation } from '../backend.ts';
 import type { Pod } from './objects.ts';
-import { containerOf, isRunning, whyNotStarting } from './pod-state.ts';
+import { dialTimes } from './dial-times.ts';
+import type { Live } from './guest-links.ts';
+import { containerOf, isAboutToRun, isRunning, whyNotStarting } from './pod-state.ts';
 import type { Runtime } from './runtimes.ts';
 import { troubleOf } from './troubles.ts';
 import { USER } from '../sandbox-user.ts';
@@ -27,6 +29,16 @@ interface Wanted extends EnsureOptions {
   id: SandboxId;
   spec: SandboxSpec;
   runtime: Runtime;
+}
+
+interface Starting extends Wanted {
+  incarnation: number;
+  hasRun: boolean;
+}
+
+interface Seen {
+  workload: Workload;
+  pod: Pod;
 }
 
 /** `before` is what there is of it. When this rejects, what was begun is undone. */
@@ -78,28 +90,13 @@ export async function suspend(
 }
 
 /** Waits for the guest of a workload that was made or is to go on, and notes that it is ready. */
-async function finish(
-  ground: WorkloadGround,
-  made: Workload,
-  wanted: Wanted & { incarnation: number; hasRun: boolean },
-): Promise<Observation> {
-  const { workloads, links, looking } = ground;
+async function finish(ground: WorkloadGround, made: Workload, wanted: Starting): Promise<Observation> {
+  const { workloads, looking } = ground;
   const { id, spec, runtime, incarnation, hasRun, signal } = wanted;
   const call = { signal };
-  const found = await running(ground, made, { id, hasRun, ...call });
-  await faultPoint('kubernetes.start.running');
+  const found = await answering(ground, made, wanted);
+  const { guest } = found;
   let { pod } = found;
-  const { limits } = spec;
-  const { link, guest } = links.open({
-    id,
-    pod,
-    incarnation,
-    limits,
-    openFilesLimit: limits.openFiles,
-    ...(runtime.gvisor && { memoryLimit: limits.memoryBytes, pidsLimit: limits.pids }),
-  });
-  await link.ready({ ...call, timeoutMs: ANSWER_MS });
-  await faultPoint('kubernetes.start.answered');
   if (!spec.readOnlyRoot && spec.workdir !== '/') await guest.files(USER.name).mkdir(spec.workdir, call);
   await startMain(guest, spec);
   await faultPoint('kubernetes.start.prepared');
@@ -119,12 +116,43 @@ async function finish(
   return { id, phase: 'ready', incarnation, uid: found.workload.metadata.uid, runtime: runtime.name };
 }
 
-/** Waits for a pod of the workload that runs. */
-async function running(
+/** Waits for a pod of the workload whose guest answers. */
+async function answering(ground: WorkloadGround, made: Workload, wanted: Starting): Promise<Seen & Pick<Live, 'guest'>> {
+  const { id, spec, runtime, incarnation, hasRun, signal: given } = wanted;
+  const call = { signal: given };
+  const { limits } = spec;
+  const begun = await until(ground, made, { id, hasRun, ...call, is: (pod) => isRunning(pod) || isAboutToRun(pod) });
+  await faultPoint('kubernetes.start.running');
+  const enough = new AbortController();
+  const signal = given ? AbortSignal.any([given, enough.signal]) : enough.signal;
+  const early = !isRunning(begun.pod);
+  const running = early ? until(ground, made, { id, hasRun, signal, is: isRunning }) : Promise.resolve(begun);
+  const { link, guest } = ground.links.open({
+    id,
+    pod: begun.pod,
+    incarnation,
+    limits,
+    openFilesLimit: limits.openFiles,
+    ...(runtime.gvisor && { memoryLimit: limits.memoryBytes, pidsLimit: limits.pids }),
+    ...(early && { turn: dialTimes(running) }),
+  });
+  try {
+    const seen = await Promise.race([running, link.ready(call).then(() => undefined)]);
+    await link.ready({ ...call, timeoutMs: ANSWER_MS });
+    await faultPoint('kubernetes.start.answered');
+    return { ...(seen ?? begun), guest };
+  } finally {
+    running.catch(() => {}); // nobody waits for it any more
+    enough.abort();
+  }
+}
+
+/** Waits for a pod of the workload of which that is true. */
+async function until(
   { client, namespace, workloads, looking }: WorkloadGround,
   made: Workload,
-  { id, hasRun, signal }: CallOptions & { id: SandboxId; hasRun: boolean },
-): Promise<{ workload: Workload; pod: Pod }> {
+  { id, hasRun, signal, is }: CallOptions & { id: SandboxId; hasRun: boolean; is(pod: Pod): boolean },
+): Promise<Seen> {
   const action = `start sandbox "${id}"`;
   const startedAt = Date.now();
   const options = { action, withinMs: START_MS, everyMs: LOOK_AGAIN_MS, signal };
@@ -137,7 +165,7 @@ async function running(
       const over = workloads.whyOver(workload);
       if (over) throw new CayError('unavailable', `Cannot ${action}: ${over.message}`, { details: { reason: 'start_failed' } });
       const pod = newest(found.pods.filter(goesOn)) ?? newest(found.pods);
-      if (pod && isRunning(pod)) return { workload, pod };
+      if (pod && is(pod)) return { workload, pod };
       await workloads.takeOver?.(workload, { signal });
       const why = pod && whyNotStarting(pod, action, { hasRun });
       const patient = why?.details['reason'] === 'unschedulable' && Date.now() - startedAt < SCHEDULE_MS;

@@ -33,7 +33,9 @@ export async function stopWorkload(
   if (phase === 'stopped' && (now.suspended ?? false) === suspended) return stopped;
   if (suspended && phase !== 'ready') throw new CayError('failed_precondition', `Cannot ${action}: it is ${phase}`);
   if (workloads.whyOver(found.workload)) return stopped;
-  const pod = found.pods.find(isRunning);
+  const { pod: ranIn } = standingOf(found.workload);
+  // The node may have yet to tell of one that has answered.
+  const pod = found.pods.find((each) => isRunning(each) || (phase === 'ready' && each.metadata.uid === ranIn));
   const keepsFiles = workloads.keepsFiles(found.workload);
   if (phase !== 'failed' && phase !== 'stopped' && pod) {
     const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });

@@ -30,9 +30,11 @@ interface ViewOptions {
   /** Ends every wait and the watch. */
   closing: AbortSignal;
   onChange(id: SandboxId): void;
+  /** Called with each pod that is nobody's yet, and with one that is `gone`. */
+  onSpare(pod: Pod, gone: boolean): void;
 }
 
-export function workloadView(client: KubernetesClient, { workloads, closing, onChange }: ViewOptions): WorkloadView {
+export function workloadView(client: KubernetesClient, { workloads, closing, onChange, onSpare }: ViewOptions): WorkloadView {
   const waiting = new Map<SandboxId, Set<() => void>>();
 
   function changed(id: SandboxId): void {
@@ -57,8 +59,9 @@ export function workloadView(client: KubernetesClient, { workloads, closing, onC
   });
   const pods = mirror<Pod>(client, {
     ...workloads.pods,
-    onChange(pod) {
+    onChange(pod, gone) {
       const id = sandboxOf(pod) ?? ownerOf(pod);
+      if (id === undefined || gone) onSpare(pod, gone);
       if (id !== undefined) changed(id);
     },
   });
