@@ -262,10 +262,11 @@ fn a_guest_that_serves_is_reached_through_a_bridge_and_the_newest_connection_win
     let path = directory.join("made/guest.sock");
     let binary = env!("CARGO_BIN_EXE_cay-guest");
     let mut guest = std::process::Command::new(binary).arg("serve").arg(&path).spawn().unwrap();
-    let bridge = || {
+    let bridge = |more: &[&str]| {
         std::process::Command::new(binary)
             .arg("bridge")
             .arg(&path)
+            .args(more)
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
             .spawn()
@@ -280,13 +281,21 @@ fn a_guest_that_serves_is_reached_through_a_bridge_and_the_newest_connection_win
         stdout.read_exact(&mut payload).unwrap();
         (header.kind, Value::decode(&payload).unwrap())
     };
-    let mut first = bridge();
+    let mut unused = bridge(&["later"]);
+    let mut ahead = bridge(&["later"]);
+    let mut first = bridge(&[]);
     assert_eq!(hello(&mut first).0, Kind::Hello);
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let mut second = bridge();
+    let mut second = bridge(&[]);
     assert_eq!(hello(&mut second).0, Kind::Hello);
     assert!(first.wait().unwrap().success(), "the older connection is closed");
+    ahead.stdin.as_mut().unwrap().write_all(&[0]).unwrap();
+    assert_eq!(hello(&mut ahead).0, Kind::Hello, "one that was made ahead connects at its first byte");
+    assert!(second.wait().unwrap().success());
+    drop(unused.stdin.take());
+    assert!(unused.wait().unwrap().success(), "one that was made ahead for nobody ends with its input");
+    let mut second = ahead;
     drop(second.stdin.take());
     assert!(second.wait().unwrap().success(), "the end of the input ends the bridge");
     guest.kill().unwrap();
