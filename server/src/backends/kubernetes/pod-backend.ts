@@ -15,6 +15,7 @@ import { Semaphore } from '../../lib/semaphore.ts';
 import { isAway, type Backend, type CallOptions, type Freezing, type Observation, type Orphan, type Sweeping } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
+import { inTime } from './answer-in-time.ts';
 import { neededRights } from './declarations.ts';
 import { guestLinks, type Live } from './guest-links.ts';
 import { kubernetesClient, type KubernetesClient } from './kubernetes-client.ts';
@@ -274,7 +275,7 @@ export async function podBackend(kind: PodBackendKind, options: PodBackendOption
     async stats(id, call = {}) {
       requireSandboxId(id);
       const now = await reach(id, `read the stats of sandbox "${id}"`, call);
-      const read = await (await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })).stats(call);
+      const read = await (await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })).stats(inTime(call));
       now.oomKills = Math.max(now.oomKills, read.oomKills);
       const atMs = Date.now();
       return {
