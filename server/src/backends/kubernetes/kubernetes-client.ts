@@ -20,6 +20,9 @@ const IDENTITY_MS = 20_000;
 /** An API server that is asked for more than it likes says so, and when to come back. */
 const MAX_RETRIES = 4;
 const MAX_RETRY_AFTER_MS = 5_000;
+/** A patch that says nothing of what it found may lose to many others, and is as right the next time. */
+export const MERGE_PATCH = 'application/merge-patch+json';
+const OVERTAKEN_MS = 20;
 
 export type Query = Record<string, string | number | boolean | string[] | undefined>;
 
@@ -144,9 +147,13 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
         const text = await body(answer, call.action);
         if (ok(answer)) return text === '' ? undefined : JSON.parse(text);
         const status = answer.statusCode ?? 0;
-        if (call.allow?.includes(status)) return undefined;
-        if (status !== 429 || attempt >= MAX_RETRIES) throw fromKubernetesAnswer(status, text, call.action);
-        await pause(Math.min((Number(answer.headers['retry-after']) || 1) * 1000, MAX_RETRY_AFTER_MS), signal);
+        const overtaken = status === 409 && call.type === MERGE_PATCH && !/precondition/i.test(text);
+        if ((status !== 429 && !overtaken) || attempt >= MAX_RETRIES) {
+          if (call.allow?.includes(status)) return undefined;
+          throw fromKubernetesAnswer(status, text, call.action);
+        }
+        const askedMs = (Number(answer.headers['retry-after']) || 1) * 1000;
+        await pause(overtaken ? OVERTAKEN_MS * 2 ** attempt : Math.min(askedMs, MAX_RETRY_AFTER_MS), signal);
       }
     },
 
