@@ -131,6 +131,48 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
 
   const ok = (answer: IncomingMessage) => (answer.statusCode ?? 0) < 400;
 
+  /** Rejects `Throttled` if it is to be tried later. */
+  async function dial(path: string, call: KubernetesCall): Promise<WebSocket> {
+    const known = await identified();
+    requests++;
+    const url = target(path, call.query);
+    url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
+    const { promise, resolve, reject } = Promise.withResolvers<WebSocket>();
+    // A connection that becomes a stream cannot be used again, so it is not one of the agent's.
+    const socket = new WebSocket(url, ['v5.channel.k8s.io', 'v4.channel.k8s.io'], {
+      ...known,
+      ...(agent && { agent: undefined }),
+      perMessageDeflate: false,
+      maxPayload: MAX_MESSAGE_BYTES,
+      handshakeTimeout: TIMEOUT_MS,
+    } as WebSocket.ClientOptions);
+    const abort = () => socket.terminate();
+    call.signal?.addEventListener('abort', abort, { once: true });
+    socket.once('open', () => {
+      socket.pause();
+      resolve(socket);
+    });
+    socket.once('unexpected-response', (_request, answer) => {
+      void body(answer, call.action).then(
+        (text) => {
+          const refused = fromKubernetesAnswer(answer.statusCode ?? 0, text, call.action);
+          reject(answer.statusCode === 429 ? new Throttled(refused, retryAfterMs(answer)) : refused);
+        },
+        (error: unknown) => reject(error as Error),
+      );
+    });
+    // A caller who gives up has the socket closed, which is then what it complains about.
+    const failed = (error: Error) => reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
+    socket.on('error', failed);
+    socket.once('close', () => failed(new Error('it was closed')));
+    if (call.signal?.aborted) abort();
+    try {
+      return await promise;
+    } finally {
+      call.signal?.removeEventListener('abort', abort);
+    }
+  }
+
   return {
     where,
     namespace: config.getContextObject(config.getCurrentContext())?.namespace,
@@ -152,8 +194,7 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
           if (call.allow?.includes(status)) return undefined;
           throw fromKubernetesAnswer(status, text, call.action);
         }
-        const askedMs = (Number(answer.headers['retry-after']) || 1) * 1000;
-        await pause(overtaken ? OVERTAKEN_MS * 2 ** attempt : Math.min(askedMs, MAX_RETRY_AFTER_MS), signal);
+        await pause(overtaken ? OVERTAKEN_MS * 2 ** attempt : retryAfterMs(answer), signal);
       }
     },
 
@@ -168,40 +209,16 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
     },
 
     async socket(path, call) {
-      const known = await identified();
-      requests++;
-      const url = target(path, call.query);
-      url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
-      const { promise, resolve, reject } = Promise.withResolvers<WebSocket>();
-      // A connection that becomes a stream cannot be used again, so it is not one of the agent's.
-      const socket = new WebSocket(url, ['v5.channel.k8s.io', 'v4.channel.k8s.io'], {
-        ...known,
-        ...(agent && { agent: undefined }),
-        perMessageDeflate: false,
-        maxPayload: MAX_MESSAGE_BYTES,
-        handshakeTimeout: TIMEOUT_MS,
-      } as WebSocket.ClientOptions);
-      const abort = () => socket.terminate();
-      call.signal?.addEventListener('abort', abort, { once: true });
-      socket.once('open', () => {
-        socket.pause();
-        resolve(socket);
-      });
-      socket.once('unexpected-response', (_request, answer) => {
-        void body(answer, call.action).then(
-          (text) => reject(fromKubernetesAnswer(answer.statusCode ?? 0, text, call.action)),
-          (error: unknown) => reject(error as Error),
-        );
-      });
-      // A caller who gives up has the socket closed, which is then what it complains about.
-      const failed = (error: Error) => reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
-      socket.on('error', failed);
-      socket.once('close', () => failed(new Error('it was closed')));
-      if (call.signal?.aborted) abort();
-      try {
-        return await promise;
-      } finally {
-        call.signal?.removeEventListener('abort', abort);
+      for (let attempt = 0; ; attempt++) {
+        try {
+          return await dial(path, call);
+        } catch (error) {
+          if (!(error instanceof Throttled)) throw error;
+          if (attempt >= MAX_RETRIES) throw error.cause;
+          await pause(error.afterMs, call.signal).catch((cause: unknown) => {
+            throw fromKubernetes(cause, call.action, where);
+          });
+        }
       }
     },
 
@@ -209,6 +226,20 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       agent?.destroy();
     },
   };
+}
+
+/** The API server has more to do than it likes. */
+class Throttled extends Error {
+  readonly afterMs: number;
+
+  constructor(cause: CayError, afterMs: number) {
+    super(cause.message, { cause });
+    this.afterMs = afterMs;
+  }
+}
+
+function retryAfterMs({ headers }: IncomingMessage): number {
+  return Math.min((Number(headers['retry-after']) || 1) * 1000, MAX_RETRY_AFTER_MS);
 }
 
 async function loadConfig({ kubeconfig, context }: ClientOptions): Promise<KubeConfig> {
@@ -235,7 +266,7 @@ function queryOf(query: Query = {}): string {
   return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs).toString()}`;
 }
 
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
+async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   const { setTimeout: sleep } = await import('node:timers/promises');
   await sleep(ms, undefined, { signal });
 }
