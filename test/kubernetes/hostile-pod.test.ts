@@ -2,9 +2,14 @@
  * A program in a pod that has taken the guest's place, over the real exec stream: whoever asks it gets a typed error in bounded time and
  * memory, nobody else notices, and it is removed like any other.
  */
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { CayError, isCayError, newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ACCOUNTS } from '../../packaging/images/guest-image.ts';
+import { layerOf, writeImage } from '../../packaging/images/image.ts';
 import type { Backend, Freezing } from '../../server/src/backends/backend.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
 import { kubernetesClient, type KubernetesClient } from '../../server/src/backends/kubernetes/kubernetes-client.ts';
@@ -238,7 +243,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
       const outside = await mkdtemp('/tmp/cay-hostile-');
       try {
         const dir = `${outside}/in/side`;
-        await (await import('node:fs/promises')).mkdir(dir, { recursive: true });
+        await mkdir(dir, { recursive: true });
         const error = await within(
           ANSWER_MS,
           'the archive',
@@ -282,6 +287,29 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
       expect(beside).toEqual([]);
       expect(await readdir('/tmp')).not.toContain('cay-hostile-escaped');
     });
+  });
+
+  it('from its first moment is not made, and nothing of it is left', { timeout: 120_000 }, async () => {
+    const program = `${cluster.directory}/mute-guest`;
+    await promisify(execFile)('cc', ['-static', '-O1', '-o', program, fileURLToPath(new URL('hostile/mute-guest.c', import.meta.url))]);
+    const image = {
+      name: 'cay.test/mute:1',
+      layer: layerOf([{ path: 'cay-guest', mode: 0o755, content: await readFile(program) }, ...ACCOUNTS]),
+    };
+    await writeImage(`${program}.tar`, image);
+    await cluster.importImage(`${program}.tar`);
+    const settings = { kubeconfig: cluster.kubeconfig, namespace: NAMESPACE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
+    const deceived = await kubernetesJobBackend({ ...settings, guestImage: image.name });
+    try {
+      const id = newId('sbx');
+      const before = process.memoryUsage().rss;
+      await expect(within(60_000, 'its start', deceived.ensure(id, spec))).rejects.toMatchObject({ code: 'unavailable' });
+      expect(process.memoryUsage().rss - before).toBeLessThan(MAX_GROWTH_BYTES);
+      expect(await deceived.observe(id)).toMatchObject({ phase: 'absent' });
+      expect(await api.pods(NAMESPACE, id)).toEqual([]);
+    } finally {
+      await deceived.close();
+    }
   });
 
   it('is removed like any other, and its neighbour is as it was', async () => {
