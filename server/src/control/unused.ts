@@ -27,12 +27,14 @@ export interface Unused {
 /** Of one core. gVisor's own threads take about 4 % of one while nothing runs inside. */
 const IDLE_SHARE = 0.05;
 const IDLE_SHARE_OF: Record<string, number> = { runsc: 0.1 };
+/** One that does not answer must not keep all others from being looked at. */
+const ANSWER_MS = 10_000;
 /** Two readings nearer to each other than this tell nothing. */
 const SHORTEST_READING_MS = 5;
 
 export function openUnused({ activity, backend, clock, deeds, sandboxes }: Context): Unused {
   async function computing(row: SandboxRow, watch: Watch): Promise<boolean | undefined> {
-    const { atMs, cpuUsageMs } = await backend.stats(row.id);
+    const { atMs, cpuUsageMs } = await backend.stats(row.id, { signal: AbortSignal.timeout(ANSWER_MS) });
     const before = watch.reading;
     const comparable = before?.incarnation === row.incarnation;
     const elapsedMs = before && comparable ? atMs - before.atMs : 0;
@@ -56,8 +58,9 @@ export function openUnused({ activity, backend, clock, deeds, sandboxes }: Conte
     busy: async (row, watch) => (activity.count(row.id, ...USES) > 0 ? true : computing(row, watch)),
 
     async runsCommands(id) {
-      const guest = await backend.connect(id);
-      return (await guest.commands()).some((command) => command.end === undefined && command.id !== MAIN_COMMAND_ID);
+      const call = { signal: AbortSignal.timeout(ANSWER_MS) };
+      const guest = await backend.connect(id, call);
+      return (await guest.commands(call)).some((command) => command.end === undefined && command.id !== MAIN_COMMAND_ID);
     },
 
     ifStill: (row, task) =>

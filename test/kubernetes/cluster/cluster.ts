@@ -38,6 +38,8 @@ const PARTS: Record<Tier, Part[]> = {
 export interface ClusterOptions {
   /** With the controller and the kinds of agent-sandbox. */
   agentSandbox?: boolean;
+  /** After how long without a word the node counts as lost. Default: as clusters do. */
+  lossSeconds?: number;
 }
 
 function partsOf(tier: Tier, { agentSandbox = false }: ClusterOptions): Part[] {
@@ -125,7 +127,7 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
   try {
     await Promise.all(['daemons', 'held', 'pids', 'logs'].map((name) => mkdir(`${directory}/${name}`)));
     const [daemons] = await Promise.all([
-      full ? makeNode({ parts, directory, cgroup }) : [],
+      full ? makeNode({ parts, directory, cgroup, lossSeconds: options.lossSeconds }) : [],
       makeCertificates(`${directory}/pki`),
       full ? makeCgroups(cgroup) : undefined,
     ]);
@@ -133,7 +135,7 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
     await Promise.all(
       ['admin', ...(full ? ['scheduler', 'kubelet'] : [])].map((name) => writeKubeconfig(`${directory}/pki`, name, server)),
     );
-    const all = [...controlPlane({ parts, directory, ports, nodes: full }), ...daemons];
+    const all = [...controlPlane({ parts, directory, ports, nodes: full, lossSeconds: options.lossSeconds }), ...daemons];
     if (full) all.push({ name: 'relay', argv: [process.execPath, RELAY, `${directory}/api.sock`, String(ports.api)] });
     if (options.agentSandbox) {
       all.push(agentSandboxController(parts, directory));

@@ -25,9 +25,11 @@ export interface ControlPlaneOptions {
   ports: Ports;
   /** Whether there is a kubelet that the API server calls. */
   nodes: boolean;
+  /** After how long without a word a node counts as lost. */
+  lossSeconds?: number;
 }
 
-export function controlPlane({ parts, directory, ports, nodes }: ControlPlaneOptions): Daemon[] {
+export function controlPlane({ parts, directory, ports, nodes, lossSeconds }: ControlPlaneOptions): Daemon[] {
   const pki = `${directory}/pki`;
   const kubernetes = parts.directory('kubernetes');
   const peer = `http://127.0.0.1:${ports.etcdPeer}`;
@@ -91,6 +93,7 @@ export function controlPlane({ parts, directory, ports, nodes }: ControlPlaneOpt
       `--cluster-signing-cert-file=${pki}/ca.crt`,
       `--cluster-signing-key-file=${pki}/ca.key`,
       '--allocate-node-cidrs=false',
+      ...(lossSeconds === undefined ? [] : ['--node-monitor-period=1s', `--node-monitor-grace-period=${lossSeconds}s`]),
     ],
   };
   if (!nodes) return [etcd, apiserver, controllers];

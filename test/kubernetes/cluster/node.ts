@@ -12,15 +12,17 @@ export interface NodeOptions {
   directory: string;
   /** A cgroup of the node's own, in every hierarchy. */
   cgroup: string;
+  /** After how long without a word the node counts as lost. */
+  lossSeconds?: number;
 }
 
-export async function makeNode({ parts, directory, cgroup }: NodeOptions): Promise<Daemon[]> {
+export async function makeNode({ parts, directory, cgroup, lossSeconds }: NodeOptions): Promise<Daemon[]> {
   const debian = parts.directory('debian');
   const containerd = `${parts.directory('containerd')}/usr/bin`;
   const gvisor = parts.whyNot('gvisor') === undefined ? parts.directory('gvisor') : undefined;
   await mkdir(`${directory}/cni`, { recursive: true });
   await Promise.all([
-    writeFile(`${directory}/kubelet.json`, JSON.stringify(kubeletConfig(directory, cgroup), null, 1)),
+    writeFile(`${directory}/kubelet.json`, JSON.stringify(kubeletConfig(directory, cgroup, lossSeconds), null, 1)),
     writeFile(`${directory}/containerd.toml`, containerdConfig(directory, { debian, gvisor: gvisor !== undefined })),
     writeFile(`${directory}/cni/10-bridge.conflist`, JSON.stringify(cniConfig(directory))),
     ...(gvisor ? [writeFile(`${directory}/runsc.toml`, runscConfig(gvisor))] : []),
@@ -43,7 +45,7 @@ export async function makeNode({ parts, directory, cgroup }: NodeOptions): Promi
   ];
 }
 
-function kubeletConfig(directory: string, cgroup: string): object {
+function kubeletConfig(directory: string, cgroup: string, lossSeconds = 40): object {
   return {
     apiVersion: 'kubelet.config.k8s.io/v1beta1',
     kind: 'KubeletConfiguration',
@@ -69,6 +71,8 @@ function kubeletConfig(directory: string, cgroup: string): object {
     makeIPTablesUtilChains: false,
     serializeImagePulls: false,
     maxPods: 200,
+    // It gives a sign of life four times in that time.
+    nodeLeaseDurationSeconds: lossSeconds,
     podLogsDir: '/var/log/pods',
   };
 }

@@ -6,6 +6,7 @@
  */
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
+import { MERGE_PATCH } from '../kubernetes/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../kubernetes/names.ts';
 import type { KubernetesObject, List, Pod } from '../kubernetes/objects.ts';
 import type { Place } from '../kubernetes/pod-backend.ts';
@@ -16,7 +17,6 @@ import { CORE_VERSION, moment, renderSandbox, whyOver, whyStuck } from './sandbo
 import type { PoolAndStorage } from './settings.ts';
 import { EXTENSIONS_VERSION, type WarmPool } from './warm-pool.ts';
 
-const MERGE = 'application/merge-patch+json';
 const POD_NAME = 'agents.x-k8s.io/pod-name';
 const OURS = 'cay.dev/';
 
@@ -58,7 +58,7 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
   }
 
   async function patch(path: string, body: object, action: string, options: { allow?: number[]; signal?: AbortSignal } = {}) {
-    await client.json('PATCH', path, { action, body, type: MERGE, ...options });
+    await client.json('PATCH', path, { action, body, type: MERGE_PATCH, ...options });
   }
 
   const keepsFiles = (workload: Sandbox) => (workload.spec?.volumeClaimTemplates?.length ?? 0) > 0;

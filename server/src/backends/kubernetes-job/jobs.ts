@@ -1,13 +1,12 @@
 /** The Jobs of one installation in one namespace. */
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { MERGE_PATCH } from '../kubernetes/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../kubernetes/names.ts';
 import type { Job, List, Pod } from '../kubernetes/objects.ts';
 import type { Place } from '../kubernetes/pod-backend.ts';
 import { standingPatch } from '../kubernetes/standing.ts';
 import { podsOf, type Workloads } from '../kubernetes/workloads.ts';
 import { renderJob, whyOver } from './job.ts';
-
-const MERGE = 'application/merge-patch+json';
 
 export function kubernetesJobs({ client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>): Workloads {
   const jobs = `/apis/batch/v1/namespaces/${namespace}/jobs`;
@@ -66,7 +65,12 @@ export function kubernetesJobs({ client, namespace, installation }: Pick<Place, 
       const body = standingPatch(standing);
       // Nothing is noted on a Job of the same name that was made meanwhile.
       Object.assign(body.metadata, { uid: metadata.uid });
-      await client.json('PATCH', `${jobs}/${metadata.name}`, { action: `note how "${metadata.name}" stands`, body, type: MERGE, signal });
+      await client.json('PATCH', `${jobs}/${metadata.name}`, {
+        action: `note how "${metadata.name}" stands`,
+        body,
+        type: MERGE_PATCH,
+        signal,
+      });
     },
 
     leftSeconds(job: Job) {
@@ -77,7 +81,7 @@ export function kubernetesJobs({ client, namespace, installation }: Pick<Place, 
       const { name, uid } = job.metadata;
       const usedSeconds = Math.max(0, Math.ceil((client.now() - startedMs(job)) / 1000));
       const body = { metadata: { uid }, spec: { activeDeadlineSeconds: usedSeconds + leaseSeconds } };
-      await client.json('PATCH', `${jobs}/${name}`, { action: `renew the lease of "${name}"`, body, type: MERGE, allow: [404, 409] });
+      await client.json('PATCH', `${jobs}/${name}`, { action: `renew the lease of "${name}"`, body, type: MERGE_PATCH, allow: [404, 409] });
     },
 
     async remove(id, { signal } = {}) {

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { WebSocketServer } from 'ws';
 import { kubernetesClient } from './kubernetes-client.ts';
 import { fakeApiServer, type FakeApiServer } from './testing/fake-api-server.ts';
 
@@ -25,6 +26,25 @@ describe('kubernetesClient', () => {
     });
     expect(await api.client.json('GET', '/x', { action: 'look' })).toEqual({});
     expect(api.asked.length).toBe(3);
+  });
+
+  it('comes back with a socket, too, and says when it is refused for good', async () => {
+    let left = 2;
+    const sockets = new WebSocketServer({ noServer: true });
+    api = await fakeApiServer({
+      answer: (_, response) => void response.end('{}'),
+      upgrade(request, raw, head) {
+        if (left-- <= 0) return sockets.handleUpgrade(request, raw, head, () => {});
+        raw.end('HTTP/1.1 429 Too Many Requests\r\nRetry-After: 0.01\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}');
+      },
+    });
+    (await api.client.socket('/x', { action: 'look' })).terminate();
+    expect(left).toBe(-1);
+    left = 100;
+    await expect(api.client.socket('/x', { action: 'look' })).rejects.toMatchObject({ code: 'resource_exhausted' });
+    await expect(api.client.socket('/x', { action: 'look', signal: AbortSignal.timeout(15) })).rejects.toMatchObject({
+      code: 'deadline_exceeded',
+    });
   });
 
   it('gives up when the caller does', async () => {

@@ -20,6 +20,9 @@ const IDENTITY_MS = 20_000;
 /** An API server that is asked for more than it likes says so, and when to come back. */
 const MAX_RETRIES = 4;
 const MAX_RETRY_AFTER_MS = 5_000;
+/** A patch that says nothing of what it found may lose to many others, and is as right the next time. */
+export const MERGE_PATCH = 'application/merge-patch+json';
+const OVERTAKEN_MS = 20;
 
 export type Query = Record<string, string | number | boolean | string[] | undefined>;
 
@@ -128,6 +131,48 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
 
   const ok = (answer: IncomingMessage) => (answer.statusCode ?? 0) < 400;
 
+  /** Rejects `Throttled` if it is to be tried later. */
+  async function dial(path: string, call: KubernetesCall): Promise<WebSocket> {
+    const known = await identified();
+    requests++;
+    const url = target(path, call.query);
+    url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
+    const { promise, resolve, reject } = Promise.withResolvers<WebSocket>();
+    // A connection that becomes a stream cannot be used again, so it is not one of the agent's.
+    const socket = new WebSocket(url, ['v5.channel.k8s.io', 'v4.channel.k8s.io'], {
+      ...known,
+      ...(agent && { agent: undefined }),
+      perMessageDeflate: false,
+      maxPayload: MAX_MESSAGE_BYTES,
+      handshakeTimeout: TIMEOUT_MS,
+    } as WebSocket.ClientOptions);
+    const abort = () => socket.terminate();
+    call.signal?.addEventListener('abort', abort, { once: true });
+    socket.once('open', () => {
+      socket.pause();
+      resolve(socket);
+    });
+    socket.once('unexpected-response', (_request, answer) => {
+      void body(answer, call.action).then(
+        (text) => {
+          const refused = fromKubernetesAnswer(answer.statusCode ?? 0, text, call.action);
+          reject(answer.statusCode === 429 ? new Throttled(refused, retryAfterMs(answer)) : refused);
+        },
+        (error: unknown) => reject(error as Error),
+      );
+    });
+    // A caller who gives up has the socket closed, which is then what it complains about.
+    const failed = (error: Error) => reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
+    socket.on('error', failed);
+    socket.once('close', () => failed(new Error('it was closed')));
+    if (call.signal?.aborted) abort();
+    try {
+      return await promise;
+    } finally {
+      call.signal?.removeEventListener('abort', abort);
+    }
+  }
+
   return {
     where,
     namespace: config.getContextObject(config.getCurrentContext())?.namespace,
@@ -144,9 +189,12 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
         const text = await body(answer, call.action);
         if (ok(answer)) return text === '' ? undefined : JSON.parse(text);
         const status = answer.statusCode ?? 0;
-        if (call.allow?.includes(status)) return undefined;
-        if (status !== 429 || attempt >= MAX_RETRIES) throw fromKubernetesAnswer(status, text, call.action);
-        await pause(Math.min((Number(answer.headers['retry-after']) || 1) * 1000, MAX_RETRY_AFTER_MS), signal);
+        const overtaken = status === 409 && call.type === MERGE_PATCH && !/precondition/i.test(text);
+        if ((status !== 429 && !overtaken) || attempt >= MAX_RETRIES) {
+          if (call.allow?.includes(status)) return undefined;
+          throw fromKubernetesAnswer(status, text, call.action);
+        }
+        await pause(overtaken ? OVERTAKEN_MS * 2 ** attempt : retryAfterMs(answer), signal);
       }
     },
 
@@ -161,40 +209,16 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
     },
 
     async socket(path, call) {
-      const known = await identified();
-      requests++;
-      const url = target(path, call.query);
-      url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
-      const { promise, resolve, reject } = Promise.withResolvers<WebSocket>();
-      // A connection that becomes a stream cannot be used again, so it is not one of the agent's.
-      const socket = new WebSocket(url, ['v5.channel.k8s.io', 'v4.channel.k8s.io'], {
-        ...known,
-        ...(agent && { agent: undefined }),
-        perMessageDeflate: false,
-        maxPayload: MAX_MESSAGE_BYTES,
-        handshakeTimeout: TIMEOUT_MS,
-      } as WebSocket.ClientOptions);
-      const abort = () => socket.terminate();
-      call.signal?.addEventListener('abort', abort, { once: true });
-      socket.once('open', () => {
-        socket.pause();
-        resolve(socket);
-      });
-      socket.once('unexpected-response', (_request, answer) => {
-        void body(answer, call.action).then(
-          (text) => reject(fromKubernetesAnswer(answer.statusCode ?? 0, text, call.action)),
-          (error: unknown) => reject(error as Error),
-        );
-      });
-      // A caller who gives up has the socket closed, which is then what it complains about.
-      const failed = (error: Error) => reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
-      socket.on('error', failed);
-      socket.once('close', () => failed(new Error('it was closed')));
-      if (call.signal?.aborted) abort();
-      try {
-        return await promise;
-      } finally {
-        call.signal?.removeEventListener('abort', abort);
+      for (let attempt = 0; ; attempt++) {
+        try {
+          return await dial(path, call);
+        } catch (error) {
+          if (!(error instanceof Throttled)) throw error;
+          if (attempt >= MAX_RETRIES) throw error.cause;
+          await pause(error.afterMs, call.signal).catch((cause: unknown) => {
+            throw fromKubernetes(cause, call.action, where);
+          });
+        }
       }
     },
 
@@ -202,6 +226,20 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       agent?.destroy();
     },
   };
+}
+
+/** The API server has more to do than it likes. */
+class Throttled extends Error {
+  readonly afterMs: number;
+
+  constructor(cause: CayError, afterMs: number) {
+    super(cause.message, { cause });
+    this.afterMs = afterMs;
+  }
+}
+
+function retryAfterMs({ headers }: IncomingMessage): number {
+  return Math.min((Number(headers['retry-after']) || 1) * 1000, MAX_RETRY_AFTER_MS);
 }
 
 async function loadConfig({ kubeconfig, context }: ClientOptions): Promise<KubeConfig> {
@@ -228,7 +266,7 @@ function queryOf(query: Query = {}): string {
   return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs).toString()}`;
 }
 
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
+async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   const { setTimeout: sleep } = await import('node:timers/promises');
   await sleep(ms, undefined, { signal });
 }

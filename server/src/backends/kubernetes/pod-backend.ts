@@ -14,6 +14,7 @@ import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Freezing, Observation, Orphan, Suspending, Sweeping } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
+import { inTime } from './answer-in-time.ts';
 import { bridgeStream } from './bridge-stream.ts';
 import { neededRights } from './declarations.ts';
 import { guestLinks, type Live } from './guest-links.ts';
@@ -302,7 +303,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     async stats(id, call = {}) {
       requireSandboxId(id);
       const now = await reach(id, `read the stats of sandbox "${id}"`, call);
-      const read = await (await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })).stats(call);
+      const read = await (await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })).stats(inTime(call));
       now.oomKills = Math.max(now.oomKills, read.oomKills);
       const atMs = Date.now();
       return {

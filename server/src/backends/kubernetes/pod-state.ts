@@ -85,10 +85,10 @@ export function failureOf(pod: Pod, restarts: number): Failure | undefined {
   if (pod.metadata.deletionTimestamp !== undefined) return { reason: 'removed_outside', message: 'Somebody else removes its pod' };
   const container = containerOf(pod);
   if (container?.state?.running && container.restartCount <= restarts) {
-    const ready = pod.status?.conditions?.find(({ type }) => type === 'Ready');
-    // Of a node that does not answer any more the cluster only says that nothing is known.
-    if (ready?.reason === 'NodeLost' || reason === 'NodeLost') return { reason: 'removed_outside', message: 'Its node does not answer' };
-    return undefined;
+    // Of a node that does not answer any more the cluster only takes it back that its pods are ready: what their containers last were stays.
+    const statusOf = (name: string) => pod.status?.conditions?.find(({ type }) => type === name)?.status;
+    const isUnknown = statusOf('Ready') === 'False' && statusOf('ContainersReady') === 'True';
+    return isUnknown ? { reason: 'removed_outside', message: 'Its node does not answer' } : undefined;
   }
   const ended = endedIn(container?.state) ?? endedIn(container?.lastState);
   // The guest answers before its node has told that the container runs.

@@ -1,6 +1,7 @@
 /** Has the processes of a sandbox stand still, which only its guest can do, and lets them go on. */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { CallOptions, Observation } from '../backend.ts';
+import { inTime } from './answer-in-time.ts';
 import type { Live } from './guest-links.ts';
 import { standingOf } from './standing.ts';
 import { ANSWER_MS } from './start-workload.ts';
@@ -8,6 +9,7 @@ import type { WorkloadGround } from './workload-ground.ts';
 import { observationOf } from './workload-state.ts';
 
 const LOOK_AGAIN_MS = 1_000;
+const UNDO_MS = 3_000;
 
 /** Noted before it stands still and after it goes on, so that whoever comes after a crash finds one to be thawed, and none that is forgotten. */
 export async function setFrozen(
@@ -28,13 +30,13 @@ export async function setFrozen(
   const note = (still: boolean) => workloads.note(found.workload, { ...standing, frozen: still }, call);
   if (frozen) {
     await note(true);
-    await guest.freeze(call).catch(async (error: unknown) => {
-      await guest.thaw().catch(() => {});
+    await guest.freeze(inTime(call)).catch(async (error: unknown) => {
+      await guest.thaw(inTime({}, UNDO_MS)).catch(() => {});
       await note(standing.frozen ?? false).catch(() => {});
       throw error;
     });
   } else {
-    await guest.thaw(call);
+    await guest.thaw(inTime(call));
     await note(false);
   }
   // What is told from now on must not be older than this.

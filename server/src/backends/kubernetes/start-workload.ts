@@ -2,6 +2,7 @@
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { CallOptions, EnsureOptions, Observation } from '../backend.ts';
+import { inTime } from './answer-in-time.ts';
 import type { Pod } from './objects.ts';
 import { dialTimes } from './dial-times.ts';
 import type { Live } from './guest-links.ts';
@@ -97,8 +98,8 @@ async function finish(ground: WorkloadGround, made: Workload, wanted: Starting):
   const found = await answering(ground, made, wanted);
   const { guest } = found;
   let { pod } = found;
-  if (!spec.readOnlyRoot && spec.workdir !== '/') await guest.files(USER.name).mkdir(spec.workdir, call);
-  await startMain(guest, spec);
+  if (!spec.readOnlyRoot && spec.workdir !== '/') await guest.files(USER.name).mkdir(spec.workdir, inTime(call));
+  await startMain(guest, spec, inTime(call));
   await faultPoint('kubernetes.start.prepared');
   // A watch may be behind: how often the container was started again has to be right, or the next look takes it for a crash.
   if (hasRun) pod = (await workloads.find(id, call))?.pods.find(({ metadata }) => metadata.uid === pod.metadata.uid) ?? pod;
