@@ -137,7 +137,7 @@ describe.skipIf(why !== undefined)('an API server', () => {
     const backend = await open('kubernetes-job');
     const id = await begin(backend);
     const path = KINDS['kubernetes-job'].path(id);
-    const jobs = kubernetesJobs(client, { namespace, installation: 'default' });
+    const jobs = kubernetesJobs({ client, namespace, installation: 'default' });
     let writing = true;
     let written = 0;
     const others = Array.from({ length: 4 }, async (_, who) => {

@@ -1,17 +1,17 @@
 /**
  * The Sandboxes of one installation in one namespace, and the claims by which some of them were had from the warm pool.
  *
- * A claim is named after the sandbox; what it is given has a name of the pool's, and gets our labels when it is taken over. From then on
+ * A claim is named after the sandbox; what it is given has a name of the pool's, and gets our labels when its guest has answered. From then on
  * the Sandbox is what counts, and the claim keeps it: it has the lease, and its removal removes everything.
  */
-import { isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { MERGE_PATCH } from '../kubernetes/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../kubernetes/names.ts';
 import type { KubernetesObject, List, Pod } from '../kubernetes/objects.ts';
 import type { Place } from '../kubernetes/pod-backend.ts';
-import { standingPatch } from '../kubernetes/standing.ts';
-import { isOwnedBy, podsOf, workloadMetadata, type Found, type Workloads } from '../kubernetes/workloads.ts';
+import { standingOf, standingPatch, type StandingPatch } from '../kubernetes/standing.ts';
+import { podsOf, workloadMetadata, type Found, type Workload, type Workloads } from '../kubernetes/workloads.ts';
 import { claimOf, isClaim, type Sandbox, type SandboxClaim } from './objects.ts';
 import { CORE_VERSION, moment, renderSandbox, whyOver, whyStuck } from './sandbox.ts';
 import type { PoolAndStorage } from './settings.ts';
@@ -34,9 +34,6 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
   /** Those of the pool do not know yet whose they will be. */
   const podSelector = pool ? `${LABELS.installation}=${installation}` : selector;
 
-  /** Claims whose Sandbox has our labels, which the watch may have yet to tell. */
-  const taken = new Set<string>();
-
   const isOurs = (object: KubernetesObject | undefined) => object?.metadata.labels?.[LABELS.installation] === installation;
 
   async function listOf<T>(path: string, labelSelector: string, action: string, signal?: AbortSignal): Promise<T[]> {
@@ -58,7 +55,27 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
   }
 
   async function patch(path: string, body: object, action: string, options: { allow?: number[]; signal?: AbortSignal } = {}) {
-    await client.json('PATCH', path, { action, body, type: MERGE_PATCH, ...options });
+    return (await client.json('PATCH', path, { action, body, type: MERGE_PATCH, ...options })) as KubernetesObject | undefined;
+  }
+
+  /** Puts our labels on what a claim was given, together with how it stands. */
+  async function takeOver(
+    { metadata: { name, uid, labels, annotations } }: Workload,
+    claim: { uid: string },
+    standing: StandingPatch,
+    signal?: AbortSignal,
+  ) {
+    const action = `take over "${name}"`;
+    await faultPoint('agent-sandbox.claim.given');
+    const given = await patch(`${sandboxes}/${name}`, merged({ metadata: { uid, labels, annotations } }, standing), action, { signal });
+    await faultPoint('agent-sandbox.claim.taken');
+    if (given?.metadata.ownerReferences?.some((owner) => owner.uid === claim.uid)) return;
+    throw new CayError('conflict', `Cannot ${action}: it was given to somebody else`);
+  }
+
+  /** So that it tells of its loss if somebody removes the Sandbox that was given for it. */
+  async function noteOnClaim({ name, uid }: { name: string; uid: string }, standing: StandingPatch, action: string, signal?: AbortSignal) {
+    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, standing), action, { allow: [404, 409], signal });
   }
 
   const keepsFiles = (workload: Sandbox) => (workload.spec?.volumeClaimTemplates?.length ?? 0) > 0;
@@ -129,34 +146,41 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       }
     },
 
-    async takeOver(claim, { signal } = {}) {
+    given(claim, running) {
       const name = isClaim(claim) ? claim.status?.sandbox?.name : undefined;
-      if (name === undefined || taken.has(claim.metadata.uid)) return;
-      const action = `take over "${name}"`;
-      const given = await read<Sandbox>(`${sandboxes}/${name}`, action, signal);
-      if (!given || !isOwnedBy(given, claim) || isOurs(given)) return;
+      if (name === undefined) return undefined;
+      // A pod says whose it is, so that nobody has to ask for its Sandbox.
+      const ownerOf = ({ metadata }: Pod) => metadata.ownerReferences?.find((each) => each.kind === 'Sandbox' && each.name === name);
+      const pod = running.find(ownerOf);
+      const owner = pod && ownerOf(pod);
+      if (!owner) return undefined;
       const { labels, annotations = {} } = claim.metadata;
       const ours = Object.fromEntries(Object.entries(annotations).filter(([key]) => key.startsWith(OURS)));
-      const body = { metadata: { uid: given.metadata.uid, labels, annotations: ours } };
-      await faultPoint('agent-sandbox.claim.given');
-      await patch(`${sandboxes}/${name}`, body, action, { signal });
-      taken.add(claim.metadata.uid);
-      await faultPoint('agent-sandbox.claim.taken');
+      const ownerReferences = [{ kind: 'SandboxClaim', name: claim.metadata.name, uid: claim.metadata.uid }];
+      return { workload: { metadata: { name, uid: owner.uid, labels, annotations: ours, ownerReferences } }, pods: [pod] };
     },
 
     async note(workload, standing, { signal } = {}) {
-      const { name, uid } = workload.metadata;
+      const { name, uid, resourceVersion } = workload.metadata;
       const action = `note how "${name}" stands`;
-      const { metadata } = standingPatch(standing);
+      const patched = standingPatch(standing);
       const claim = claimOf(workload);
       const operatingMode = standing.mark === 'stopped' ? 'Suspended' : 'Running';
+      // What the cluster has never shown us is what a claim was just given.
+      if (claim && resourceVersion === undefined) return takeOver(workload, claim, patched, signal);
       // Nothing is noted on one of the same name that was made meanwhile.
-      const body = { metadata: { ...metadata, uid }, ...(keepsFiles(workload) && { spec: { operatingMode } }) };
+      const body = { ...merged({ metadata: { uid } }, patched), ...(keepsFiles(workload) && { spec: { operatingMode } }) };
       await Promise.all([
         patch(`${isClaim(workload) ? claims : sandboxes}/${name}`, body, action, { signal }),
-        // So that it tells of its loss if somebody removes the Sandbox that was given for it.
-        claim && patch(`${claims}/${claim.name}`, { metadata: { ...metadata, uid: claim.uid } }, action, { allow: [404, 409], signal }),
+        claim && noteOnClaim(claim, patched, action, signal),
       ]);
+    },
+
+    async settled(workload, standing) {
+      const claim = claimOf(workload);
+      if (claim && workload.metadata.resourceVersion === undefined) {
+        await noteOnClaim(claim, standingPatch(standing), `note how "${claim.name}" stands`);
+      }
     },
 
     leftSeconds(workload: Sandbox | SandboxClaim) {
@@ -170,7 +194,10 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       const shutdownTime = moment(client.now() + leaseSeconds * 1000);
       const claim = isClaim(workload) ? workload.metadata : claimOf(workload);
       const { name, uid } = claim ?? workload.metadata;
-      const body = { metadata: { uid }, spec: claim ? { lifecycle: { shutdownTime } } : { shutdownTime } };
+      const spec = claim ? { lifecycle: { shutdownTime } } : { shutdownTime };
+      // What is said of the Sandbox may not have come to its claim.
+      const standing = claim && !isClaim(workload) ? standingPatch(standingOf(workload)) : undefined;
+      const body = { ...(standing ? merged({ metadata: { uid } }, standing) : { metadata: { uid } }), spec };
       await patch(`${claim ? claims : sandboxes}/${name}`, body, `renew the lease of "${name}"`, { allow: [404, 409] });
     },
 
@@ -179,11 +206,17 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       const owner = claim?.metadata ?? (sandbox && claimOf(sandbox));
       const { name, uid } = owner ?? sandbox?.metadata ?? {};
       if (name === undefined) return false;
-      taken.delete(uid ?? '');
       const body = { propagationPolicy: 'Foreground', preconditions: { uid } };
       const path = `${owner ? claims : sandboxes}/${name}`;
       await client.json('DELETE', path, { action: `remove sandbox "${id}"`, body, allow: [404, 409], signal });
       return true;
     },
+  };
+}
+
+function merged({ metadata }: { metadata: Partial<KubernetesObject['metadata']> }, standing: StandingPatch): { metadata: object } {
+  const { labels, annotations } = standing.metadata;
+  return {
+    metadata: { ...metadata, labels: { ...metadata.labels, ...labels }, annotations: { ...metadata.annotations, ...annotations } },
   };
 }

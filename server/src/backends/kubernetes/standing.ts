@@ -34,7 +34,11 @@ export function standingOf({ metadata }: KubernetesObject): Standing {
 }
 
 /** As a merge patch. */
-export function standingPatch({ incarnation, mark, pod, restarts, frozen, suspended }: Standing): { metadata: object } {
+export interface StandingPatch {
+  metadata: { labels: Record<string, string>; annotations: Record<string, string | null> };
+}
+
+export function standingPatch({ incarnation, mark, pod, restarts, frozen, suspended }: Standing): StandingPatch {
   return {
     metadata: {
       labels: { [LABELS.incarnation]: String(incarnation) },

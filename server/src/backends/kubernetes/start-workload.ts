@@ -98,13 +98,16 @@ async function finish(ground: WorkloadGround, made: Workload, wanted: Starting):
   const found = await answering(ground, made, wanted);
   const { guest } = found;
   let { pod } = found;
-  if (!spec.readOnlyRoot && spec.workdir !== '/') await guest.files(USER.name).mkdir(spec.workdir, inTime(call));
+  // The home is made with the pod.
+  if (!spec.readOnlyRoot && spec.workdir !== '/' && spec.workdir !== USER.home)
+    await guest.files(USER.name).mkdir(spec.workdir, inTime(call));
   await startMain(guest, spec, inTime(call));
   await faultPoint('kubernetes.start.prepared');
   // A watch may be behind: how often the container was started again has to be right, or the next look takes it for a crash.
   if (hasRun) pod = (await workloads.find(id, call))?.pods.find(({ metadata }) => metadata.uid === pod.metadata.uid) ?? pod;
   const restarts = containerOf(pod)?.restartCount ?? 0;
-  await workloads.note(found.workload, { incarnation, mark: 'ready', pod: pod.metadata.uid, restarts }, call);
+  const standing = { incarnation, mark: 'ready', pod: pod.metadata.uid, restarts } as const;
+  await workloads.note(found.workload, standing, call);
   await faultPoint('kubernetes.start.recorded');
   // What is told from now on must not be older than this.
   await (
@@ -114,6 +117,8 @@ async function finish(ground: WorkloadGround, made: Workload, wanted: Starting):
     withinMs: ANSWER_MS,
     everyMs: LOOK_AGAIN_MS,
   });
+  // Nobody has to wait for this: renewing the lease repeats it.
+  void workloads.settled?.(found.workload, standing).catch(() => {});
   return { id, phase: 'ready', incarnation, uid: found.workload.metadata.uid, runtime: runtime.name };
 }
 
@@ -157,17 +162,17 @@ async function until(
   const action = `start sandbox "${id}"`;
   const startedAt = Date.now();
   const options = { action, withinMs: START_MS, everyMs: LOOK_AGAIN_MS, signal };
-  return (await looking()).until(
+  const view = await looking();
+  return view.until(
     id,
     async (found) => {
       // What is seen of an earlier one of that name says nothing.
       if (!found || (found.workload.metadata.uid !== made.metadata.uid && !isOwnedBy(found.workload, made))) return undefined;
-      const { workload } = found;
-      const over = workloads.whyOver(workload);
+      const { workload, pods } = workloads.given?.(found.workload, view.pods()) ?? found;
+      const over = workloads.whyOver(found.workload);
       if (over) throw new CayError('unavailable', `Cannot ${action}: ${over.message}`, { details: { reason: 'start_failed' } });
-      const pod = newest(found.pods.filter(goesOn)) ?? newest(found.pods);
+      const pod = newest(pods.filter(goesOn)) ?? newest(pods);
       if (pod && is(pod)) return { workload, pod };
-      await workloads.takeOver?.(workload, { signal });
       const why = pod && whyNotStarting(pod, action, { hasRun });
       const patient = why?.details['reason'] === 'unschedulable' && Date.now() - startedAt < SCHEDULE_MS;
       if (why && !patient) throw why;

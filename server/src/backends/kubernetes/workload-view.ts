@@ -11,6 +11,8 @@ export interface WorkloadView {
   start(): Promise<void>;
   find(id: SandboxId): Found | undefined;
   ids(): SandboxId[];
+  /** All pods that are seen, those that are nobody's yet included. */
+  pods(): Pod[];
   /**
    * Resolves with what `look` makes of the sandbox as soon as that is something, or rejects with what it throws. Looks at once,
    * at every change, and every `everyMs`. Rejects `deadline_exceeded` when the time is over, `unavailable` when the backend is closed.
@@ -100,6 +102,7 @@ export function workloadView(client: KubernetesClient, { workloads, closing, onC
     },
     find,
     ids,
+    pods: () => [...pods.objects.values()],
 
     async until(id, look, { action, withinMs, everyMs, signal }) {
       const deadline = Date.now() + withinMs;

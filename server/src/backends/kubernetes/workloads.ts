@@ -66,8 +66,10 @@ export interface Workloads {
   keepsFiles(workload: Workload): boolean;
   /** What its own status says that stands in the way of a pod. `lasting`: it has for a while. */
   whyStuck?(workload: Workload, action: string, lasting: boolean): CayError | undefined;
-  /** Takes over what the cluster has given for this workload, if it has; the watch then tells of that. */
-  takeOver?(workload: Workload, options?: CallOptions): Promise<void>;
+  /** What the cluster has given for this workload out of these pods, if it has: it is what counts from the next note on. */
+  given?(workload: Workload, pods: Pod[]): Found | undefined;
+  /** The view has seen what was noted. */
+  settled?(workload: Workload, standing: Standing): Promise<void>;
 }
 
 /** What every object says by which a sandbox is made. */
