@@ -18,6 +18,8 @@ export interface TenancySettings {
   /** The most that one sandbox may have. */
   maxCpu?: string;
   maxMemory?: string;
+  /** Who may reach the guests over the network of pods, on which port. Absent: nobody. */
+  direct?: { port: number; namespace: string; labels: Record<string, string> };
 }
 
 export const TENANCY_RIGHTS: Right[] = [
@@ -92,10 +94,21 @@ export function tenancyObjects(options: { namespace: string; installation: strin
       apiVersion: 'networking.k8s.io/v1',
       kind: 'NetworkPolicy',
       metadata,
-      // Guests are reached by exec, which goes through the kubelet and not over the network of the pod.
-      spec: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] },
+      // An exec goes through the kubelet and not over the network of the pod.
+      spec: {
+        podSelector: {},
+        policyTypes: ['Ingress', 'Egress'],
+        ...(tenancy.direct && { ingress: [fromServer(tenancy.direct)] }),
+      },
     },
   ];
+}
+
+function fromServer({ port, namespace, labels }: NonNullable<TenancySettings['direct']>): object {
+  return {
+    from: [{ namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': namespace } }, podSelector: { matchLabels: labels } }],
+    ports: [{ port, protocol: 'TCP' }],
+  };
 }
 
 function amounts(cpu: string | undefined, memory: string | undefined): Record<string, string> {
