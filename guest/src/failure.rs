@@ -35,6 +35,7 @@ impl Failure {
             libc::EEXIST => ("already_exists", "EEXIST"),
             libc::ENOTEMPTY => ("failed_precondition", "ENOTEMPTY"),
             libc::EBUSY => ("failed_precondition", "EBUSY"),
+            libc::EADDRINUSE => ("failed_precondition", "EADDRINUSE"),
             libc::ETXTBSY => ("failed_precondition", "ETXTBSY"),
             libc::EINVAL => ("invalid_argument", "EINVAL"),
             libc::ENOTDIR => ("invalid_argument", "ENOTDIR"),

@@ -1,6 +1,8 @@
 //! The parts of the guest. See `docs/reference/guest-protocol.md` for what it speaks.
 
 pub mod bridge;
+pub mod callers;
+pub mod carrier;
 pub mod commands;
 pub mod connection;
 pub mod event_loop;
@@ -16,6 +18,7 @@ pub mod pack;
 pub mod poller;
 pub mod ports;
 pub mod process_table;
+pub mod sealed;
 pub mod sys;
 pub mod task;
 pub mod tasks;

@@ -104,6 +104,65 @@ pub fn listen(path: &std::path::Path) -> Result<OwnedFd, i32> {
     Ok(fd)
 }
 
+/// Listens on a TCP port of every address, of both families where there are both; the port, which matters for port 0.
+pub fn listen_tcp(port: u16) -> Result<(OwnedFd, u16), i32> {
+    let fd = listen_v6(port).or_else(|_| listen_v4(port))?;
+    // SAFETY: all zeros is an address; it lives for the call and has room for either family, whose port is at the same place.
+    unsafe {
+        let mut address: libc::sockaddr_in6 = std::mem::zeroed();
+        let mut size = size_of_val(&address) as u32;
+        if libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &mut size) < 0 {
+            return Err(sys::errno());
+        }
+        Ok((fd, u16::from_be(address.sin6_port)))
+    }
+}
+
+fn listen_v6(port: u16) -> Result<OwnedFd, i32> {
+    let fd = tcp(libc::AF_INET6)?;
+    set(&fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
+    // SAFETY: all zeros is the address of every interface.
+    let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    address.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+    address.sin6_port = port.to_be();
+    // SAFETY: the address lives for the call.
+    bound(fd, |fd| unsafe { libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32) })
+}
+
+fn listen_v4(port: u16) -> Result<OwnedFd, i32> {
+    let fd = tcp(libc::AF_INET)?;
+    // SAFETY: all zeros is the address of every interface.
+    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    address.sin_family = libc::AF_INET as libc::sa_family_t;
+    address.sin_port = port.to_be();
+    // SAFETY: the address lives for the call.
+    bound(fd, |fd| unsafe { libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32) })
+}
+
+fn tcp(family: i32) -> Result<OwnedFd, i32> {
+    // SAFETY: no pointers.
+    let fd = sys::owned(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
+    // A guest that begins anew finds connections of the one before.
+    set(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    Ok(fd)
+}
+
+fn bound(fd: OwnedFd, bind: impl Fn(i32) -> i32) -> Result<OwnedFd, i32> {
+    // SAFETY: no pointers.
+    if bind(fd.as_raw_fd()) < 0 || unsafe { libc::listen(fd.as_raw_fd(), 128) } < 0 { Err(sys::errno()) } else { Ok(fd) }
+}
+
+fn set(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> Result<(), i32> {
+    // SAFETY: the value lives for the call.
+    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size_of_val(&value) as u32) };
+    if result < 0 { Err(sys::errno()) } else { Ok(()) }
+}
+
+/// Small messages leave at once.
+pub fn no_delay(fd: &OwnedFd) {
+    let _ = set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+}
+
 /// Takes a connection that waits.
 pub fn accept(listener: &OwnedFd) -> Result<OwnedFd, i32> {
     // SAFETY: no address is asked for.

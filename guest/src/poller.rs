@@ -11,6 +11,10 @@ pub enum Token {
     Link,
     /// The socket that `serve` listens on.
     Listener,
+    /// The port that callers dial.
+    Door,
+    /// Somebody who has dialled and not shown yet that it has the key.
+    Caller(u32),
     /// A child has ended, or the guest was told to stop.
     Signals,
     /// A thread or a supervisor has something to say.
@@ -30,9 +34,11 @@ impl Token {
             Token::Listener => 1,
             Token::Signals => 2,
             Token::Poke => 3,
+            Token::Door => 4,
             Token::Command(key, part) => (1 << 60) | (key << 3) | u64::from(part),
             Token::Leftover(fd) => (2 << 60) | fd as u64,
             Token::Forward(stream) => (3 << 60) | u64::from(stream),
+            Token::Caller(number) => (4 << 60) | u64::from(number),
         }
     }
 
@@ -42,9 +48,11 @@ impl Token {
             (0, 0) => Token::Link,
             (0, 1) => Token::Listener,
             (0, 2) => Token::Signals,
+            (0, 4) => Token::Door,
             (1, _) => Token::Command(rest >> 3, (rest & 7) as u8),
             (2, _) => Token::Leftover(rest as RawFd),
             (3, _) => Token::Forward(rest as u32),
+            (4, _) => Token::Caller(rest as u32),
             _ => Token::Poke,
         }
     }
@@ -133,6 +141,8 @@ mod tests {
             Token::Command(u64::MAX >> 8, 3),
             Token::Leftover(77),
             Token::Forward(u32::MAX),
+            Token::Door,
+            Token::Caller(u32::MAX),
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

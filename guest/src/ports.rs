@@ -12,12 +12,12 @@ const MAX_PORTS: usize = 4096;
 /// A port and the address that it is bound to.
 pub type Listening = (u16, IpAddr);
 
-/// What is listened on now.
-pub fn listening() -> BTreeSet<Listening> {
+/// What is listened on now, but for the port that is the guest's own.
+pub fn listening(own: Option<u16>) -> BTreeSet<Listening> {
     let mut found = BTreeSet::new();
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
         if let Ok(text) = fs::read_to_string(path) {
-            found.extend(text.lines().skip(1).filter_map(parse).take(MAX_PORTS - found.len().min(MAX_PORTS)));
+            found.extend(text.lines().skip(1).filter_map(parse).filter(|(port, _)| Some(*port) != own).take(MAX_PORTS - found.len().min(MAX_PORTS)));
         }
     }
     found

@@ -19,6 +19,8 @@ pub enum Timer {
     Drained(u64),
     /// Look at the listening ports.
     Ports,
+    /// Send callers away who take too long.
+    Callers,
     /// Look at the memory.
     Memory,
     /// Look for processes that run although all should stand still, for the so many-th time.

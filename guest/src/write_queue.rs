@@ -98,6 +98,24 @@ impl WriteQueue {
         Ok(())
     }
 
+    /// Takes the first bytes out, as many as there are or there is room for.
+    pub fn gather(&mut self, into: &mut [u8]) -> usize {
+        let mut count = 0;
+        let mut skip = self.written;
+        for buffer in &self.buffers {
+            let piece = &buffer[skip..];
+            let n = piece.len().min(into.len() - count);
+            into[count..count + n].copy_from_slice(&piece[..n]);
+            count += n;
+            skip = 0;
+            if count == into.len() {
+                break;
+            }
+        }
+        self.advance(count);
+        count
+    }
+
     fn advance(&mut self, mut n: usize) {
         self.bytes -= n;
         while n > 0 {

@@ -18,6 +18,7 @@ export const DEFAULTS: Installation = {
   storage: '10Gi',
   leaseSeconds: '3600',
   quotaPods: '100',
+  reach: 'exec',
   logLevel: 'info',
 };
 
@@ -31,6 +32,7 @@ const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
   storage: 'how much the records of the server may take',
   leaseSeconds: 'how long sandboxes outlive a server that is gone for ever',
   quotaPods: 'how many pods of sandboxes a project may have at once',
+  reach: 'how guests are reached: exec through the API server, or direct over the network of pods',
   logLevel: 'debug, info, warn, error or silent',
 };
 

@@ -2,6 +2,7 @@
 import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
 import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
 import { RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
+import { SERVER_LABELS } from '../../server/src/backends/kubernetes/names.ts';
 import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
 import { tenancyObjects } from '../../server/src/backends/kubernetes/tenancy.ts';
 
@@ -17,6 +18,7 @@ export interface Installation {
   storage: string;
   leaseSeconds: string;
   quotaPods: string;
+  reach: string;
   logLevel: string;
 }
 
@@ -26,7 +28,7 @@ const USER = 1000;
 
 export function installationObjects(options: Installation): Declared[] {
   const { namespace, sandboxNamespace, installation } = options;
-  const labels = { 'app.kubernetes.io/name': NAME, 'app.kubernetes.io/component': 'server' };
+  const labels = SERVER_LABELS;
   const metadata = { name: NAME, namespace, labels };
   const tenancy = { pods: 0, perProject: true };
   // The bounds and the network rule are kept by the server, and so are the namespaces of projects.
@@ -125,5 +127,7 @@ function serverEnv(options: Installation): Record<string, string> {
     CAY_KUBERNETES_PULL_POLICY: options.pullPolicy,
     CAY_KUBERNETES_LEASE_SECONDS: options.leaseSeconds,
     CAY_KUBERNETES_QUOTA_PODS: options.quotaPods,
+    CAY_KUBERNETES_REACH: options.reach,
+    CAY_KUBERNETES_SERVER_NAMESPACE: options.namespace,
   };
 }

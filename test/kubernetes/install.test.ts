@@ -49,12 +49,14 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
   /**
    * With the images that this node has. What this cluster lacks is done without: nothing provisions volumes, so that the records are on the node, and
    * there is no kube-proxy by which a pod reaches the API server, so that the server's pod has the node's network.
+   * From there it reaches guests directly.
    */
   async function manifestsHere(): Promise<Declared[]> {
     const text = (await readFile(MANIFESTS, 'utf8'))
       .replaceAll(/cay\/server:\S+/g, SERVER_IMAGE)
       .replaceAll(/cay\/guest:\S+/g, GUEST_IMAGE)
       .replaceAll('debian:stable-slim', BASE_IMAGE)
+      .replace(/(CAY_KUBERNETES_REACH\n\s+value: )exec/, '$1direct')
       .replaceAll('IfNotPresent', 'Never');
     const objects = fromYaml<Declared>(text).filter(({ kind }) => kind !== 'PersistentVolumeClaim');
     objects[0]!.metadata.labels = { 'pod-security.kubernetes.io/enforce': 'privileged' };
@@ -88,6 +90,14 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
     return name!;
   }
 
+  /** A program in the server's container, started by the node and not through the API server. */
+  async function onNode(pod: string): Promise<(...argv: string[]) => Promise<string>> {
+    const { status } = await api.get<Pod>(`/api/v1/namespaces/${namespace}/pods/${pod}`);
+    const container = (status!.containerStatuses![0] as { containerID?: string }).containerID!.replace('containerd://', '');
+    let number = 0;
+    return (...argv) => cluster.ctr('tasks', 'exec', '--fifo-dir', cluster.directory, '--exec-id', `test-${++number}`, container, ...argv);
+  }
+
   it('is ready, makes sandboxes with the rights of its account, and loses none when it is replaced', async () => {
     const first = await readyPod();
     const cay = (pod: string, ...args: string[]) => execIn(client, { namespace, pod, argv: ['cay', ...args] });
@@ -106,5 +116,35 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
       const policies = await api.get<List<KubernetesObject>>(`/apis/networking.k8s.io/v1/namespaces/${home}/networkpolicies`);
       expect(policies.items.map(({ metadata }) => metadata.name)).toEqual(['cay-sandboxes']);
     }
+  });
+
+  it('reaches its sandboxes directly, and lets in nobody else', async () => {
+    const pod = await readyPod();
+    const cay = await onNode(pod);
+    await cay('cay', 'create', '--name', 'direct');
+    await cluster.hold('kube-apiserver');
+    try {
+      expect(await cay('cay', 'exec', 'direct', '--', 'echo', 'without an API server')).toBe('without an API server\n');
+    } finally {
+      await cluster.release('kube-apiserver');
+    }
+    await until(
+      'the API server is back',
+      () =>
+        cay('cay', 'rm', 'direct').then(
+          () => true,
+          () => false,
+        ),
+      30_000,
+    );
+    const policy = await api.get<{ spec: object }>('/apis/networking.k8s.io/v1/namespaces/cay-sandboxes/networkpolicies/cay-sandboxes');
+    const labels = { 'app.kubernetes.io/name': 'cay', 'app.kubernetes.io/component': 'server' };
+    const from = [{ namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'cay' } }, podSelector: { matchLabels: labels } }];
+    expect(policy.spec).toMatchObject({
+      podSelector: {},
+      policyTypes: ['Ingress', 'Egress'],
+      ingress: [{ from, ports: [{ port: 7071 }] }],
+    });
+    expect(policy.spec).not.toHaveProperty('egress');
   });
 });

@@ -38,9 +38,11 @@ interface Case {
 
 const STARTING = ['begun', 'running', 'answered', 'prepared'].map((step) => `kubernetes.start.${step}`);
 const STARTED = 'kubernetes.start.recorded';
+/** What a claim was given is taken over with the note that it is ready. */
+const RECORDED = [STARTED, 'agent-sandbox.claim.taken'];
 
 function starting(from: Case['from'], next: Case['next'], points = [...STARTING, STARTED]): Case[] {
-  return points.map((point) => ({ from, verb: 'ensure', point, finds: [point === STARTED ? 'ready' : 'starting'], next }));
+  return points.map((point) => ({ from, verb: 'ensure', point, finds: [RECORDED.includes(point) ? 'ready' : 'starting'], next }));
 }
 
 const CASES: Case[] = [

@@ -13,7 +13,7 @@ import { objectName } from '../../server/src/backends/kubernetes/names.ts';
 import type { KubernetesObject } from '../../server/src/backends/kubernetes/objects.ts';
 import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
 import type { KubernetesSettings } from '../../server/src/backends/kubernetes/settings.ts';
-import { TENANCY_RIGHTS, tenancyObjects } from '../../server/src/backends/kubernetes/tenancy.ts';
+import { TENANCY_RIGHTS, tenancyObjects, type TenancySettings } from '../../server/src/backends/kubernetes/tenancy.ts';
 import { tenancyKeeping } from '../../server/src/backends/kubernetes/tenancy-keeping.ts';
 import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { until } from '../conformance/box.ts';
@@ -57,7 +57,7 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     await api.remove(`/api/v1/namespaces/${namespace}`);
   });
 
-  const objects = (tenancy = { pods: 7 }) => tenancyObjects({ namespace, installation, tenancy });
+  const objects = (tenancy: TenancySettings = { pods: 7 }) => tenancyObjects({ namespace, installation, tenancy });
   const inNamespace = (path: string) => `/api/v1/namespaces/${namespace}/${path}`;
   const policy = () => `/apis/networking.k8s.io/v1/namespaces/${namespace}/networkpolicies/cay-sandboxes`;
   const quotaOf = async () =>
@@ -133,6 +133,27 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     await keep(objects({ pods: 3 })).ready();
     expect(await quotaOf()).toMatchObject({ pods: '3' });
     expect(Object.keys(await quotaOf())).not.toContain('limits.cpu');
+    expect(keeping.errors).toEqual([]);
+  });
+
+  it('lets the server alone in where guests are reached directly, as long as that is asked for', async () => {
+    const read = () => api.get<KubernetesObject & { spec: { ingress?: object[] } }>(policy());
+    const keeping = keep(objects({ pods: 7, direct: { port: 7071, namespace: 'cay', labels: { app: 'cay' } } }), 50);
+    await keeping.ready();
+    const from = {
+      namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'cay' } },
+      podSelector: { matchLabels: { app: 'cay' } },
+    };
+    const ingress = [{ from: [from], ports: [{ port: 7071, protocol: 'TCP' }] }];
+    const { spec: rule, metadata } = await read();
+    expect(rule.ingress).toEqual(ingress);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect((await read()).metadata.resourceVersion).toBe(metadata.resourceVersion);
+    await api.patch(policy(), { spec: { ingress: [{}] } });
+    await expect.poll(async () => (await read()).spec.ingress, { timeout: 5_000 }).toEqual(ingress);
+    keeping.stop();
+    await keep(objects()).ready();
+    expect((await read()).spec.ingress ?? []).toEqual([]);
     expect(keeping.errors).toEqual([]);
   });
 

@@ -23,7 +23,7 @@ pub(super) struct Frozen {
 
 /// What is answered also while everything stands still.
 fn goes_on(request: &Value) -> bool {
-    matches!(request.text("op"), Some("freeze" | "thaw" | "stats" | "configure" | "shutdown" | "commands"))
+    matches!(request.text("op"), Some("freeze" | "thaw" | "stats" | "configure" | "shutdown" | "commands" | "listen"))
 }
 
 impl Guest {

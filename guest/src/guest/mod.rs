@@ -11,6 +11,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::callers::Callers;
+use crate::carrier::{Carrier, Received};
 use crate::commands::reader::{Reader, Step};
 use crate::commands::{Commands, request};
 use crate::connection::{Connection, Event};
@@ -32,6 +34,7 @@ const HIGH_WATER: usize = 1 << 20;
 /// What is read from the connection before others have their turn.
 const READS_PER_TURN: usize = 8;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+const CALLERS_INTERVAL: Duration = Duration::from_secs(1);
 const PORTS_INTERVAL: Duration = Duration::from_millis(250);
 /// After this much went through, memory is given back to the kernel when all is quiet.
 const TRIM_AFTER: usize = 1 << 20;
@@ -53,7 +56,9 @@ pub struct Guest {
     timers: Timers,
     backoff: Backoff,
     listener: Option<OwnedFd>,
-    socket: Option<OwnedFd>,
+    callers: Callers,
+    callers_armed: bool,
+    socket: Option<Carrier>,
     connection: Connection,
     /// Numbers the connections, so that an old timer does not end a new one.
     serial: u64,
@@ -89,6 +94,8 @@ impl Guest {
             timers: Timers::default(),
             backoff: Backoff::default(),
             listener: None,
+            callers: Callers::default(),
+            callers_armed: false,
             socket: None,
             connection: Connection::default(),
             serial: 0,
@@ -127,6 +134,8 @@ impl Guest {
             match event.token {
                 Token::Link => self.link_ready(event.readable),
                 Token::Listener => self.accept(),
+                Token::Door => self.called(),
+                Token::Caller(number) => self.caller_ready(number),
                 Token::Signals => self.signalled(),
                 Token::Poke => self.poked(),
                 Token::Command(key, part) => self.commands.ready(key, part, &self.poller, &mut self.buffer, &mut self.memory),

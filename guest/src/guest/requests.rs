@@ -32,7 +32,7 @@ impl Guest {
             }
             "ports" => {
                 let mut watcher = Watcher::default();
-                if let Some(message) = watcher.changes(&ports::listening()) {
+                if let Some(message) = watcher.changes(&ports::listening(self.callers.port())) {
                     self.connection.message(stream, &message);
                 }
                 if request.flag("watch") {
@@ -52,6 +52,10 @@ impl Guest {
             "configure" => {
                 self.configure(&request);
                 self.answer(stream, &Value::map([]));
+            }
+            "listen" => {
+                let port = self.callers.listen(&request, &self.poller)?;
+                self.answer(stream, &Value::map([("port", i64::from(port).into())]));
             }
             "freeze" => {
                 self.freeze();

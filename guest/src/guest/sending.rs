@@ -104,20 +104,20 @@ impl Guest {
 
     /// Writes; true when everything went out.
     pub(super) fn flush(&mut self) -> bool {
-        let Some(socket) = &self.socket else {
+        let Some(socket) = &mut self.socket else {
             self.connection.out.clear();
             return false;
         };
         let before = self.connection.out.len();
-        if self.connection.out.flush(socket.as_raw_fd()).is_err() {
+        let Ok(gone) = socket.write(&mut self.connection.out, &mut self.buffer) else {
             self.lost();
             return false;
-        }
+        };
         self.carried += before - self.connection.out.len();
-        let waiting = !self.connection.out.is_empty();
+        let waiting = !gone;
         if waiting != self.write_watched {
             self.write_watched = waiting;
-            self.poller.set(socket.as_raw_fd(), Token::Link, true, waiting);
+            self.poller.set(socket.fd(), Token::Link, true, waiting);
         }
         !waiting
     }

@@ -54,6 +54,7 @@ impl Guest {
             Timer::CommandTimeout(key) => self.commands.timeout(key, &mut self.timers),
             Timer::KillTree(supervisor, attempt) => self.commands.kill_tree(supervisor, attempt, &mut self.timers),
             Timer::Drained(key) => self.commands.finish(key, &self.poller, &mut self.memory),
+            Timer::Callers => self.look_at_callers(),
             Timer::Ports => self.look_at_ports(),
             Timer::Memory => {
                 self.memory.armed = false;
@@ -71,7 +72,7 @@ impl Guest {
             if let Handler::Ports(watcher) = handler {
                 self.ports_armed = true;
                 if self.connection.may_send(*stream) {
-                    if let Some(message) = watcher.changes(now.get_or_insert_with(ports::listening)) {
+                    if let Some(message) = watcher.changes(now.get_or_insert_with(|| ports::listening(self.callers.port()))) {
                         self.connection.message(*stream, &message);
                     }
                 }

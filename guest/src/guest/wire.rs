@@ -6,7 +6,7 @@ impl Guest {
     pub(super) fn dial(&mut self) {
         let Way::Dial(path) = &self.way else { return };
         match link::dial(path) {
-            Ok(socket) => self.connected(socket),
+            Ok(socket) => self.connected(Carrier::Plain(socket)),
             Err(_) => self.dial_later(),
         }
     }
@@ -22,12 +22,37 @@ impl Guest {
         let Some(listener) = &self.listener else { return };
         if let Ok(socket) = link::accept(listener) {
             self.disconnect();
-            self.connected(socket);
+            self.connected(Carrier::Plain(socket));
         }
     }
 
-    pub(super) fn connected(&mut self, socket: OwnedFd) {
-        if self.poller.add(socket.as_raw_fd(), Token::Link, true, false).is_err() {
+    /// Somebody dials the port.
+    pub(super) fn called(&mut self) {
+        self.callers.accept(&self.poller);
+        if !self.callers_armed && self.callers.any() {
+            self.callers_armed = true;
+            self.timers.after(CALLERS_INTERVAL, Timer::Callers);
+        }
+    }
+
+    /// A caller who has the key takes the place of the connection before, as with `serve`.
+    pub(super) fn caller_ready(&mut self, number: u32) {
+        if let Some(sealed) = self.callers.ready(number, &self.poller) {
+            self.disconnect();
+            self.connected(Carrier::Sealed(Box::new(sealed)));
+        }
+    }
+
+    pub(super) fn look_at_callers(&mut self) {
+        self.callers.sweep();
+        self.callers_armed = self.callers.any();
+        if self.callers_armed {
+            self.timers.after(CALLERS_INTERVAL, Timer::Callers);
+        }
+    }
+
+    pub(super) fn connected(&mut self, socket: Carrier) {
+        if self.poller.add(socket.fd(), Token::Link, true, false).is_err() {
             self.dial_later();
             return;
         }
@@ -75,21 +100,20 @@ impl Guest {
         }
         let mut events = Vec::new();
         for _ in 0..READS_PER_TURN {
-            let Some(socket) = &self.socket else { return };
-            match sys::read(socket.as_raw_fd(), &mut self.buffer) {
-                Ok(Some(0)) | Err(_) => return self.lost(),
-                Ok(None) => return,
-                Ok(Some(n)) => {
-                    self.carried += n;
-                    let whole = n < self.buffer.len();
-                    let result = self.connection.receive(&self.buffer[..n], &mut events);
+            let Some(socket) = &mut self.socket else { return };
+            match socket.read(&mut self.buffer) {
+                Ok(Received::Closed) | Err(_) => return self.lost(),
+                Ok(Received::Nothing) => return,
+                Ok(Received::Bytes { count, more }) => {
+                    self.carried += count;
+                    let result = self.connection.receive(&self.buffer[..count], &mut events);
                     for event in events.drain(..) {
                         self.event(event);
                     }
                     if result.is_err() {
                         return self.lost();
                     }
-                    if whole {
+                    if !more {
                         return;
                     }
                 }

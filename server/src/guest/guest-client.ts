@@ -42,6 +42,8 @@ export interface GuestClient extends GuestCommands {
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Changes what the hello had said; `null` lifts a limit. */
   configure(settings: GuardedLimits, options?: CallOptions): Promise<void>;
+  /** Has the guest listen on a TCP port for who has the key; an earlier key opens nothing any more. Resolves with the port, which matters for port 0. */
+  listen(door: { port: number; key: Uint8Array }, options?: CallOptions): Promise<number>;
   /** Stops all processes; calls that begin afterwards wait until `thaw`. For grounds that cannot do it from outside. */
   freeze(options?: CallOptions): Promise<void>;
   thaw(options?: CallOptions): Promise<void>;
@@ -77,6 +79,8 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
         freeBytes: int(answer, 'freeBytes'),
       })),
     configure: (settings, callOptions) => call(reach, { op: 'configure', request: { ...settings }, options: callOptions }, () => undefined),
+    listen: (door, callOptions) =>
+      call(reach, { op: 'listen', request: { ...door }, options: callOptions }, (answer) => int(answer, 'port')),
     freeze: (callOptions) => call(reach, { op: 'freeze', options: callOptions }, () => undefined),
     thaw: (callOptions) => call(reach, { op: 'thaw', options: callOptions }, () => undefined),
     async shutdown(graceMs, { again = false } = {}) {

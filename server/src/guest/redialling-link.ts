@@ -3,13 +3,15 @@
  * dialled again, at once and then less and less often, until there is nothing left to dial.
  */
 import type { Duplex } from 'node:stream';
-import type { ServerHello } from './connection.ts';
-import { connectGuest } from './guest-client.ts';
+import type { ConnectOptions, ServerHello } from './connection.ts';
+import { connectGuest, type GuestClient } from './guest-client.ts';
 import { guestLink, type GuestLink } from './guest-link.ts';
 
 export interface RedialOptions extends ServerHello {
   /** Makes a byte stream to the guest. */
   dial(signal: AbortSignal): Promise<Duplex>;
+  /** Makes a better connection of the one that was dialled, or gives that back. When it rejects the guest is dialled again. */
+  improve?(client: GuestClient, options: ConnectOptions): Promise<GuestClient>;
   /** Why there is no use in dialling again; `undefined` if there may be. A rejection means that nobody knows. */
   whyGone(): Promise<string | undefined>;
 }
@@ -20,7 +22,7 @@ const MAX_DELAY_MS = 1000;
 const STABLE_MS = 1000;
 
 export function redialling(options: RedialOptions): GuestLink {
-  const { dial, whyGone, ...hello } = options;
+  const { dial, improve, whyGone, ...hello } = options;
   const closing = new AbortController();
   let delayMs = 0;
   let connectedAt = 0;
@@ -39,9 +41,11 @@ export function redialling(options: RedialOptions): GuestLink {
       delayMs = Math.min(Math.max(FIRST_DELAY_MS, delayMs * 2), MAX_DELAY_MS);
       try {
         const transport = await dial(closing.signal);
-        const client = await connectGuest(transport, { ...hello, signal: closing.signal });
+        const call = { ...hello, signal: closing.signal };
+        const client = await connectGuest(transport, call);
+        const best = improve ? await improve(client, call) : client;
         connectedAt = performance.now();
-        return link.adopt(client);
+        return link.adopt(best);
       } catch {
         // Whatever went wrong: either there is no use in trying again, or it is tried again.
         const reason = await whyGone().catch(() => undefined);

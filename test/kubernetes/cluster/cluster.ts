@@ -52,6 +52,8 @@ export interface Cluster {
   readonly kubeconfig: string;
   /** Why pods cannot have gVisor here, or `undefined` if they can. */
   readonly whyNoGvisor: string | undefined;
+  /** The words that put the command line after them into the network of the cluster. */
+  readonly enter: string[];
   /** containerd's own client, on the containers of pods. */
   ctr(...args: string[]): Promise<string>;
   /** Takes an image in, from a docker-archive. */
@@ -157,6 +159,7 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
     const cluster: Cluster = {
       directory,
       kubeconfig,
+      enter: full ? ['nsenter', '-t', String(firstProcess(child.pid!)), '-n'] : [],
       whyNoGvisor: full ? parts.whyNot('gvisor') : 'there is no node',
       ctr: full ? await ctrOf(directory) : () => Promise.reject(new Error('There is no node')),
       async importImage(file) {

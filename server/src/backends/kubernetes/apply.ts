@@ -31,7 +31,7 @@ const RESOURCES: Record<string, string> = {
 };
 
 /**
- * Lists that say nothing in an object of ours, in which others may say nothing either. An empty list is not kept by the cluster, so that
+ * Lists in which others may say nothing where an object of ours says nothing. An empty list is not kept by the cluster, so that
  * to declare one would be a change each time.
  */
 const SILENT: Record<string, string[]> = { NetworkPolicy: ['ingress', 'egress'] };
@@ -68,8 +68,8 @@ export async function applyOurs(client: KubernetesClient, object: Declared, inst
       signal,
     });
   const { spec = {} } = (await apply(object)) as { spec?: Record<string, unknown[] | undefined> };
-  const said = SILENT[object.kind]?.filter((list) => spec[list]?.length) ?? [];
-  if (said.length > 0)
-    await apply({ ...object, spec: { ...(object['spec'] as object), ...Object.fromEntries(said.map((list) => [list, []])) } });
+  const declared = object['spec'] as Record<string, unknown> | undefined;
+  const said = SILENT[object.kind]?.filter((list) => spec[list]?.length && declared?.[list] === undefined) ?? [];
+  if (said.length > 0) await apply({ ...object, spec: { ...declared, ...Object.fromEntries(said.map((list) => [list, []])) } });
   return !found;
 }

@@ -22,8 +22,24 @@ describe('kubernetesSettings', () => {
     ['QUOTA_CPU', 'two'],
     ['MAX_MEMORY', '64 Gi'],
     ['PULL_POLICY', 'Sometimes'],
+    ['REACH', 'somehow'],
+    ['DIRECT_PORT', '80'],
+    ['DIRECT_PORT', '70000'],
   ])('refuses CAY_KUBERNETES_%s=%s by name', (name, value) => {
     expect(() => read({ [`CAY_KUBERNETES_${name}`]: value })).toThrow(`"CAY_KUBERNETES_${name}" is "${value}"`);
+  });
+
+  it('reaches guests by exec, or directly with a rule for the pods of the server', () => {
+    expect(read({})).toMatchObject({ reach: 'exec', directPort: 7071 });
+    expect(read({}).tenancy?.direct).toBeUndefined();
+    const direct = { CAY_KUBERNETES_REACH: 'direct', CAY_KUBERNETES_DIRECT_PORT: '9000' };
+    expect(() => read(direct)).toThrow('"CAY_KUBERNETES_SERVER_NAMESPACE" does not say');
+    const labels = { 'app.kubernetes.io/name': 'cay', 'app.kubernetes.io/component': 'server' };
+    const named = { ...direct, CAY_KUBERNETES_SERVER_NAMESPACE: 'cay' };
+    expect(read(named)).toMatchObject({ reach: 'direct', directPort: 9000, tenancy: { direct: { port: 9000, namespace: 'cay', labels } } });
+    expect(read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app=x,tier=y' }).tenancy?.direct?.labels).toEqual({ app: 'x', tier: 'y' });
+    expect(() => read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app' })).toThrow('"CAY_KUBERNETES_SERVER_LABELS" is "app"');
+    expect(read({ ...direct, CAY_KUBERNETES_TENANCY: 'unmanaged' })).toMatchObject({ reach: 'direct' });
   });
 
   it('says that the image of the guest is missing', () => {

@@ -1,11 +1,14 @@
 import { CayError } from '@cay/sdk/protocol';
-import type { KubernetesSettings } from './settings.ts';
+import { SERVER_LABELS } from './names.ts';
+import { DIRECT_PORT, type KubernetesSettings } from './settings.ts';
 import type { TenancySettings } from './tenancy.ts';
 
 /** Where sandboxes are unless told otherwise, in a namespace that is ours. */
 const OUR_NAMESPACE = 'cay-sandboxes';
 const DEFAULT_PODS = 100;
 const QUANTITY = /^\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$/;
+const REACHES = ['exec', 'direct'] as const;
+const LABEL = /^[A-Za-z0-9./_-]{1,317}=[A-Za-z0-9._-]{0,63}$/;
 const PULL_POLICIES = ['Always', 'IfNotPresent', 'Never'] as const;
 
 /** The settings that stand in the environment: `CAY_KUBERNETES_…`, and `KUBECONFIG` as everywhere. */
@@ -26,12 +29,14 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
     throw new CayError('invalid_argument', `"CAY_KUBERNETES_PULL_POLICY" is "${pullPolicy}": must be one of ${PULL_POLICIES.join(', ')}`);
   }
   const leaseSeconds = read('LEASE_SECONDS');
-  const tenancy = tenancyIn(read);
+  const reach = reachIn(read);
+  const tenancy = tenancyIn(read, reach);
   return {
     guestImage,
     baseImage: read('BASE_IMAGE') ?? 'debian:stable-slim',
     namespace: read('NAMESPACE') ?? (tenancy && OUR_NAMESPACE),
     ...(tenancy && { tenancy }),
+    ...reach,
     context: read('CONTEXT'),
     installation: read('INSTALLATION') ?? installation,
     runtimeClass: read('RUNTIME_CLASS'),
@@ -41,7 +46,43 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
   };
 }
 
-function tenancyIn(read: (name: string) => string | undefined): TenancySettings | undefined {
+type Read = (name: string) => string | undefined;
+type Reach = Required<Pick<KubernetesSettings, 'reach' | 'directPort'>>;
+
+function reachIn(read: Read): Reach {
+  const reach = read('REACH') ?? 'exec';
+  const known = REACHES.find((each) => each === reach);
+  if (known === undefined) {
+    throw new CayError('invalid_argument', `"CAY_KUBERNETES_REACH" is "${reach}": must be one of ${REACHES.join(', ')}`);
+  }
+  const port = read('DIRECT_PORT') ?? String(DIRECT_PORT);
+  if (!/^\d{4,5}$/.test(port) || Number(port) < 1024 || Number(port) > 65_535) {
+    throw new CayError('invalid_argument', `"CAY_KUBERNETES_DIRECT_PORT" is "${port}": must be a port from 1024 to 65535`);
+  }
+  return { reach: known, directPort: Number(port) };
+}
+
+/** Whom the network of sandboxes lets in. */
+function serverIn(read: Read, { reach, directPort: port }: Reach): TenancySettings['direct'] {
+  if (reach === 'exec') return undefined;
+  const namespace = read('SERVER_NAMESPACE');
+  if (namespace === undefined) {
+    throw new CayError(
+      'failed_precondition',
+      'Cannot let the server alone reach the guests directly: "CAY_KUBERNETES_SERVER_NAMESPACE" does not say which namespace it runs in',
+      { hint: 'Name it there; or leave the NetworkPolicy to others with CAY_KUBERNETES_TENANCY=unmanaged' },
+    );
+  }
+  const text = read('SERVER_LABELS');
+  if (text === undefined) return { port, namespace, labels: SERVER_LABELS };
+  const pairs = text.split(',');
+  if (!pairs.every((pair) => LABEL.test(pair))) {
+    throw new CayError('invalid_argument', `"CAY_KUBERNETES_SERVER_LABELS" is "${text}": must be labels such as app=cay,tier=server`);
+  }
+  return { port, namespace, labels: Object.fromEntries(pairs.map((pair) => pair.split('=') as [string, string])) };
+}
+
+function tenancyIn(read: Read, reach: Reach): TenancySettings | undefined {
   const mode = read('TENANCY') ?? 'projects';
   if (mode === 'unmanaged') return undefined;
   if (mode !== 'projects' && mode !== 'installation') {
@@ -54,8 +95,10 @@ function tenancyIn(read: (name: string) => string | undefined): TenancySettings 
     if (amount === undefined || QUANTITY.test(amount)) return amount;
     throw new CayError('invalid_argument', `"CAY_KUBERNETES_${name}" is "${amount}": must be an amount such as 16, 500m or 64Gi`);
   };
+  const direct = serverIn(read, reach);
   return {
     perProject: mode === 'projects',
+    ...(direct && { direct }),
     pods: Number(pods),
     cpu: quantity('QUOTA_CPU'),
     memory: quantity('QUOTA_MEMORY'),

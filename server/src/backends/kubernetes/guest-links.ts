@@ -1,9 +1,10 @@
-/** The links to the guests of pods, each over an exec of the bridge. */
-import type { Limits, SandboxId } from '@cay/sdk/protocol';
+/** The links to the guests of pods, each over an exec of the bridge, or over the network of pods if that was asked for. */
+import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
 import type { ServerHello } from '../../guest/connection.ts';
+import { directWay } from '../../guest/direct-way.ts';
 import type { Guest } from '../../guest/guest.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
-import { redialling } from '../../guest/redialling-link.ts';
+import { redialling, type RedialOptions } from '../../guest/redialling-link.ts';
 import { cpuCounter } from './cpu-counter.ts';
 import { bridgeStream } from './bridge-stream.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
@@ -49,10 +50,36 @@ export interface GuestLinksOptions {
   whyGone(id: SandboxId, incarnation: number): Promise<string | undefined>;
   /** Streams that are open already. */
   spares: Pick<SpareStreams, 'take'>;
+  /** Guests are to be reached directly, over this port of their pods. */
+  directPort?: number | undefined;
+  onError(error: unknown): void;
 }
 
-export function guestLinks({ client, namespace, whyGone, spares }: GuestLinksOptions): GuestLinks {
+export function guestLinks({ client, namespace, whyGone, spares, directPort, onError }: GuestLinksOptions): GuestLinks {
   const live = new Map<SandboxId, Live>();
+  /** What keeps one guest from being reached directly keeps others as well: it is told once, until one was reached. */
+  let isTold = false;
+
+  /** `starting` is waited for before each attempt, as long as there is one. */
+  function waysTo(id: SandboxId, pod: Pod, starting: () => Promise<void> | undefined): Pick<RedialOptions, 'dial' | 'improve'> {
+    const action = `reach the guest of sandbox "${id}"`;
+    const dial = async (signal: AbortSignal) => {
+      await starting();
+      return spares.take(pod.metadata.uid) ?? bridgeStream(client, { namespace, pod: pod.metadata.name, action, signal });
+    };
+    const host = pod.status?.podIP;
+    if (directPort === undefined || host === undefined) return { dial };
+    return directWay({
+      dial,
+      host,
+      port: directPort,
+      onReached: () => (isTold = false),
+      onRefused(cause) {
+        if (!isTold) onError(notDirectly(id, cause));
+        isTold = true;
+      },
+    });
+  }
 
   function hangUp(id: SandboxId, reason: string): void {
     live.get(id)?.link.close(reason);
@@ -67,15 +94,11 @@ export function guestLinks({ client, namespace, whyGone, spares }: GuestLinksOpt
       const now = live.get(id);
       if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
       hangUp(id, 'it was started anew');
-      const action = `reach the guest of sandbox "${id}"`;
       let starting = turn;
       const link = redialling({
         ...hello,
+        ...waysTo(id, pod, () => starting?.()),
         sandbox: id,
-        async dial(signal) {
-          await starting?.();
-          return spares.take(pod.metadata.uid) ?? bridgeStream(client, { namespace, pod: pod.metadata.name, action, signal });
-        },
         whyGone: async () => (starting ? undefined : whyGone(id, incarnation)),
       });
       link.ready().then(
@@ -95,4 +118,16 @@ export function guestLinks({ client, namespace, whyGone, spares }: GuestLinksOpt
       for (const id of live.keys()) hangUp(id, 'the server closed the connection');
     },
   };
+}
+
+function notDirectly(id: SandboxId, cause: unknown): CayError {
+  const said = cause instanceof Error ? cause.message : String(cause);
+  return new CayError(
+    'unavailable',
+    `Cannot reach the guest of sandbox "${id}" over the network of its pod, so it is reached by exec: ${said}`,
+    {
+      cause,
+      hint: 'See whether the server runs in the cluster, and whether a NetworkPolicy lets it reach the port of CAY_KUBERNETES_DIRECT_PORT; or set CAY_KUBERNETES_REACH=exec',
+    },
+  );
 }

@@ -49,3 +49,6 @@ export function sandboxOf({ metadata }: KubernetesObject): SandboxId | undefined
 export function selectorOf(installation: string, id?: SandboxId): string {
   return `${LABELS.installation}=${installation}${id === undefined ? `,${LABELS.sandbox}` : `,${LABELS.sandbox}=${id}`}`;
 }
+
+/** What our manifests and the chart call the pods of the server. */
+export const SERVER_LABELS = { 'app.kubernetes.io/name': 'cay', 'app.kubernetes.io/component': 'server' };

@@ -43,6 +43,7 @@ export interface Pod extends KubernetesObject {
     phase?: string;
     reason?: string;
     message?: string;
+    podIP?: string;
     conditions?: Condition[];
     initContainerStatuses?: ContainerStatus[];
     containerStatuses?: ContainerStatus[];

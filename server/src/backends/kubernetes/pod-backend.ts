@@ -7,7 +7,7 @@
  * kubelet beside its files.
  *
  * Every workload has a deadline, which the cluster enforces and the server moves on while it lives: what nobody answers for is gone when
- * the lease is over. The guest is reached through one exec stream that carries all our frames.
+ * the lease is over. The guest is reached through one exec stream that carries all our frames, or directly over the network of pods.
  */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
@@ -119,6 +119,8 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     client,
     namespace,
     spares,
+    directPort: settings.reach === 'direct' ? settings.directPort : undefined,
+    onError: (error) => options.onError?.(error),
     async whyGone(id, incarnation) {
       const { phase, message, incarnation: now } = await look(id);
       if (phase === 'absent') return 'it was removed';

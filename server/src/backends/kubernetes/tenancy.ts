@@ -20,6 +20,8 @@ export interface TenancySettings {
   /** The most that one sandbox may have. */
   maxCpu?: string;
   maxMemory?: string;
+  /** Who may reach the guests over the network of pods, on which port. Absent: nobody. */
+  direct?: { port: number; namespace: string; labels: Record<string, string> };
 }
 
 export const TENANCY_RIGHTS: Right[] = [
@@ -148,8 +150,12 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
       apiVersion: 'networking.k8s.io/v1',
       kind: 'NetworkPolicy',
       metadata,
-      // Guests are reached by exec, which goes through the kubelet and not over the network of the pod.
-      spec: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] },
+      // An exec goes through the kubelet and not over the network of the pod.
+      spec: {
+        podSelector: {},
+        policyTypes: ['Ingress', 'Egress'],
+        ...(tenancy.direct && { ingress: [fromServer(tenancy.direct)] }),
+      },
     },
   ];
 }
@@ -168,6 +174,13 @@ export function sandboxesBinding(options: {
     metadata: { name: NAME, namespace, labels },
     roleRef: { apiGroup: RBAC, kind: 'ClusterRole', name: sandboxesRole(installation) },
     subjects: [{ kind: 'ServiceAccount', ...account }],
+  };
+}
+
+function fromServer({ port, namespace, labels }: NonNullable<TenancySettings['direct']>): object {
+  return {
+    from: [{ namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': namespace } }, podSelector: { matchLabels: labels } }],
+    ports: [{ port, protocol: 'TCP' }],
   };
 }
 
