@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
 import { toYaml } from '../../server/src/backends/kubernetes/yaml.ts';
-import { installationObjects, type Installation } from './objects.ts';
+import { installationObjects, type ClusterBackend, type Installation } from './objects.ts';
 
 const { version } = JSON.parse(readFileSync(new URL('../../server/package.json', import.meta.url), 'utf8')) as { version: string };
 
@@ -19,6 +19,10 @@ export const DEFAULTS: Installation = {
   leaseSeconds: '3600',
   quotaPods: '100',
   reach: 'exec',
+  backend: 'kubernetes-job',
+  warmPool: '0',
+  sandboxStorage: '',
+  storageClass: '',
   logLevel: 'info',
 };
 
@@ -33,6 +37,10 @@ const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
   leaseSeconds: 'how long sandboxes outlive a server that is gone for ever',
   quotaPods: 'how many pods of sandboxes a project may have at once',
   reach: 'how guests are reached: exec through the API server, or direct over the network of pods',
+  backend: 'kubernetes-job, or agent-sandbox where that is installed',
+  warmPool: 'with agent-sandbox: how many sandboxes run already for those who ask for the usual',
+  sandboxStorage: 'with agent-sandbox: a volume for the files of each sandbox, such as 5Gi',
+  storageClass: 'with agent-sandbox: of which class; the usual one if empty',
   logLevel: 'debug, info, warn, error or silent',
 };
 
@@ -61,13 +69,24 @@ export function files(): Record<string, string> {
       Object.entries(COMMENTS)
         .map(([name, comment]) => `# ${comment}\n${name}: '${DEFAULTS[name as keyof Installation]}'\n`)
         .join(''),
-    'chart/templates/cay.yaml': GENERATED + toYaml(chartObjects()),
+    'chart/templates/cay.yaml': GENERATED + chart(),
   };
 }
 
-function chartObjects(): Declared[] {
+/** What differs with the backend is there for both, and Helm takes one. */
+function chart(): string {
+  const usual = chartObjects('kubernetes-job').map((object) => toYaml([object]));
+  const other = chartObjects('agent-sandbox').map((object) => toYaml([object]));
+  return usual
+    .map((text, at) =>
+      text === other[at] ? text : `{{- if eq .Values.backend "agent-sandbox" }}\n${other[at]}{{- else }}\n${text}{{- end }}\n`,
+    )
+    .join('---\n');
+}
+
+function chartObjects(rightsOf: ClusterBackend): Declared[] {
   const values = Object.fromEntries(Object.keys(COMMENTS).map((name) => [name, `{{ .Values.${name} }}`]));
-  const objects = installationObjects({ ...values, namespace: '{{ .Release.Namespace }}' } as unknown as Installation);
+  const objects = installationObjects({ ...values, namespace: '{{ .Release.Namespace }}' } as unknown as Installation, rightsOf);
   return objects.map((object) =>
     object.kind === 'Namespace' || object.kind === 'PersistentVolumeClaim'
       ? { ...object, metadata: { ...object.metadata, annotations: { 'helm.sh/resource-policy': 'keep' } } }

@@ -1,10 +1,15 @@
 /** What an installation in a cluster consists of, beside what the server itself keeps there. */
 import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
 import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
-import { RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
+import { POOL_RIGHTS, RIGHTS as SANDBOX_RIGHTS, STORAGE_RIGHTS } from '../../server/src/backends/agent-sandbox/needs.ts';
+import { RIGHTS as JOB_RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
 import { SERVER_LABELS } from '../../server/src/backends/kubernetes/names.ts';
 import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
 import { tenancyObjects } from '../../server/src/backends/kubernetes/tenancy.ts';
+
+/** What the server needs in a namespace of sandboxes, by what they are made of; of agent-sandbox with all that its settings can ask for. */
+const RIGHTS = { 'kubernetes-job': JOB_RIGHTS, 'agent-sandbox': [...SANDBOX_RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS] };
+export type ClusterBackend = keyof typeof RIGHTS;
 
 export interface Installation {
   /** Of the server. */
@@ -19,6 +24,10 @@ export interface Installation {
   leaseSeconds: string;
   quotaPods: string;
   reach: string;
+  backend: string;
+  warmPool: string;
+  sandboxStorage: string;
+  storageClass: string;
   logLevel: string;
 }
 
@@ -26,7 +35,7 @@ const NAME = 'cay';
 const PORT = 7070;
 const USER = 1000;
 
-export function installationObjects(options: Installation): Declared[] {
+export function installationObjects(options: Installation, rightsOf: ClusterBackend = 'kubernetes-job'): Declared[] {
   const { namespace, sandboxNamespace, installation } = options;
   const labels = SERVER_LABELS;
   const metadata = { name: NAME, namespace, labels };
@@ -38,7 +47,7 @@ export function installationObjects(options: Installation): Declared[] {
     ...rbacObjects({
       installation,
       namespace: sandboxNamespace,
-      rights: neededRights(RIGHTS, { tenancy, installation }),
+      rights: neededRights(RIGHTS[rightsOf], { tenancy, installation }),
       account: { name: NAME, namespace },
       perProject: true,
     }),
@@ -118,7 +127,7 @@ function serverPod(options: Installation): object {
 function serverEnv(options: Installation): Record<string, string> {
   return {
     CAY_DATA: '/data',
-    CAY_BACKEND: 'kubernetes-job',
+    CAY_BACKEND: options.backend,
     CAY_LOG_LEVEL: options.logLevel,
     CAY_KUBERNETES_NAMESPACE: options.sandboxNamespace,
     CAY_KUBERNETES_INSTALLATION: options.installation,
@@ -127,6 +136,9 @@ function serverEnv(options: Installation): Record<string, string> {
     CAY_KUBERNETES_PULL_POLICY: options.pullPolicy,
     CAY_KUBERNETES_LEASE_SECONDS: options.leaseSeconds,
     CAY_KUBERNETES_QUOTA_PODS: options.quotaPods,
+    CAY_KUBERNETES_WARM_POOL: options.warmPool,
+    CAY_KUBERNETES_STORAGE: options.sandboxStorage,
+    CAY_KUBERNETES_STORAGE_CLASS: options.storageClass,
     CAY_KUBERNETES_REACH: options.reach,
     CAY_KUBERNETES_SERVER_NAMESPACE: options.namespace,
   };

@@ -4,8 +4,11 @@ import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from '../../server/src/backends/agent-sandbox/needs.ts';
 import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
 import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
+import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
+import { rulesOf } from '../../server/src/backends/kubernetes/rbac.ts';
 import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
@@ -51,6 +54,17 @@ describe.skipIf(why !== undefined)('Helm on a cluster', () => {
     const rendered = fromYaml<Declared>(await helm('template', 'cay', CHART, '--namespace', namespace));
     const [, ...manifests] = fromYaml<Declared>(await readFile(MANIFESTS, 'utf8'));
     expect(inOrder(rendered)).toEqual(inOrder(manifests));
+  });
+
+  it('gives the server the rights of the backend that was chosen', async () => {
+    const set = ['--set', 'backend=agent-sandbox', '--set-string', 'warmPool=2', '--set', 'sandboxStorage=5Gi'];
+    const rendered = fromYaml<Declared>(await helm('template', 'cay', CHART, '--namespace', namespace, ...set));
+    const role = rendered.find(({ kind, metadata }) => kind === 'ClusterRole' && metadata.name === 'cay-sandboxes-cay');
+    const tenancy = { pods: 1, perProject: true };
+    const needed = neededRights([...RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS], { tenancy, installation: 'cay' });
+    expect(role!['rules']).toEqual(rulesOf(needed.filter(({ clusterWide }) => !clusterWide)));
+    expect(JSON.stringify(rendered)).not.toContain('"jobs"');
+    expect(JSON.stringify(rendered)).toContain('{"name":"CAY_BACKEND","value":"agent-sandbox"}');
   });
 
   it('installs, upgrades with other values, and keeps records and sandboxes when it removes the rest', async () => {

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gunzipSync } from 'node:zlib';
+import { crateLicences } from '../../packaging/images/crate-licences.ts';
 import { layerOf, writeImage } from '../../packaging/images/image.ts';
 import { run } from '../../server/src/lib/run.ts';
 
@@ -54,5 +55,15 @@ describe('an image that is written without a daemon', () => {
   it('is the same each time', async () => {
     expect(await write('one.tar', true)).toBe(await write('other.tar', true));
     expect(await readFile(join(directory, 'one.tar'))).toEqual(await readFile(join(directory, 'other.tar')));
+  });
+});
+
+describe('the image of the guest', () => {
+  it('has the licences of all that is linked into the program', async () => {
+    const files = await crateLicences();
+    const crates = new Set(files.map(({ path }) => path.split('/')[1]!.replace(/-\d.*$/, '')));
+    expect([...crates]).toEqual(expect.arrayContaining(['libc', 'snow', 'curve25519-dalek', 'subtle']));
+    expect([...crates]).not.toContain('cay-guest');
+    expect(files.every(({ content }) => content.length > 0)).toBe(true);
   });
 });

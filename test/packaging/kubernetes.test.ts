@@ -28,7 +28,8 @@ describe('packaging/kubernetes', () => {
     const [values] = fromYaml<Record<string, string>>(await read('chart/values.yaml'));
     const template = await read('chart/templates/cay.yaml');
     // The chart has no other construct, so that this is all that Helm would do to it.
-    const text = template.replaceAll(/\{\{ \.(?:Values\.(\w+)|Release\.Namespace) \}\}/g, (_, name: string | undefined) =>
+    const chosen = template.replaceAll(/\{\{- if [^\n]*\n[^]*?\{\{- else \}\}\n([^]*?)\{\{- end \}\}\n/g, '$1');
+    const text = chosen.replaceAll(/\{\{ \.(?:Values\.(\w+)|Release\.Namespace) \}\}/g, (_, name: string | undefined) =>
       name === undefined ? 'cay' : values![name]!,
     );
     expect(text).not.toContain('{{');
