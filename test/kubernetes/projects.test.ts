@@ -149,6 +149,10 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
     await expect(client.json('GET', `/api/v1/namespaces/${own}/secrets`, { action })).rejects.toMatchObject(denied);
     await expect(client.json('DELETE', `/api/v1/namespaces/${own}`, { action })).rejects.toMatchObject(denied);
     await expect(client.json('PATCH', '/api/v1/namespaces/cay', { action, body: label, type: merge })).rejects.toMatchObject(refused);
+    const loose = { metadata: { labels: { 'pod-security.kubernetes.io/enforce': 'privileged' } } };
+    await expect(client.json('PATCH', `/api/v1/namespaces/${own}`, { action, body: loose, type: merge })).rejects.toMatchObject({
+      message: expect.stringContaining('pods are not restricted') as string,
+    });
     const plain = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: `plain-${installation}` } };
     await expect(client.json('POST', '/api/v1/namespaces', { action, body: plain })).rejects.toMatchObject(refused);
     const bindings = (where: string) => `/apis/rbac.authorization.k8s.io/v1/namespaces/${where}/rolebindings`;

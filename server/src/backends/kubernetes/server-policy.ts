@@ -7,13 +7,15 @@ import { LABELS } from './names.ts';
 import type { Account } from './tenancy.ts';
 
 const apiVersion = 'admissionregistration.k8s.io/v1';
+const ENFORCE = 'pod-security.kubernetes.io/enforce';
 
 export function serverPolicy(options: { installation: string; account: Account; labels: Record<string, string> }): Declared[] {
   const { installation, account, labels } = options;
   const name = `cay-server-${installation}`;
   const label = LABELS.installation;
-  const isOurs = (object: string) =>
-    `has(${object}.metadata.labels) && '${label}' in ${object}.metadata.labels && ${object}.metadata.labels['${label}'] == '${installation}'`;
+  const says = (object: string, key: string, value: string) =>
+    `has(${object}.metadata.labels) && '${key}' in ${object}.metadata.labels && ${object}.metadata.labels['${key}'] == '${value}'`;
+  const isOurs = (object: string) => says(object, label, installation);
   const changes = { apiVersions: ['v1'], operations: ['CREATE', 'UPDATE', 'DELETE'] };
   return [
     {
@@ -39,6 +41,11 @@ export function serverPolicy(options: { installation: string; account: Account; 
             // What it was counts as well: a label does not make a namespace ours.
             expression: `request.kind.kind != 'Namespace' || ((oldObject == null || (${isOurs('oldObject')})) && (object == null || (${isOurs('object')})))`,
             message: 'the server of Cay may change no namespaces but its own',
+          },
+          {
+            // Else a pod could be made there that has the node.
+            expression: `request.kind.kind != 'Namespace' || object == null || (${says('object', ENFORCE, 'restricted')})`,
+            message: 'the server of Cay may have no namespace in which pods are not restricted',
           },
           {
             expression: `request.kind.kind != 'RoleBinding' || (${isOurs('namespaceObject')})`,
