@@ -42,11 +42,12 @@ export function freezeCases(suite: Suite): void {
 
   suite.case('what runs stands still while frozen, and goes on after', ['freeze'], async () => {
     const box = await suite.box();
-    const handle = await box.start('sleep 0.2; echo woken');
+    // Longer than a freeze takes where a cluster has to be told of it.
+    const handle = await box.start('sleep 1; echo woken');
     await backend().freeze(box.id);
     const ran = drain(handle);
     const ended = settling(ran);
-    await pause(400);
+    await pause(1200);
     expect(ended()).toBe(false);
     await backend().thaw(box.id);
     expect(await within(5000, 'the end', ran)).toMatchObject({ stdout: 'woken\n', exitCode: 0 });

@@ -65,9 +65,12 @@ export function isRunning(pod: Pod): boolean {
 }
 
 /** Whether the container of the sandbox is the next thing that the node starts, or runs already and the node has yet to tell. */
-export function isAboutToRun({ metadata, status }: Pod): boolean {
+export function isAboutToRun(pod: Pod): boolean {
+  const { metadata, status } = pod;
   const initial = status?.initContainerStatuses ?? [];
-  return metadata.deletionTimestamp === undefined && initial.length > 0 && initial.every(({ state }) => state?.terminated?.exitCode === 0);
+  // One that has run before may have yet to end in the eyes of its node.
+  if (metadata.deletionTimestamp !== undefined || (containerOf(pod)?.restartCount ?? 0) > 0) return false;
+  return initial.length > 0 && initial.every(({ state }) => state?.terminated?.exitCode === 0);
 }
 
 /** Why a sandbox that ran in this pod, whose container had then been started again `restarts` times, does so no longer. */

@@ -127,7 +127,9 @@ async function answering(ground: WorkloadGround, made: Workload, wanted: Startin
   const { id, spec, runtime, incarnation, hasRun, signal: given } = wanted;
   const call = { signal: given };
   const { limits } = spec;
-  const begun = await until(ground, made, { id, hasRun, ...call, is: (pod) => isRunning(pod) || isAboutToRun(pod) });
+  // Of a container that is started again only its node knows how often it was, which has to be right.
+  const isBegun = (pod: Pod) => isRunning(pod) || (!hasRun && isAboutToRun(pod));
+  const begun = await until(ground, made, { id, hasRun, ...call, is: isBegun });
   await faultPoint('kubernetes.start.running');
   const enough = new AbortController();
   const signal = given ? AbortSignal.any([given, enough.signal]) : enough.signal;
