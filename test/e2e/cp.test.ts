@@ -64,6 +64,16 @@ describe.each(['runc', 'runsc'])('cay cp on %s', (runtime) => {
     expect(await readdir(join(dir, 'evil'))).toEqual(['c']);
   });
 
+  it('takes no more out of a sandbox than it was allowed to, and leaves no file that is cut off', async () => {
+    await cay.run('exec', 'box', '--', 'sh', '-c', 'mkdir -p big && head -c 300000 /dev/zero > big/zeros');
+    const one = await cay.run('cp', '--limit', '100K', 'box:big/zeros', join(dir, 'zeros'));
+    expect([one.code, one.stderr]).toEqual([69, expect.stringContaining('sends more than')]);
+    expect(await readdir(dir)).not.toContain('zeros');
+    expect((await cay.run('cp', '--limit', '100K', 'box:big', join(dir, 'big'))).code).toBe(69);
+    expect((await cay.run('cp', '--limit', '1M', 'box:big', join(dir, 'big'))).code).toBe(0);
+    expect((await readFile(join(dir, 'big', 'zeros'))).length).toBe(300_000);
+  });
+
   it('says what cannot be copied', async () => {
     expect(await cay.run('cp', join(dir, 'nothing'), 'box:/tmp/')).toMatchObject({
       code: 66,

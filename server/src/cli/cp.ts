@@ -5,16 +5,21 @@ import { basename, dirname, join, posix, resolve } from 'node:path';
 import { CayError, isCayError, type Sandbox } from '@cay/sdk/client';
 import { pack } from './archive/pack.ts';
 import { unpack } from './archive/unpack.ts';
+import { atMost } from './at-most.ts';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { errorColour, note, printJson, printable } from './output.ts';
 import { showProgress } from './progress.ts';
 import type { CommonOptions } from './settings.ts';
+import { parseSize } from './units.ts';
 import type { Verb } from './verb.ts';
 import { counted, writeWhole } from './write-whole.ts';
 
-type Options = CommonOptions & { user?: string };
+type Options = CommonOptions & { user?: string; limit?: number };
+
+/** What a sandbox may put on this machine unless somebody allows more. */
+const DEFAULT_LIMIT = 64 * 1024 ** 3;
 
 interface Copied {
   from: string;
@@ -29,7 +34,8 @@ export const cpVerb: Verb = (program) => {
     .description('copy files and directories into a sandbox or out of it')
     .argument('<from>', 'a path here, or SANDBOX:PATH')
     .argument('<to>', 'the other of the two; a directory that exists is copied into')
-    .option('-u, --user <user>', 'as whom files are read and written in the sandbox');
+    .option('-u, --user <user>', 'as whom files are read and written in the sandbox')
+    .option('--limit <size>', 'how much may come out of a sandbox at most (default: 64G)', parseSize);
   withCommonOptions(command)
     .addHelpText(
       'after',
@@ -43,7 +49,7 @@ export const cpVerb: Verb = (program) => {
       const client = openClient(options);
       const sandbox = await client.sandbox((source.ref ?? target.ref)!);
       const act = source.ref === undefined ? copyIn : copyOut;
-      const { leftOut, ...done } = await act(sandbox, source.path, target.path, options.user);
+      const { leftOut, ...done } = await act(sandbox, source.path, target.path, options);
       if (options.json) return printJson({ ...done, leftOut });
       for (const { name, why } of leftOut) note(`${errorColour.yellow('left out:')} ${printable(name)}: ${printable(why)}`);
     });
@@ -56,7 +62,7 @@ export function parsePlace(text: string): { ref?: string; path: string } {
   return { ref: match[1]!, path: match[2]!.startsWith('/') ? match[2]! : `/home/user/${match[2]!}` };
 }
 
-async function copyIn(sandbox: Sandbox, from: string, to: string, user: string | undefined): Promise<Copied> {
+async function copyIn(sandbox: Sandbox, from: string, to: string, { user }: Options): Promise<Copied> {
   const source = await stat(from).catch((cause: NodeJS.ErrnoException) => {
     throw new CayError('not_found', `Cannot read "${from}": ${cause.code ?? cause.message}`, { cause });
   });
@@ -83,7 +89,7 @@ async function copyIn(sandbox: Sandbox, from: string, to: string, user: string |
   return { from, to: `${sandbox.id}:${path}`, bytes, leftOut };
 }
 
-async function copyOut(sandbox: Sandbox, from: string, to: string, user: string | undefined): Promise<Copied> {
+async function copyOut(sandbox: Sandbox, from: string, to: string, { user, limit = DEFAULT_LIMIT }: Options): Promise<Copied> {
   const source = await sandbox.files.stat(from, { user, follow: true });
   const target = await stat(to).catch(() => undefined);
   const path = target?.isDirectory() || to.endsWith('/') ? join(to, nameOf(from)) : to;
@@ -91,13 +97,13 @@ async function copyOut(sandbox: Sandbox, from: string, to: string, user: string 
   let done: Copied = { from: `${sandbox.id}:${from}`, to: path, bytes: 0, leftOut: [] };
   if (source.type === 'directory') {
     await mkdir(path, { recursive: true });
-    const { bytes, leftOut } = await unpack(path, sandbox.files.download(from, { user }), (count) => progress.bytes(count));
+    const { bytes, leftOut } = await unpack(path, atMost(sandbox.files.download(from, { user }), limit), (count) => progress.bytes(count));
     done = { ...done, bytes, leftOut };
   } else {
     await mkdir(dirname(path), { recursive: true });
     await writeWhole(
       path,
-      counted(sandbox.files.stream(from, { user }), (count) => progress.bytes((done.bytes = count))),
+      counted(atMost(sandbox.files.stream(from, { user }), limit), (count) => progress.bytes((done.bytes = count))),
       source.mode & 0o777,
     );
   }

@@ -25,6 +25,8 @@ export interface Unpacked {
 
 const MAX_EXTENSION = 1024 * 1024;
 const MAX_LEFT_OUT = 1000;
+/** Entries without content cost the sender little, and a file each here. */
+const MAX_ENTRIES = 10_000_000;
 
 /** Precondition: `dir` exists. */
 export async function unpack(
@@ -51,6 +53,7 @@ export async function unpack(
       const why = await place(dir, parts, entry, reader, directories);
       if (why !== undefined && result.leftOut.length < MAX_LEFT_OUT) result.leftOut.push({ name: entry.name, why });
       result.entries += 1;
+      if (result.entries > MAX_ENTRIES) throw new Error(`it has more than ${MAX_ENTRIES} entries`);
       if (entry.type === 'file') onProgress((result.bytes += entry.sizeBytes));
     }
     // Last, and the deepest first: a directory that cannot be written can still be filled before.
