@@ -7,7 +7,8 @@
  * neither setuid nor setgid.
  */
 import { constants, type Stats } from 'node:fs';
-import { chmod, link, lstat, mkdir, open, symlink, unlink, utimes } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { chmod, link, lstat, mkdir, open, rename, rm, symlink, unlink, utimes } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { byteReader, type ByteReader } from '../../lib/byte-reader.ts';
@@ -115,7 +116,6 @@ async function place(
   }
   if (there?.isDirectory()) throw new Error(`"${entry.name}" is there and a directory`);
   if (entry.type === 'file') {
-    if (there) await unlink(path);
     await writeContent(path, entry, reader);
     return undefined;
   }
@@ -150,7 +150,19 @@ export function staysInside(parts: readonly string[], target: string): boolean {
   return up <= parts.length - 1 && !steps.slice(up).includes('..');
 }
 
+/** The file gets its name when it is whole: one that is cut off leaves what was there. */
 async function writeContent(path: string, entry: Entry, reader: ByteReader): Promise<void> {
+  const temporary = join(dirname(path), `.cay-${randomUUID()}`);
+  try {
+    await writeNew(temporary, entry, reader);
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+}
+
+async function writeNew(path: string, entry: Entry, reader: ByteReader): Promise<void> {
   // With O_EXCL a link that appears meanwhile is not followed.
   const file = await open(path, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW, 0o600);
   try {
