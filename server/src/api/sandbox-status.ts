@@ -2,7 +2,7 @@ import type { CommandEnd, CommandInfo, SandboxStatus } from '@cay/sdk/protocol';
 import type { Backend } from '../backends/backend.ts';
 import { MAIN_COMMAND_ID } from '../backends/start-main.ts';
 import type { CommandLogs } from '../control/command-logs/command-logs.ts';
-import { lostWith } from '../control/command-logs/lost-with.ts';
+import { hasEnded, lostWith } from '../control/command-logs/lost-with.ts';
 import type { SandboxRow } from '../control/records/sandboxes.ts';
 import { orLate } from '../lib/or-late.ts';
 
@@ -16,7 +16,7 @@ const ASK_MS = 2_000;
 export async function sandboxStatus(row: SandboxRow, logs: CommandLogs, backend: Backend): Promise<SandboxStatus> {
   const { id, uid, state: phase, reason, message, spec } = row;
   const hasOwn = spec.cmd !== undefined;
-  const over = phase === 'stopped' || phase === 'failed' || phase === 'destroying';
+  const over = hasEnded(row);
   const remembered = phase === 'active' ? await inside(row, backend) : undefined;
   const commands = new Map(logs.list(id).map((info) => [info.id, info]));
   // A start of the sandbox is another one of it, and only the sandbox says how that stands.
@@ -68,6 +68,6 @@ async function inside({ id }: SandboxRow, backend: Backend): Promise<CommandInfo
   }
 }
 
-async function endOf({ id, state }: SandboxRow, command: string, logs: CommandLogs): Promise<CommandEnd> {
-  return (await orLate(logs.ended(id, command), ASK_MS)) ?? lostWith(state);
+async function endOf(row: SandboxRow, command: string, logs: CommandLogs): Promise<CommandEnd> {
+  return (await orLate(logs.ended(row.id, command), ASK_MS)) ?? lostWith(row);
 }

@@ -129,6 +129,14 @@ describe('the status of a sandbox', () => {
     expect((await test.call('GET', sandbox)).json.state).toBe('paused');
   });
 
+  it('says of a suspended sandbox that its command is lost with its processes', async () => {
+    const { sandbox } = await holding();
+    await post(`${sandbox}/pause`, { as: 'suspended' });
+    const end = { kind: 'lost', reason: expect.stringMatching(/suspended|went away/) as string };
+    expect(await status(sandbox)).toMatchObject({ phase: 'paused', complete: true, active: 0, failed: 1, end });
+    expect(await wait(sandbox)).toMatchObject({ outcome: 'lost' });
+  });
+
   it('is about the command that the sandbox has now when it was started again', async () => {
     const { sandbox, go } = await holding(1);
     await go();

@@ -1,7 +1,7 @@
 import { CayError, isCayError, type CommandEnd, type SandboxId, type Waited } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../backends/start-main.ts';
 import type { CommandLogs } from '../control/command-logs/command-logs.ts';
-import { lostWith } from '../control/command-logs/lost-with.ts';
+import { hasEnded, lostWith } from '../control/command-logs/lost-with.ts';
 import { isOwnCommand } from '../control/command-logs/own-command.ts';
 import type { Control } from '../control/control.ts';
 import type { Principal } from '../control/principal.ts';
@@ -49,8 +49,8 @@ export async function waitForEnd(parts: WaitParts, principal: Principal, ref: st
   options.signal.throwIfAborted();
   const own = isOwnCommand(found, command);
   const row = sandboxes.get(id);
-  const gone = ended ?? lostWith('destroying');
-  const status = row ? await sandboxStatus(row, logs, control.backend) : goneStatus(found, own ? gone : lostWith('destroying'));
+  const gone = ended ?? lostWith({ state: 'destroying' });
+  const status = row ? await sandboxStatus(row, logs, control.backend) : goneStatus(found, own ? gone : lostWith({ state: 'destroying' }));
   // What came in the very moment in which the time was up is told, too.
   const end = ended ?? (row ? (own ? status.end : undefined) : gone);
   if (!end) return { outcome: 'timed_out', status };
@@ -67,10 +67,10 @@ async function endOf({ control, sandboxes, logs }: WaitParts, id: SandboxId, com
     const end = await logs.ended(id, command);
     if (end) return end;
     const row = signal.aborted ? undefined : sandboxes.get(id);
-    if (!row) return lostWith('destroying');
-    const rests = row.state === 'stopped' || row.state === 'failed' || row.state === 'destroying';
+    if (!row) return lostWith({ state: 'destroying' });
+    const rests = hasEnded(row);
     if (rests && !seen) throw new CayError('not_found', `Command "${command}" does not exist`);
-    if (rests) return lostWith(row.state);
+    if (rests) return lostWith(row);
     if (row.state === 'active') {
       try {
         const ended = await attached(control, id, command, signal);

@@ -12,7 +12,7 @@ import { openFrameLog, type FrameLog } from '../../lib/frame-log.ts';
 import type { SandboxRecords } from '../records/sandboxes.ts';
 import { FULL_AGAIN_MS } from '../when-room.ts';
 import type { RecordedCommand } from './command-records.ts';
-import { lostWith } from './lost-with.ts';
+import { hasEnded, lostWith } from './lost-with.ts';
 import { isOwnCommand, isSame } from './own-command.ts';
 
 export interface RecorderOptions {
@@ -114,7 +114,7 @@ export function startRecorder({
     for (let waitMs = SHORTEST_WAIT_MS; !signal.aborted; waitMs = Math.min(waitMs * 2, LONGEST_WAIT_MS)) {
       const row = sandboxes.get(sandbox);
       if (!row) return undefined;
-      if (row.state === 'stopped' || row.state === 'failed' || row.state === 'destroying') return lostWith(row.state);
+      if (hasEnded(row)) return lostWith(row);
       if (row.state === 'active') {
         const before = into.end;
         const end = await attached(into);
