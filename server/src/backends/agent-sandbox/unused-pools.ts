@@ -1,10 +1,15 @@
 import type { Place } from '../kubernetes/pod-backend.ts';
+import { isInstalled } from '../kubernetes/prerequisites.ts';
 import { listOurs, type Stray } from '../kubernetes/sweep.ts';
+import { POOL_KINDS } from './needs.ts';
 import { CORE_VERSION } from './sandbox.ts';
-import { EXTENSIONS_VERSION, holderOf, type WarmPool } from './warm-pool.ts';
+import { holderOf, type WarmPool } from './warm-pool.ts';
 
 /** Warm pools and templates of this installation that are not those of the settings, and what keeps them if the settings ask for none. */
-export async function unusedPools({ client, namespace, installation }: Place, pool: WarmPool | undefined): Promise<Stray[]> {
+export async function unusedPools(
+  { client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>,
+  pool: WarmPool | undefined,
+): Promise<Stray[]> {
   // Until the pool was made once nobody knows which one it is.
   if (pool && pool.current === undefined) return [];
   const strays: Stray[] = [];
@@ -14,8 +19,10 @@ export async function unusedPools({ client, namespace, installation }: Place, po
       if (isUnused(name)) strays.push({ kind: 'warm_pool', name: `${plural}/${name}`, uid, path: `${path}/${name}` });
     }
   };
-  await look(EXTENSIONS_VERSION, 'sandboxwarmpools', (name) => name !== pool?.current);
-  await look(EXTENSIONS_VERSION, 'sandboxtemplates', (name) => name !== pool?.current);
+  for (const kind of POOL_KINDS.filter(({ resource }) => resource !== 'sandboxclaims')) {
+    // Whoever asks for no pool need not have its kinds.
+    if (pool || (await isInstalled(client, kind))) await look(kind.groupVersion, kind.resource, (name) => name !== pool?.current);
+  }
   await look(CORE_VERSION, 'sandboxes', (name) => !pool && name === holderOf(installation));
   return strays;
 }

@@ -63,7 +63,7 @@ export async function requirePrerequisites(
   );
 }
 
-async function isInstalled(client: KubernetesClient, { groupVersion, resource }: Kind, signal?: AbortSignal): Promise<boolean> {
+export async function isInstalled(client: KubernetesClient, { groupVersion, resource }: Kind, signal?: AbortSignal): Promise<boolean> {
   const path = groupVersion.includes('/') ? `/apis/${groupVersion}` : `/api/${groupVersion}`;
   const found = (await client.json('GET', path, { action: `look for ${groupVersion}`, allow: [404], signal })) as
     | { resources?: { name: string }[] }
