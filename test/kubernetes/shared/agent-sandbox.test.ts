@@ -133,6 +133,27 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
       expect(await backend.list()).toEqual([]);
     });
 
+    it('is ended by the cluster with the lease of its claim, when no server is there to renew it', async () => {
+      const { namespace } = made;
+      await filled();
+      const server = await made.restart!();
+      const id = newId('sbx');
+      await server.ensure(id, specOf(made));
+      await server.close();
+      const [given] = (await sandboxesOf(id)).items;
+      const claims = `${EXTENSIONS}/namespaces/${namespace}/sandboxclaims`;
+      const [claim] = (await list(claims)).filter(({ metadata }) => metadata.labels?.[LABELS.sandbox] === id);
+      const shutdownTime = new Date(Date.now() + 1000).toISOString().replace(/\.\d+Z/, 'Z');
+      await api.patch(`${claims}/${claim!.metadata.name}`, { spec: { lifecycle: { shutdownTime } } });
+      const pods = async () => (await list(`/api/v1/namespaces/${namespace}/pods`)).map(({ metadata }) => metadata.name);
+      await until(
+        'all of it is gone',
+        async () => (await sandboxesOf(id)).items.length === 0 && !(await pods()).includes(given!.metadata.name),
+        40_000,
+      );
+      expect((await made.backend.observe(id)).phase).toBe('absent');
+    });
+
     it('tells of the loss of one that was given', async () => {
       const { backend, namespace } = made;
       await filled();

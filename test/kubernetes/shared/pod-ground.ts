@@ -4,6 +4,7 @@ import { expect } from 'vitest';
 import type { Backend } from '../../../server/src/backends/backend.ts';
 import type { KubernetesSettings } from '../../../server/src/backends/kubernetes/settings.ts';
 import type { Ground } from '../../conformance/backend-suite.ts';
+import { until } from '../../conformance/box.ts';
 import type { Kubectl } from '../cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
 import type { SharedCluster } from './shared-cluster.ts';
@@ -46,7 +47,9 @@ export async function podGround(cluster: SharedCluster, api: Kubectl, opening: O
 
 /** Ends the first process of the sandbox's container from the node. */
 async function crash(cluster: SharedCluster, api: Kubectl, namespace: string, id: SandboxId): Promise<void> {
-  const [container] = await api.containers(namespace, id);
+  let container: string | undefined;
+  // A guest answers before its node has told of its container.
+  await until('the node tells of the container', async () => ([container] = await api.containers(namespace, id)).length > 0);
   await cluster.ctr('tasks', 'kill', '-s', 'SIGKILL', container!);
 }
 
