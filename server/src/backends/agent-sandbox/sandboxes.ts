@@ -96,7 +96,7 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
         look(id, signal),
         listOf<Pod>(pods, selectorOf(installation, id), action, signal),
       ]);
-      const workload = sandbox ?? claim;
+      const workload = sandbox ? goingWith(sandbox, claim) : claim;
       if (!workload) return undefined;
       if (!sandbox || !claimOf(sandbox)) return { workload, pods: podsOf(workload, labelled) };
       const pod = await read<Pod>(`${pods}/${sandbox.metadata.annotations?.[POD_NAME] ?? sandbox.metadata.name}`, action, signal);
@@ -116,9 +116,11 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
         listOf<Pod>(pods, podSelector, action, signal),
       ]);
       const found = new Map<SandboxId, Found & { id: SandboxId }>();
-      for (const workload of [...claimed, ...made]) {
-        const id = sandboxOf(workload);
-        if (id !== undefined) found.set(id, { id, workload, pods: podsOf(workload, running) });
+      for (const each of [...claimed, ...made]) {
+        const id = sandboxOf(each);
+        if (id === undefined) continue;
+        const workload = goingWith(each, found.get(id)?.workload);
+        found.set(id, { id, workload, pods: podsOf(workload, running) });
       }
       return [...found.values()];
     },
@@ -219,4 +221,10 @@ function merged({ metadata }: { metadata: Partial<KubernetesObject['metadata']> 
   return {
     metadata: { ...metadata, labels: { ...metadata.labels, ...labels }, annotations: { ...metadata.annotations, ...annotations } },
   };
+}
+
+/** What is removed with its claim is as good as gone, also before the cluster has come to it. */
+function goingWith(workload: Workload, claim: Workload | undefined): Workload {
+  const deletionTimestamp = workload.metadata.deletionTimestamp ?? claim?.metadata.deletionTimestamp;
+  return deletionTimestamp === undefined ? workload : { ...workload, metadata: { ...workload.metadata, deletionTimestamp } };
 }
