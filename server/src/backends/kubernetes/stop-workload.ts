@@ -17,6 +17,7 @@ export interface Ending extends StopOptions {
 const DEFAULT_GRACE_MS = 10_000;
 const STOP_SLACK_MS = 5_000;
 const LOOK_AGAIN_MS = 1_000;
+const ATTEMPTS = 3;
 
 export async function stopWorkload(
   ground: WorkloadGround,
@@ -39,15 +40,20 @@ export async function stopWorkload(
   const keepsFiles = workloads.keepsFiles(found.workload);
   if (phase !== 'failed' && phase !== 'stopped' && pod) {
     const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
-    try {
-      const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
-      // The pod goes on where the files are in it.
-      await guest.shutdown(graceMs, { again: !keepsFiles });
-    } catch (error) {
-      if (!isAway(error)) throw error;
-      // One that has ended meanwhile has no processes either; and the cluster ends a pod that keeps no files.
-      const later = keepsFiles ? undefined : await find();
-      if (!keepsFiles && (!later || observationOf(id, later, workloads).phase !== 'failed')) throw error;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const guest = await link.ready({ ...call, timeoutMs: STOP_SLACK_MS });
+        // The pod goes on where the files are in it.
+        await guest.shutdown(graceMs, { again: !keepsFiles });
+        break;
+      } catch (error) {
+        if (!isAway(error)) throw error;
+        // One that has ended meanwhile has no processes either; and the cluster ends a pod that keeps no files.
+        const later = keepsFiles ? undefined : await find();
+        if (keepsFiles || (later && observationOf(id, later, workloads).phase === 'failed')) break;
+        // A guest that somebody else has just asked for the same hangs up, and begins anew.
+        if (attempt === ATTEMPTS) throw error;
+      }
     }
     await faultPoint('kubernetes.stop.ended');
   }
