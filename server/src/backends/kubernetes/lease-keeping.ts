@@ -19,10 +19,12 @@ export function leaseKeeping(
   renewOthers: () => Promise<void> = async () => {},
 ): LeaseKeeping {
   let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
 
   async function renew(view: WorkloadView): Promise<void> {
     await renewOthers().catch(onError);
     for (const id of view.ids()) {
+      if (stopped) return;
       const workload = view.find(id)?.workload;
       if (!workload || workloads.whyOver(workload)) continue;
       if (workloads.leftSeconds(workload) < leaseSeconds * (1 - 0.9 / LOOKS)) await workloads.renew(workload, leaseSeconds).catch(onError);
@@ -35,6 +37,9 @@ export function leaseKeeping(
       timer = setInterval(() => void renew(view), (leaseSeconds * 1000) / LOOKS).unref();
       void renew(view);
     },
-    stop: () => clearInterval(timer),
+    stop() {
+      stopped = true;
+      clearInterval(timer);
+    },
   };
 }
