@@ -8,7 +8,7 @@ const common = { environment: 'node' as const, pool: 'forks' as const, testTimeo
  */
 export default defineConfig({
   test: {
-    retry: process.env['CI'] ? 1 : 0,
+    retry: process.env['CI'] ? 2 : 0,
     projects: [
       {
         extends: true,
