@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
+import { withoutUnenforceable } from '../backends/check-spec.ts';
 import { canHibernate, canSweep } from '../backends/backend.ts';
 import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
@@ -55,7 +56,7 @@ export const doctorVerb: Verb = (program, composition) => {
       add(nodeFinding());
       const names = namesOf(options.backend);
       if (names.includes('local')) add(rootFinding());
-      for (const name of names) await tryBackend(composition, name, add);
+      for (const name of names) await tryBackend(composition, name, { engine: join(dataDirOf(options), 'engine'), add });
       add(await serverFinding(options));
       const healthy = findings.every(({ state }) => state !== 'missing');
       if (options.json) printJson({ healthy, findings });
@@ -112,9 +113,18 @@ function rootFinding(): Finding {
   };
 }
 
-/** In a directory of its own, so that neither what runs nor what is kept is touched. */
-async function tryBackend(composition: Composition, name: string, add: (finding: Finding) => void): Promise<void> {
-  const dir = await mkdtemp('/tmp/cay-doctor-');
+/**
+ * In a directory of its own, so that neither what runs nor what is kept is touched. What is on a cluster goes by whose it is: there it is tried as
+ * the installation that it would be, and nothing is removed but what was made.
+ */
+async function tryBackend(
+  composition: Composition,
+  name: string,
+  { engine, add }: { engine: string; add(finding: Finding): void },
+): Promise<void> {
+  const onCluster = composition.clusterBackends.includes(name);
+  const scratch = await mkdtemp('/tmp/cay-doctor-');
+  const dir = onCluster ? engine : scratch;
   let backend: OpenedBackend | undefined;
   try {
     backend = await composition.openBackend(name, { dir, poolSize: 0 });
@@ -122,7 +132,9 @@ async function tryBackend(composition: Composition, name: string, add: (finding:
     add({ what: 'backend', state: 'works', detail: `${name} is open` });
     let some = false;
     for (const runtime of name === 'local' ? RUNTIMES : runtimes) {
-      const finding = await tryRuntime(backend, runtime, runtimes.includes(runtime));
+      const asked: { runtime?: string; limits?: object } = name === 'local' || onCluster ? { runtime } : {};
+      const wanted = withoutUnenforceable(asked, abilities);
+      const finding = await tryRuntime(backend, runtime, runtimes.includes(runtime) ? wanted : undefined);
       some ||= finding.state === 'works' && runtime !== 'process';
       add(finding);
     }
@@ -135,19 +147,19 @@ async function tryBackend(composition: Composition, name: string, add: (finding:
     const remedy = hint ?? (name === 'local' ? 'scripts/install-host && scripts/build-guest' : undefined);
     add({ what: 'backend', state: 'missing', detail: message, ...(remedy !== undefined && { remedy }) });
   } finally {
-    await backend
-      ?.destroy()
-      .catch((error: unknown) => add({ what: 'clean-up', state: 'absent', detail: String((error as Error).message) }));
-    await rm(dir, { recursive: true, force: true }).catch(() => {});
+    const ended = onCluster ? backend?.close() : backend?.destroy();
+    await ended?.catch((error: unknown) => add({ what: 'clean-up', state: 'absent', detail: String((error as Error).message) }));
+    await rm(scratch, { recursive: true, force: true }).catch(() => {});
   }
 }
 
-async function tryRuntime(backend: OpenedBackend, runtime: string, usable: boolean): Promise<Finding> {
+/** `wanted` is the spec to try, absent if the runtime is not to be had. */
+async function tryRuntime(backend: OpenedBackend, runtime: string, wanted: object | undefined): Promise<Finding> {
   const remedy = REMEDIES[runtime];
-  if (!usable) return { what: runtime, state: 'absent', detail: 'not usable on this machine', ...(remedy !== undefined && { remedy }) };
+  if (!wanted) return { what: runtime, state: 'absent', detail: 'not usable on this machine', ...(remedy !== undefined && { remedy }) };
   const [{ newId, SandboxSpecSchema }, { collect }] = await Promise.all([import('@cay/sdk/protocol'), import('../guest/collect.ts')]);
   const id = newId('sbx');
-  const spec = SandboxSpecSchema.parse({ runtime: backend.name === 'local' ? runtime : undefined });
+  const spec = SandboxSpecSchema.parse(wanted);
   try {
     const begun = performance.now();
     await backend.ensure(id, spec);
