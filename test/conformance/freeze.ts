@@ -58,9 +58,11 @@ export function freezeCases(suite: Suite): void {
     await box.start('while :; do :; done');
     await pause(100);
     await backend().freeze(box.id);
+    // What was used before may be counted a moment later, and in steps.
+    await pause(150);
     const first = (await suite.backend.stats(box.id)).cpuUsageMs;
-    await pause(300);
-    expect((await suite.backend.stats(box.id)).cpuUsageMs - first).toBeLessThan(20);
+    await pause(400);
+    expect((await suite.backend.stats(box.id)).cpuUsageMs - first).toBeLessThan(40);
     await backend().thaw(box.id);
     await expect.poll(async () => (await suite.backend.stats(box.id)).cpuUsageMs, { timeout: 5000 }).toBeGreaterThan(first + 20);
   });
