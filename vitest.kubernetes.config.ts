@@ -17,7 +17,7 @@ export default defineConfig({
           name: 'shared',
           include: ['test/kubernetes/shared/*.test.ts'],
           globalSetup: ['test/kubernetes/shared/setup.ts'],
-          maxWorkers: 5,
+          maxWorkers: 4,
         },
       },
       { extends: true, test: { ...common, name: 'own', include: ['test/kubernetes/*.test.ts'], fileParallelism: false } },
