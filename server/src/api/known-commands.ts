@@ -3,6 +3,7 @@ import type { CommandLogs } from '../control/command-logs/command-logs.ts';
 import type { Control } from '../control/control.ts';
 import type { Principal } from '../control/principal.ts';
 import type { CallOptions, CommandHandle, Guest } from '../guest/guest.ts';
+import { orLate } from '../lib/or-late.ts';
 
 /** Commands as the sandbox remembers them, and as they are recorded where it does not, or cannot be asked. Nothing is woken for a record. */
 export interface KnownCommands {
@@ -23,6 +24,9 @@ export interface KnownCommands {
   inGuest(guest: Guest, id: string): Promise<CommandInfo>;
 }
 
+/** How long a sandbox has to say which command of its own it has. */
+const SETTLE_MS = 5_000;
+
 export function knownCommands(control: Control, logs: CommandLogs): KnownCommands {
   async function inGuest(guest: Guest, id: string): Promise<CommandInfo> {
     const info = (await guest.commands()).find((command) => command.id === id);
@@ -31,7 +35,12 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
   }
 
   async function recordOf(sandbox: Sandbox, id: string): Promise<CommandInfo | undefined> {
-    await logs.settled(sandbox.id, id);
+    // A guest that is mute does not keep anybody waiting for what is recorded of an earlier start.
+    const isSettled = await orLate(
+      logs.settled(sandbox.id, id).then(() => true),
+      SETTLE_MS,
+    );
+    if (!isSettled) throw new CayError('unavailable', `Sandbox "${sandbox.id}" does not say which command "${id}" it has`);
     return logs.get(sandbox.id, id);
   }
 
@@ -70,8 +79,8 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
       return guest.attach(id, { offset, signal });
     },
     async offsetSince(principal, ref, id, atMs) {
-      const { id: sandbox } = control.get(principal, ref);
-      const recorded = await logs.offsetSince(sandbox, id, atMs);
+      const sandbox = control.get(principal, ref);
+      const recorded = (await recordOf(sandbox, id)) && (await logs.offsetSince(sandbox.id, id, atMs));
       if (recorded !== undefined) return recorded;
       const { startedAtMs } = await known.get(principal, ref, id);
       if (atMs <= startedAtMs) return 0;

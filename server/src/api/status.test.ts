@@ -137,6 +137,18 @@ describe('the status of a sandbox', () => {
     expect(await wait(sandbox)).toMatchObject({ outcome: 'lost' });
   });
 
+  it('is told of a sandbox that never says which command it has, and its record is refused in time', async () => {
+    const { connect } = test.backend;
+    test.backend.connect = async (...given) => ({ ...(await connect(...given)), commands: () => new Promise(() => {}) });
+    try {
+      const { sandbox } = await holding();
+      expect(await status(sandbox)).toMatchObject({ phase: 'active', complete: false, active: 1 });
+      expect((await test.call('GET', `${sandbox}/commands/main/output`)).status).toBe(503);
+    } finally {
+      test.backend.connect = connect;
+    }
+  });
+
   it('is about the command that the sandbox has now when it was started again', async () => {
     const { sandbox, go } = await holding(1);
     await go();

@@ -2,8 +2,8 @@
  * The sandboxes of each project in a namespace of their own, beside that of the installation.
  *
  * Each namespace has a backend to itself, opened when its project makes its first sandbox or when somebody looks for what there is.
- * Nothing is kept of who is where: namespaces say by a label whose they are. In the installation's own namespace nobody has sandboxes;
- * there the rights are tried when the server starts, and there are those that belong to no project.
+ * Nothing is kept of who is where: namespaces say by a label whose they are. In the installation's own namespace no project has
+ * sandboxes: there the rights are tried when the server starts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@cay/sdk/protocol';

@@ -31,6 +31,8 @@ export interface OwnCommands {
 
 const SHORTEST_WAIT_MS = 25;
 const LONGEST_WAIT_MS = 5000;
+/** Who has not answered by then is asked anew. */
+const ANSWER_MS = 30_000;
 
 export function findOwnCommands({ sandboxes, backend, signal, found, onError }: OwnCommandsOptions): OwnCommands {
   const looks = new Map<string, { over: AbortController; done: Promise<void> }>();
@@ -44,8 +46,9 @@ export function findOwnCommands({ sandboxes, backend, signal, found, onError }: 
       const row = runs(sandbox);
       if (!row) return;
       try {
-        const guest = await backend.connect(row.id, { signal: until });
-        const info = (await guest.commands({ signal: until })).find(({ id }) => id === MAIN_COMMAND_ID);
+        const signalled = { signal: AbortSignal.any([until, AbortSignal.timeout(ANSWER_MS)]) };
+        const guest = await backend.connect(row.id, signalled);
+        const info = (await guest.commands(signalled)).find(({ id }) => id === MAIN_COMMAND_ID);
         if (info && runs(sandbox)) await found(row, info);
         return;
       } catch (error) {
