@@ -47,10 +47,12 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
   /** The Sandbox and the claim that there are of a sandbox. */
   async function look(id: SandboxId, signal?: AbortSignal): Promise<{ sandbox?: Sandbox; claim?: SandboxClaim }> {
     const action = `look at sandbox "${id}"`;
-    const [[sandbox], claim] = await Promise.all([
+    const [labelled, claim] = await Promise.all([
       listOf<Sandbox>(sandboxes, selectorOf(installation, id), action, signal),
       pool && read<SandboxClaim>(`${claims}/${objectName(id)}`, action, signal),
     ]);
+    // Labels do not make it ours what belongs to the claim of another.
+    const sandbox = labelled.find((each) => (claimOf(each)?.name ?? objectName(id)) === objectName(id));
     return { sandbox, ...(isOurs(claim) && { claim }) };
   }
 
