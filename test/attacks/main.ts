@@ -1,0 +1,75 @@
+/**
+ * Random attacks for as long as one likes: `npm run attacks`.
+ *
+ *     node test/attacks/main.ts [--minutes 120] [--campaign api] [--target local:runc] [--seed 1] [--cases 500] [--trace]
+ *
+ * Campaigns and their targets take turns, each turn on a new server and with a seed of its own, which is printed.
+ * `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once.
+ */
+import { parseArgs } from 'node:util';
+import { CAMPAIGNS } from './campaigns/index.ts';
+import { runTurn } from './support/run-turn.ts';
+import { targetName, whyNotHere } from './support/why-not-here.ts';
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '10' },
+    'turn-seconds': { type: 'string', default: '60' },
+    campaign: { type: 'string', multiple: true },
+    target: { type: 'string', multiple: true },
+    seed: { type: 'string' },
+    /** Ends after one turn of that many cases for each pair. */
+    cases: { type: 'string' },
+    trace: { type: 'boolean', default: false },
+  },
+});
+const MiB = 1024 ** 2;
+
+const pairs = CAMPAIGNS.filter(({ name }) => values.campaign?.includes(name) ?? true)
+  .flatMap((campaign) => campaign.targets.map((on) => ({ campaign, on, name: targetName(on) })))
+  .filter(({ name }) => values.target?.includes(name) ?? true)
+  .filter(({ campaign, on, name }) => {
+    const reason = whyNotHere(on);
+    if (reason !== undefined) console.info(`${campaign.name} on ${name} is skipped: ${reason}`);
+    return reason === undefined;
+  });
+if (pairs.length === 0) {
+  console.error(`No campaign is left to run\nhint: the campaigns are ${CAMPAIGNS.map(({ name }) => name).join(', ')}`);
+  process.exit(64);
+}
+
+const cases = values.cases === undefined ? undefined : Number(values.cases);
+const end = performance.now() + Number(values.minutes) * 60_000;
+const left = () => end - performance.now();
+const totals = new Map<string, { cases: number; seconds: number; findings: number }>();
+let seed = Number(values.seed ?? Date.now() % 1_000_000);
+
+for (let turn = 0; left() > 0 && (cases === undefined || turn < pairs.length); turn++, seed++) {
+  const { campaign, on, name } = pairs[turn % pairs.length]!;
+  const ms = Math.min(left(), cases === undefined ? Number(values['turn-seconds']) * 1000 : Infinity);
+  const trace = values.trace ? (number: number, words: string) => console.info(`    ${number} ${words}`) : undefined;
+  const { findings, ...done } = await runTurn(campaign, on, { seed, ms, cases, trace });
+  const key = `${campaign.name} on ${name}`;
+  const before = totals.get(key) ?? { cases: 0, seconds: 0, findings: 0 };
+  totals.set(key, {
+    cases: before.cases + done.cases,
+    seconds: before.seconds + done.seconds,
+    findings: before.findings + findings.length,
+  });
+  console.info(
+    `${key} seed ${seed}: ${done.cases} cases, ${(done.cases / done.seconds).toFixed(0)}/s, ` +
+      `RSS ${Math.round(done.rssBefore / MiB)} → ${Math.round(done.rssAfter / MiB)} MiB, ${findings.length === 0 ? 'ok' : 'FAILED'}`,
+  );
+  for (const { number, words } of findings) {
+    console.info(`  case ${number}: ${words}`);
+    console.info(`    again: npm run attacks -- --campaign ${campaign.name} --target ${name} --seed ${seed} --cases ${number}`);
+  }
+}
+
+let failed = 0;
+for (const [key, { cases: number, seconds, findings }] of totals) {
+  failed += findings;
+  console.info(`${key}: ${number} cases in ${Math.round(seconds)} s, ${findings} findings`);
+}
+console.info(failed === 0 ? 'No attack had an effect.' : `${failed} cases had an effect.`);
+process.exit(failed === 0 ? 0 : 1);

@@ -1,0 +1,26 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { TargetOptions } from './target.ts';
+
+const DOCKER_SOCKET = '/var/run/docker.sock';
+
+/** As `--target` of the runner has it: `memory`, `local:runc`. */
+export function targetName({ backend, runtime }: TargetOptions): string {
+  return runtime === undefined ? backend : `${backend}:${runtime}`;
+}
+
+/** Why this target cannot be started on this machine, or `undefined` if it can. */
+export function whyNotHere({ backend, runtime, env = {} }: TargetOptions): string | undefined {
+  if (backend === 'memory') return undefined;
+  if (backend === 'docker') {
+    const host = env['DOCKER_HOST'] ?? process.env['DOCKER_HOST'];
+    return host !== undefined || existsSync(DOCKER_SOCKET) ? undefined : 'no Docker engine runs here';
+  }
+  if (process.getuid?.() !== 0) return 'sandboxes on this machine need root';
+  return runtime === undefined || installed(runtime) ? undefined : `${runtime} is not installed`;
+}
+
+function installed(program: string): boolean {
+  const directories = (process.env['PATH'] ?? '').split(':').concat('/usr/sbin', '/sbin', '/usr/local/bin');
+  return directories.some((directory) => directory !== '' && existsSync(join(directory, program)));
+}
