@@ -8,6 +8,7 @@ import type { CommandHandle, Guest, GuestExec } from '../guest/guest.ts';
 import { failureNoted } from './audit-calls.ts';
 import { noteEnd, noteStart } from './note-command.ts';
 import { watchEnd } from './watch-end.ts';
+import { inBackground } from '../lib/in-background.ts';
 
 export interface StartOptions {
   idempotencyKey?: string;
@@ -93,10 +94,11 @@ export async function startCommand(
     return { handle: { ...recording.read(row.id, id, { signal }), existing: direct.existing }, guest, sandbox: row.id, fed };
   }
   if (!direct.existing) {
-    void direct.ended.then((end) => {
+    const noted = direct.ended.then((end) => {
       if (end.kind === 'lost') watchEnd(control, principal, row, id);
       else noteEnd(control, principal.key, row, id, end);
     });
+    inBackground(noted, control.health.noteError);
   }
   return { handle: direct, guest, sandbox: row.id, fed };
 }

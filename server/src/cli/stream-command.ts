@@ -5,6 +5,7 @@
  */
 import { CayError, type CommandEnd, type Process, type PtySize, type Signal } from '@cay/sdk/client';
 import { reportFailure } from './failure.ts';
+import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 export interface StreamOptions {
   /** Passes our standard input on. */
@@ -89,10 +90,14 @@ function passInput(command: Process, { pty, intercept }: StreamOptions): () => v
   const take = (data: Buffer) => {
     if (intercept?.(data) === false) return;
     stdin.pause();
-    void command.write(data).then(() => stdin.resume());
+    // A command that takes no more has ended, which is told by its end.
+    inBackground(
+      command.write(data).then(() => stdin.resume()),
+      ignoreFailure,
+    );
   };
   // The end of a terminal's input is a key that the other terminal understands: ^D.
-  const end = () => (pty ? void command.write('\u0004') : command.closeStdin());
+  const end = () => inBackground(Promise.resolve(pty ? command.write('\u0004') : command.closeStdin()), ignoreFailure);
   stdin.on('data', take).on('end', end).on('error', end);
   return () => {
     stdin.off('data', take).off('end', end).off('error', end);

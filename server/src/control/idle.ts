@@ -12,6 +12,7 @@ import type { Pausing } from './pause.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import type { Unused, Watch } from './unused.ts';
 import { wayDown } from './way-down.ts';
+import { inBackground } from '../lib/in-background.ts';
 
 export interface Idling {
   /** Some sandbox's policy has changed. */
@@ -75,7 +76,10 @@ export function openIdling(
     if (row.state === 'active' && (await unused.runsCommands(row.id))) return activity.touch(row.id);
     // Copying an archive out takes its time, and the others are looked at meanwhile.
     descending.add(row.id);
-    void descend(row, rung, watch).finally(() => descending.delete(row.id));
+    inBackground(
+      descend(row, rung, watch).finally(() => descending.delete(row.id)),
+      onError,
+    );
   }
 
   /** The deepest rung that is due and was not refused of late. */

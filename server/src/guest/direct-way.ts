@@ -11,6 +11,7 @@ import { dialNoise } from '../lib/noise-stream.ts';
 import type { ConnectOptions } from './connection.ts';
 import { connectGuest, type GuestClient } from './guest-client.ts';
 import type { RedialOptions } from './redialling-link.ts';
+import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 export interface DirectWayOptions {
   /** The other way. */
@@ -104,5 +105,8 @@ function keepAsking(client: GuestClient, everyMs: number): void {
       () => {},
     );
   }, everyMs).unref();
-  void client.closed.then(() => clearInterval(asking));
+  inBackground(
+    client.closed.then(() => clearInterval(asking)),
+    ignoreFailure,
+  );
 }

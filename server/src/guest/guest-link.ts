@@ -17,6 +17,7 @@ import type { GuestClient } from './guest-client.ts';
 import { guestPorts } from './ports.ts';
 import { ResumingCommand } from './resuming-command.ts';
 import { cancelled } from './stream.ts';
+import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 export interface GuestLinkOptions {
   sandbox: string;
@@ -146,11 +147,12 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
       if (closed) return next.close(closed.message);
       const previous = client;
       client = next;
-      void next.closed.then(() => {
+      const lost = next.closed.then(() => {
         if (client !== next) return;
         client = undefined;
         if (!closed && !hushed) onLost?.(next.connection.error as CayError); // set before `closed` resolves
       });
+      inBackground(lost, ignoreFailure);
       previous?.close('the guest has dialled anew');
       for (const waiter of [...waiters]) waiter.resolve(next);
       onChange?.(next);

@@ -5,6 +5,7 @@ import type { ServerHello } from './connection.ts';
 import { dialledSocket } from './dialled-socket.ts';
 import { connectGuest } from './guest-client.ts';
 import { guestLink, type GuestLink, type GuestLinkOptions, type HushOptions } from './guest-link.ts';
+import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 export interface ListenOptions extends Omit<GuestLinkOptions, 'sandbox'> {
   /** Asked for at each connection, as limits change. */
@@ -30,7 +31,7 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
   const { hello, owner, mode = 0o600, helloTimeoutMs, ...linkOptions } = options;
   const link = guestLink({ ...linkOptions, sandbox: hello().sandbox });
   const strangers = new Set<Socket>();
-  const socket = dialledSocket(socketPath, { owner, mode, onConnection: (stranger) => void greet(stranger) });
+  const socket = dialledSocket(socketPath, { owner, mode, onConnection: (stranger) => inBackground(greet(stranger), ignoreFailure) });
   let closed = false;
   let hushed = false;
 

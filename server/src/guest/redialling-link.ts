@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import type { ConnectOptions, ServerHello } from './connection.ts';
 import { connectGuest, type GuestClient } from './guest-client.ts';
 import { guestLink, type GuestLink } from './guest-link.ts';
+import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 export interface RedialOptions extends ServerHello {
   /** Makes a byte stream to the guest. */
@@ -31,7 +32,7 @@ export function redialling(options: RedialOptions): GuestLink {
     sandbox: hello.sandbox,
     onLost: () => {
       if (performance.now() - connectedAt > STABLE_MS) delayMs = 0;
-      void redial();
+      inBackground(redial(), ignoreFailure);
     },
   });
 
@@ -59,7 +60,7 @@ export function redialling(options: RedialOptions): GuestLink {
     link.close(reason);
   }
 
-  void redial();
+  inBackground(redial(), ignoreFailure);
   return {
     guest: link.guest,
     get current() {

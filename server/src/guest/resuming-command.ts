@@ -1,6 +1,7 @@
 import type { CayError, CommandEnd } from '@cay/sdk/protocol';
 import type { AttachedCommand } from './command-handle.ts';
 import type { CommandHandle, OutputChunk, OutputGap } from './guest.ts';
+import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
 
@@ -87,10 +88,11 @@ export class ResumingCommand implements CommandHandle, AsyncIterator<Output> {
 
   #follow(): void {
     const inner = this.#inner;
-    void inner.ended.then((end) => {
+    const followed = inner.ended.then(async (end) => {
       if (!inner.interrupted || end.kind !== 'lost' || this.#closed) this.#resolveEnded(end);
-      else if (inner === this.#inner) void this.#resume();
+      else if (inner === this.#inner) await this.#resume();
     });
+    inBackground(followed, ignoreFailure);
   }
 
   async #connected(): Promise<void> {

@@ -11,6 +11,7 @@ import { decodeCborMap, encodeCbor, type CborMap } from './cbor.ts';
 import { FRAME, INITIAL_CREDIT, MAX_DATA_BYTES, MAX_PAYLOAD_BYTES } from './frame.ts';
 import { MESSAGE, ReceiveQueue, type Received } from './receive-queue.ts';
 import { violation } from './violation.ts';
+import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 /** What a stream needs of its connection. */
 export interface StreamHost {
@@ -190,7 +191,10 @@ export class GuestStream {
   end(): void {
     if (this.#weEnded || this.#failure) return;
     if (this.#sending) {
-      void this.#sending.then(() => this.end());
+      inBackground(
+        this.#sending.then(() => this.end()),
+        ignoreFailure,
+      );
       return;
     }
     this.#weEnded = true;
@@ -291,9 +295,10 @@ export class GuestStream {
       () => {},
     );
     this.#sending = settled;
-    void settled.then(() => {
+    const forgotten = settled.then(() => {
       if (this.#sending === settled) this.#sending = undefined;
     });
+    inBackground(forgotten, ignoreFailure);
     return done;
   }
 

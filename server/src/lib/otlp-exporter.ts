@@ -1,3 +1,5 @@
+import { ignoreFailure, inBackground } from './in-background.ts';
+
 /**
  * Sends finished spans to an OpenTelemetry collector as OTLP/HTTP in its JSON form.
  *
@@ -106,14 +108,14 @@ export function otlpExporter(options: OtlpOptions): OtlpExporter {
   }
 
   function arm(): void {
-    timer ??= setTimeout(() => void start(), delayMs).unref();
+    timer ??= setTimeout(() => inBackground(start(), ignoreFailure), delayMs).unref();
   }
 
   return {
     add(span) {
       if (queue.length >= queueLimit) return drop(1, 'too many spans wait for the collector');
       queue.push(span);
-      if (queue.length >= BATCH) void start();
+      if (queue.length >= BATCH) inBackground(start(), ignoreFailure);
       else if (!sending) arm();
     },
     async close() {

@@ -29,6 +29,7 @@ import { lookAtEngine, type Engine } from './engine.ts';
 import { feedEvents } from './event-feed.ts';
 import { execStream } from './exec-stream.ts';
 import { dockerImages } from './images.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface DockerOptions {
   /** The guest's program on this machine. */
@@ -234,7 +235,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       const iterator = changes.subscribe({ signal: call.signal });
       if (!feeding) {
         feeding = true;
-        void feedEvents(client, {
+        const feed = feedEvents(client, {
           installation,
           signal: closing.signal,
           observe: look,
@@ -243,6 +244,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
           learn: changes.learn,
           tell: changes.see,
         });
+        // It goes on by itself whatever the engine answers.
+        inBackground(feed, ignoreFailure);
       }
       return iterator;
     },

@@ -9,6 +9,7 @@ import type { KubeConfig } from '@kubernetes/client-node';
 import WebSocket from 'ws';
 import { BodyTooLong, jsonLines, readWhole } from '../../lib/http-body.ts';
 import { fromKubernetes, fromKubernetesAnswer } from './from-kubernetes.ts';
+import { inBackground } from '../../lib/in-background.ts';
 
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
@@ -153,13 +154,11 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       resolve(socket);
     });
     socket.once('unexpected-response', (_request, answer) => {
-      void body(answer, call.action).then(
-        (text) => {
-          const refused = fromKubernetesAnswer(answer.statusCode ?? 0, text, call.action);
-          reject(answer.statusCode === 429 ? new Throttled(refused, retryAfterMs(answer)) : refused);
-        },
-        (error: unknown) => reject(error as Error),
-      );
+      const read = body(answer, call.action).then((text) => {
+        const refused = fromKubernetesAnswer(answer.statusCode ?? 0, text, call.action);
+        reject(answer.statusCode === 429 ? new Throttled(refused, retryAfterMs(answer)) : refused);
+      });
+      inBackground(read, reject);
     });
     // A caller who gives up has the socket closed, which is then what it complains about.
     const failed = (error: Error) => reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));

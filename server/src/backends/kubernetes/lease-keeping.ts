@@ -1,6 +1,7 @@
 /** Moves the deadlines of workloads on, by which the cluster would end them if nobody did. */
 import type { WorkloadGround } from './workload-ground.ts';
 import type { WorkloadView } from './workload-view.ts';
+import { inBackground } from '../../lib/in-background.ts';
 
 /** How often in the time of a lease it is looked at. */
 const LOOKS = 4;
@@ -34,8 +35,8 @@ export function leaseKeeping(
   return {
     start(view) {
       if (timer) return;
-      timer = setInterval(() => void renew(view), (leaseSeconds * 1000) / LOOKS).unref();
-      void renew(view);
+      timer = setInterval(() => inBackground(renew(view), onError), (leaseSeconds * 1000) / LOOKS).unref();
+      inBackground(renew(view), onError);
     },
     stop() {
       stopped = true;

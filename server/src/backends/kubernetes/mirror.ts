@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isCayError } from '@cay/sdk/protocol';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import type { KubernetesObject, List } from './objects.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface MirrorOptions<T> {
   /** Of the collection, such as `/apis/batch/v1/namespaces/x/jobs`. */
@@ -106,7 +107,7 @@ export function mirror<T extends KubernetesObject>(client: KubernetesClient, opt
     objects,
     start() {
       return (started ??= list().then(
-        (version) => void keepUp(version),
+        (version) => inBackground(keepUp(version), ignoreFailure),
         (error: unknown) => {
           started = undefined;
           throw error;

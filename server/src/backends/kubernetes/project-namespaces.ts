@@ -25,6 +25,7 @@ import type { KubernetesClient } from './kubernetes-client.ts';
 import { LABELS, projectNamespace } from './names.ts';
 import type { KubernetesObject, List } from './objects.ts';
 import type { Whereabouts } from './pod-backend.ts';
+import { inBackground } from '../../lib/in-background.ts';
 
 /** What a backend can besides, all of them of one kind can. */
 type Room = Backend & Sweeping & Partial<Freezing & Suspending>;
@@ -53,7 +54,7 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
     if (!found) {
       found = open(whereabouts);
       rooms.set(whereabouts.namespace, found);
-      void follow(found);
+      inBackground(follow(found), onError);
     }
     return found;
   }

@@ -6,6 +6,7 @@ import { ownAccount } from './own-account.ts';
 import { mayWe } from './prerequisites.ts';
 import type { KubernetesSettings } from './settings.ts';
 import { TENANCY_RIGHTS, tenancyObjects } from './tenancy.ts';
+import { inBackground } from '../../lib/in-background.ts';
 
 /** How long what somebody has changed stays changed. */
 const AGAIN_MS = 60_000;
@@ -42,14 +43,14 @@ export function tenancyKeeping(client: KubernetesClient, options: TenancyKeeping
 
   async function again(): Promise<void> {
     await apply().catch((error: unknown) => closing.signal.aborted || onError(error));
-    if (!closing.signal.aborted) timer = setTimeout(() => void again(), everyMs).unref();
+    if (!closing.signal.aborted) timer = setTimeout(() => inBackground(again(), onError), everyMs).unref();
   }
 
   return {
     ready() {
       return (first ??= apply().then(
         () => {
-          timer = setTimeout(() => void again(), everyMs).unref();
+          timer = setTimeout(() => inBackground(again(), onError), everyMs).unref();
         },
         (error: unknown) => {
           first = undefined;

@@ -6,6 +6,7 @@
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Instance } from '../../host/instances/instance.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface LookoutOptions {
   isAlive(instance: Instance): Promise<boolean>;
@@ -25,9 +26,10 @@ export function lookout(options: LookoutOptions): (id: SandboxId, instance: Inst
     if (kept.has(instance)) return;
     kept.add(instance);
     let looking = false;
-    instance.onLost = () => void look();
+    // What goes wrong in it is told by itself.
+    instance.onLost = () => inBackground(look(), ignoreFailure);
     // It may have gone between its first word and now.
-    if (!instance.link.current) void look();
+    if (!instance.link.current) instance.onLost();
 
     async function look(): Promise<void> {
       if (looking) return;

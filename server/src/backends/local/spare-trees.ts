@@ -5,6 +5,7 @@
  * They are active trees like those of sandboxes. One that nobody has taken is swept with the other orphans when the next server opens.
  */
 import type { Snapshotter } from '../../host/snapshots/snapshotter.ts';
+import { inBackground } from '../../lib/in-background.ts';
 
 export interface SpareTreesOptions {
   trees: Snapshotter;
@@ -32,7 +33,7 @@ export class SpareTrees {
     if (this.#parent !== parent) {
       const outdated = this.#ready.splice(0);
       this.#parent = parent;
-      void this.#drop(outdated);
+      inBackground(this.#drop(outdated), this.#options.onError);
     }
     const key = this.#ready.shift();
     // Not in the same moment: whoever took it is about to start something.

@@ -6,6 +6,7 @@ import type { Machine } from './machine.ts';
 import { outputLog } from './output-log.ts';
 import type { Sink } from './program.ts';
 import type { User } from './users.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 const DEFAULT_KEEP_BYTES = 1024 * 1024;
 
@@ -84,13 +85,13 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
   };
   findProgram(machine, start);
   if (!request.stdin) stdin.end();
-  const timer = request.timeoutMs === undefined ? undefined : setTimeout(() => void expire(), request.timeoutMs);
+  const timer = request.timeoutMs === undefined ? undefined : setTimeout(() => inBackground(expire(), ignoreFailure), request.timeoutMs);
   async function expire(): Promise<void> {
     await gate.pass(killing.signal);
     kill({ kind: 'timed_out' });
   }
 
-  void (async () => {
+  const running = async () => {
     try {
       const exitCode = await launch(machine, start);
       await written;
@@ -99,7 +100,8 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
       // Only a program that was killed rejects, and then the end is known already.
       finish({ kind: 'exited', exitCode: 1 });
     }
-  })();
+  };
+  inBackground(running(), ignoreFailure);
 
   return {
     id,

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { CommandInfo, SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
 import type { Recorder } from './recorder.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 /** What cannot be taken by then is lost with the processes: whoever ends a sandbox does not wait for a flood. */
 export const DRAIN_MS = 1_000;
@@ -21,7 +22,11 @@ export async function drainRecorders(
   const over = new AbortController();
   const late = sleep(DRAIN_MS, undefined, { signal: over.signal }).catch(() => {});
   const finished = new Set<string>();
-  for (const [id, recorder] of recorders) void recorder.done.finally(() => finished.add(id));
+  for (const [id, recorder] of recorders)
+    inBackground(
+      recorder.done.finally(() => finished.add(id)),
+      ignoreFailure,
+    );
 
   async function drained(): Promise<void> {
     const guest = await backend.connect(sandbox);

@@ -14,6 +14,7 @@ import { FULL_AGAIN_MS } from '../when-room.ts';
 import type { RecordedCommand } from './command-records.ts';
 import { hasEnded, lostWith } from './lost-with.ts';
 import { isOwnCommand, isSame } from './own-command.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface RecorderOptions {
   command: RecordedCommand;
@@ -222,7 +223,7 @@ export function startRecorder({
     'abort',
     () => {
       wake(wakers);
-      void held?.[Symbol.asyncDispose]();
+      if (held) inBackground(Promise.resolve(held[Symbol.asyncDispose]()), ignoreFailure);
     },
     { once: true },
   );
@@ -232,10 +233,11 @@ export function startRecorder({
       return undefined;
     })
     .finally(() => ended.resolve(undefined));
-  void ended.promise.then(() => {
+  const told = ended.promise.then(() => {
     finished = true;
     wake(waiters);
   });
+  inBackground(told, onError);
 
   return {
     get pid() {

@@ -18,6 +18,7 @@ import { verifyOffline } from '../audit/verify-offline.ts';
 import type { Database } from './database.ts';
 import type { EventLog } from './events.ts';
 import { MIGRATIONS } from './migrations.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 const FILES = ['records.db', 'events.db'] as const;
 const FileFacts = z.object({ sizeBytes: z.int().min(0), sha256: z.string().regex(/^[0-9a-f]{64}$/) });
@@ -65,7 +66,7 @@ export async function backup(
       files: { 'records.db': await factsOf(directory, 'records.db'), 'events.db': await factsOf(directory, 'events.db') },
     };
     await writeFile(join(directory, 'manifest.json'), JSON.stringify(manifest));
-    options.signal?.addEventListener('abort', () => void discard(), { once: true });
+    options.signal?.addEventListener('abort', () => inBackground(discard(), ignoreFailure), { once: true });
     return archive(directory, manifest.createdAtMs, discard);
   } catch (error) {
     await discard();

@@ -11,6 +11,7 @@ import type { EventLog } from '../records/events.ts';
 import { deliver, requireReachable } from './deliver.ts';
 import { startDispatch, type Dispatch, type Pace } from './dispatch.ts';
 import { webhookRecords } from './webhook-records.ts';
+import { inBackground } from '../../lib/in-background.ts';
 
 export interface WebhooksOptions {
   database: Database;
@@ -120,7 +121,8 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
       const webhook = records.get(id);
       if (webhook?.project !== principal.project) return;
       records.delete(id);
-      void dispatches.get(id)?.stop();
+      const dispatch = dispatches.get(id);
+      if (dispatch) inBackground(dispatch.stop(), onError);
       dispatches.delete(id);
       note(webhook, principal.key, 'webhook.removed');
     },

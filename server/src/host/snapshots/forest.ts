@@ -11,6 +11,7 @@ import { isDiskFull } from '../../lib/disk-full.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import type { Records, TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface Ground {
   /** Names of the trees that are there, whole. Sweeps what is not. */
@@ -108,7 +109,10 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       if (done) {
         const readers = (tree.readers ??= new Set());
         readers.add(done);
-        void done.then(() => readers.delete(done));
+        inBackground(
+          done.then(() => readers.delete(done)),
+          ignoreFailure,
+        );
       }
       return { name, path };
     });

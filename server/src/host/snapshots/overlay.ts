@@ -20,6 +20,7 @@ import { type Ground, openForest, type StepHook } from './forest.ts';
 import { isMountPoint } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
+import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface OverlayOptions {
   dir: string;
@@ -92,7 +93,10 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   function discard(path: string): void {
     const deletion = rm(path, { recursive: true, force: true }).catch(() => {});
     deletions.add(deletion);
-    void deletion.finally(() => deletions.delete(deletion));
+    inBackground(
+      deletion.finally(() => deletions.delete(deletion)),
+      ignoreFailure,
+    );
   }
 
   const ground: Ground = {

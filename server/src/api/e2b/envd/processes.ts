@@ -17,6 +17,7 @@ import {
   type Selector,
 } from './process-messages.ts';
 import { deadlineMs, type StreamOut } from './stream-out.ts';
+import { ignoreFailure, inBackground } from '../../../lib/in-background.ts';
 
 export interface Processes {
   list(context: EnvdContext): Promise<unknown>;
@@ -77,7 +78,9 @@ export function processes(): Processes {
   async function follow(context: EnvdCaller, handle: CommandHandle, out: StreamOut): Promise<void> {
     const key = `${context.row.id}/${handle.id}`;
     if (!live.has(key)) live.set(key, handle);
-    const letGo = () => void (live.get(key) === handle || handle[Symbol.asyncDispose]());
+    const letGo = () => {
+      if (live.get(key) !== handle) inBackground(Promise.resolve(handle[Symbol.asyncDispose]()), ignoreFailure);
+    };
     if (context.signal.aborted) letGo();
     else context.signal.addEventListener('abort', letGo, { once: true });
     try {

@@ -1,6 +1,7 @@
 /** Watches that keep what they saw until somebody asks. They last as long as the sandbox runs, the server runs, and somebody asks. */
 import { randomBytes } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
+import { ignoreFailure, inBackground } from '../../../lib/in-background.ts';
 
 export interface Watchers {
   /** Resolves with the watch's id when it is in place. */
@@ -68,7 +69,8 @@ export function openWatchers(now: () => number = Date.now): Watchers {
       own.set(id, watcher);
       all.set(sandbox, own);
       try {
-        void collect(sandbox, id, watcher, await watch(watcher.ending.signal));
+        const changes = await watch(watcher.ending.signal);
+        inBackground(collect(sandbox, id, watcher, changes), ignoreFailure);
       } catch (error) {
         close(sandbox, id);
         throw error;
