@@ -9,6 +9,14 @@ import { ROOT } from '../support/markdown.ts';
 const ANALYZE = '/usr/bin/systemd-analyze';
 
 describe('packaging/cay.service', () => {
+  it('is started again however often the server fails in a row', async () => {
+    const unit = await readFile(join(ROOT, 'packaging/cay.service'), 'utf8');
+    const [, head = '', service = ''] = /\[Unit\]([^]*)\[Service\]([^]*)\[Install\]/.exec(unit) ?? [];
+    expect(head).toMatch(/^StartLimitIntervalSec=0$/m);
+    expect(service).toMatch(/^Restart=(?:on-failure|always)$/m);
+    expect(service).toMatch(/^RestartSec=1$/m);
+  });
+
   it('is a unit that systemd understands', async ({ skip }) => {
     if (!existsSync(ANALYZE)) skip(`there is no ${ANALYZE}`);
     const unit = await readFile(join(ROOT, 'packaging/cay.service'), 'utf8');
