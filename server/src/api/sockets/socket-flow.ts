@@ -4,12 +4,21 @@ import { wireError } from '../error-answer.ts';
 import { ERRORS } from '@cay/sdk/protocol';
 
 const HIGH_BYTES = 1024 * 1024;
+/** What a message costs beside its bytes: one without any is not free. */
+const MESSAGE_BYTES = 256;
+/** Answers to pings that wait for a client which does not read. A ping that finds no room is not answered, as the protocol allows. */
+const MOST_PONGS = 16;
+
+/** How many messages wait to be sent. */
+const unsent = new WeakMap<WebSocket, number>();
 
 /** Sends, and waits for the client when it has much still to take. */
 export async function send(socket: WebSocket, data: string | Uint8Array): Promise<void> {
   if (socket.readyState !== socket.OPEN) return;
-  if (socket.bufferedAmount < HIGH_BYTES) {
-    socket.send(data, () => {});
+  const count = unsent.get(socket) ?? 0;
+  if (socket.bufferedAmount + count * MESSAGE_BYTES < HIGH_BYTES) {
+    unsent.set(socket, count + 1);
+    socket.send(data, () => unsent.set(socket, unsent.get(socket)! - 1));
     return;
   }
   // The callback comes when this message has left us, and all before it.
@@ -33,15 +42,26 @@ export function receive(
   socket.on('message', (raw: RawData, binary: boolean) => {
     // With Node's default binary type a message is always one Buffer.
     const data = raw as Buffer;
-    waiting += data.length;
+    const cost = data.length + MESSAGE_BYTES;
+    waiting += cost;
     if (waiting > HIGH_BYTES) socket.pause();
     tail = tail
       .then(() => deal(data, binary))
       .catch(onError)
       .then(() => {
-        waiting -= data.length;
+        waiting -= cost;
         if (waiting <= HIGH_BYTES && socket.isPaused) socket.resume();
       });
+  });
+}
+
+/** Answers pings, except those of a client that does not read the answers. */
+export function answerPings(socket: WebSocket): void {
+  let waiting = 0;
+  socket.on('ping', (data: Buffer) => {
+    if (socket.readyState !== socket.OPEN || waiting >= MOST_PONGS) return;
+    waiting++;
+    socket.pong(data, false, () => waiting--);
   });
 }
 
@@ -49,7 +69,7 @@ export function receive(
 export function closeWith(socket: WebSocket, error: unknown): void {
   const wire = wireError(error);
   if (socket.readyState !== socket.OPEN) return;
-  socket.send(JSON.stringify({ type: 'error', error: wire }));
+  socket.send(JSON.stringify({ type: 'error', error: wire }), () => {});
   socket.close(wire.code === 'internal' ? 1011 : 4000 + ERRORS[wire.code].status, wire.code);
 }
 

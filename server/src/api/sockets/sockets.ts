@@ -11,6 +11,7 @@ import { safePath } from '../redact.ts';
 import { refuseUpgrade } from '../refuse-upgrade.ts';
 import type { Upgrade } from '../upgrades.ts';
 import { execSocket } from './exec-socket.ts';
+import { answerPings } from './socket-flow.ts';
 import { tcpSocket } from './tcp-socket.ts';
 
 export interface Sockets {
@@ -27,6 +28,7 @@ export interface SocketContext {
 }
 
 const MAX_MESSAGE = 4 * 1024 * 1024;
+const MAX_FRAGMENTS = 4096;
 const PING_EVERY_MS = 30_000;
 const PATH = /^\/v1\/sandboxes\/([^/?]{1,80})\/(?:(exec)|ports\/(\d{1,5})\/tcp)(?:\?|$)/;
 
@@ -35,7 +37,10 @@ export function openSockets(options: { control: Control; logs: CommandLogs; auth
   const server = new WebSocketServer({
     noServer: true,
     maxPayload: MAX_MESSAGE,
+    // A message of one-byte fragments would cost far more than its bytes.
+    maxFragments: MAX_FRAGMENTS,
     perMessageDeflate: false,
+    autoPong: false,
     // The key may be among those offered; it is chosen only by clients that offer nothing else.
     handleProtocols: (protocols) => (protocols.has('cay') ? 'cay' : ([...protocols][0] ?? false)),
   });
@@ -43,7 +48,7 @@ export function openSockets(options: { control: Control; logs: CommandLogs; auth
   const pings = setInterval(() => {
     for (const socket of server.clients) {
       if (!alive.delete(socket)) socket.terminate();
-      else socket.ping();
+      else socket.ping(undefined, false, () => {});
     }
   }, PING_EVERY_MS);
   pings.unref();
@@ -79,6 +84,7 @@ export function openSockets(options: { control: Control; logs: CommandLogs; auth
       server.handleUpgrade(request, socket, head, (webSocket) => {
         upgrade.accepted();
         alive.add(webSocket);
+        answerPings(webSocket);
         webSocket.on('pong', () => alive.add(webSocket));
         webSocket.on('error', () => webSocket.terminate());
         serve(webSocket).catch((error: unknown) => {
