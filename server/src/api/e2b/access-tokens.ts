@@ -7,6 +7,9 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { parseE2bId, toE2bId } from './sandbox-id.ts';
 
+/** What tokens look like, wherever they stand. */
+export const ACCESS_TOKEN = /[a-z0-9]{20}_[0-9a-f]{64}/;
+
 export interface AccessTokens {
   /** For commands and files. */
   envd(id: SandboxId): string;
