@@ -18,6 +18,18 @@ export const AUTO_RESUME = 'e2b/auto-resume';
 /** The template or snapshot that its maker named, which in a sandbox of ours is what that in turn was made from. */
 export const TEMPLATE = 'e2b/template';
 
+/**
+ * Rejects `invalid_argument` for labels below `e2b/` that a caller of our own API would set or change: they decide who reaches a
+ * sandbox, and their values are checked by the routes that give them. What is there already may be sent again.
+ */
+export function requireOwnLabels(labels: Record<string, string> | undefined, current: Record<string, string> = {}): void {
+  const taken = Object.keys(labels ?? {}).find((key) => key.startsWith(OURS) && current[key] !== labels![key]);
+  if (taken === undefined) return;
+  throw new CayError('invalid_argument', `The label "${taken}" cannot be set: labels below "${OURS}" are kept for E2B's clients`, {
+    hint: 'choose another prefix',
+  });
+}
+
 export function toLabels(metadata: Record<string, string>): Record<string, string> {
   const labels = Object.fromEntries(Object.entries(metadata).map(([key, value]) => [labelOf(key), value]));
   const parsed = LabelsSchema.safeParse(labels);

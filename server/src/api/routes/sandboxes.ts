@@ -8,6 +8,7 @@ import {
   ValidationSchema,
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
+import { requireOwnLabels } from '../e2b/labels.ts';
 import { SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 import { idempotencyKeyOf } from '../start-command.ts';
@@ -33,6 +34,7 @@ export function sandboxRoutes(control: Control): Route[] {
         201: { description: 'It was created', schema: SandboxSchema },
       },
       async handle({ json, request, response, principal, body }) {
+        requireOwnLabels(body.labels);
         const { sandbox, created } = await control.create(principal, body, { idempotencyKey: idempotencyKeyOf(request.headers) });
         traceOf(response).sandbox = sandbox.id;
         return json(sandbox, created ? 201 : 200);
@@ -79,7 +81,10 @@ export function sandboxRoutes(control: Control): Route[] {
       params: SandboxParams,
       body: UpdateSandboxSchema,
       answers: one,
-      handle: async ({ json, principal, params, body }) => json(await control.update(principal, params.id, body)),
+      async handle({ json, principal, params, body }) {
+        requireOwnLabels(body.labels, control.get(principal, params.id).labels);
+        return json(await control.update(principal, params.id, body));
+      },
     }),
     route({
       method: 'delete',

@@ -8,6 +8,7 @@ import {
   SandboxSchema,
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
+import { requireOwnLabels } from '../e2b/labels.ts';
 import { SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 import { idempotencyKeyOf } from '../start-command.ts';
@@ -42,8 +43,10 @@ export function travelRoutes(control: Control): Route[] {
       params: SandboxParams,
       body: ForkSchema,
       answers: { 201: { description: 'The children, and the snapshot that they come from', schema: ForkedSchema } },
-      handle: async ({ json, request, principal, params, body }) =>
-        json(await control.fork(principal, params.id, body, { idempotencyKey: idempotencyKeyOf(request.headers) }), 201),
+      async handle({ json, request, principal, params, body }) {
+        requireOwnLabels(body.labels, control.get(principal, params.id).labels);
+        return json(await control.fork(principal, params.id, body, { idempotencyKey: idempotencyKeyOf(request.headers) }), 201);
+      },
     }),
     route({
       method: 'post',
