@@ -7,6 +7,8 @@ export interface RateLimitOptions {
 export interface RateLimit {
   /** Takes one token; 0 if there was one, else the milliseconds until there is. */
   take(key: string): number;
+  /** Undoes one that was taken. */
+  giveBack(key: string): void;
 }
 
 interface Bucket {
@@ -38,6 +40,10 @@ export function rateLimit({ perSecond, burst }: RateLimitOptions, now: () => num
       if (bucket.tokens < 1) return ((1 - bucket.tokens) / perSecond) * 1000;
       bucket.tokens -= 1;
       return 0;
+    },
+    giveBack(key) {
+      const bucket = buckets.get(key);
+      if (bucket) bucket.tokens = Math.min(burst, bucket.tokens + 1);
     },
   };
 }

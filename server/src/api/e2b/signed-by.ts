@@ -1,6 +1,7 @@
 /**
  * Finds the sandbox whose token signed an address. With one address for all sandboxes, what a client signs names none, so
- * each has to be tried; those that clients were told of lately first. Strangers can make us do this, so it is limited.
+ * each has to be tried. Strangers can make us do this, so that each address of the network may miss only so often, and an
+ * address that was found once is found again without a search.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { SandboxRecords } from '../../control/records/sandboxes.ts';
@@ -8,38 +9,80 @@ import { rateLimit } from '../rate-limit.ts';
 import type { AccessTokens, SignedFile } from './access-tokens.ts';
 
 export interface SignedBy {
-  find(signed: SignedFile, signature: string): SandboxId | undefined;
+  /** Rejects `resource_exhausted` for whoever had too many that nobody signed. `from` is the caller's address. */
+  find(signed: SignedFile, signature: string, from: string): SandboxId | undefined;
   /** A client was given access to it. */
   told(id: SandboxId): void;
 }
 
+/** Those that clients were told of lately are tried first, and for everybody. */
 const RECENT = 500;
-const SEARCHES = { perSecond: 20, burst: 100 };
+const REMEMBERED = 10_000;
+const SHAPE = /^v1_[A-Za-z0-9+/]{43}$/;
+/** Of one address of the network. */
+const MISSES = { perSecond: 2, burst: 20 };
+/** Through all that there are, of everybody together: that is what costs. */
+const SEARCHES = { perSecond: 20, burst: 40 };
+/** The list of all is kept for this long; who was told of a newer one since is among the recent. */
+const LISTED_MS = 60_000;
 
-export function signedBy(sandboxes: Pick<SandboxRecords, 'list'>, tokens: AccessTokens): SignedBy {
+export function signedBy(
+  sandboxes: Pick<SandboxRecords, 'ids'>,
+  tokens: Pick<AccessTokens, 'isSignature'>,
+  now: () => number = () => performance.now(),
+): SignedBy {
   const recent = new Set<SandboxId>();
-  const limit = rateLimit(SEARCHES);
+  const remembered = new Map<string, SandboxId>();
+  const misses = rateLimit(MISSES, now);
+  const searches = rateLimit(SEARCHES, now);
+  let listed: { ids: SandboxId[]; atMs: number } | undefined;
 
   function told(id: SandboxId): void {
     recent.delete(id);
     recent.add(id);
-    for (const oldest of recent) {
-      if (recent.size <= RECENT) break;
-      recent.delete(oldest);
-    }
+    trim(recent, RECENT);
+  }
+
+  function everyId(): SandboxId[] {
+    if (!listed || now() - listed.atMs > LISTED_MS) listed = { ids: sandboxes.ids(), atMs: now() };
+    return listed.ids;
+  }
+
+  function search(fits: (id: SandboxId) => boolean): SandboxId | undefined {
+    for (const id of recent) if (fits(id)) return id;
+    requireTurn(searches.take('all'));
+    return everyId().find((id) => !recent.has(id) && fits(id));
   }
 
   return {
     told,
-    find(signed, signature) {
+    find(signed, signature, from) {
+      if (!SHAPE.test(signature)) return undefined;
       const fits = (id: SandboxId) => tokens.isSignature(id, signed, signature);
-      for (const id of recent) if (fits(id)) return id;
-      const waitMs = limit.take('search');
-      if (waitMs > 0)
-        throw new CayError('resource_exhausted', 'Too many signed addresses at once', { details: { retryAfterMs: Math.ceil(waitMs) } });
-      const found = sandboxes.list({}).find(({ id }) => fits(id))?.id;
-      if (found) told(found);
+      const before = remembered.get(signature);
+      if (before !== undefined && fits(before)) return before;
+      requireTurn(misses.take(from));
+      const found = search(fits);
+      if (found === undefined) return undefined;
+      // Only misses count.
+      misses.giveBack(from);
+      told(found);
+      remembered.set(signature, found);
+      trim(remembered, REMEMBERED);
       return found;
     },
   };
+}
+
+function requireTurn(waitMs: number): void {
+  if (waitMs > 0)
+    throw new CayError('resource_exhausted', 'Too many signed addresses at once', { details: { retryAfterMs: Math.ceil(waitMs) } });
+}
+
+/** Forgets the oldest. */
+function trim<K>(kept: Set<K> | Map<K, unknown>, most: number): void {
+  for (const oldest of kept.keys()) {
+    if (kept.size <= most) return;
+    kept.delete(oldest);
+  }
 }

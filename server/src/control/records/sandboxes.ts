@@ -130,6 +130,8 @@ export interface SandboxRecords {
   get(id: string): SandboxRow | undefined;
   byName(project: string, name: string): SandboxRow | undefined;
   list(query: SandboxQuery): SandboxRow[];
+  /** All that there are, newest first. */
+  ids(): SandboxId[];
   /** Changes the given fields. A change of state must be a legal one. */
   update(id: string, changes: Partial<Omit<SandboxRow, 'id' | 'project' | 'createdAtMs'>>): SandboxRow;
   delete(id: string): void;
@@ -225,6 +227,7 @@ export function sandboxRecords(database: Database): SandboxRecords {
         .all<StoredRow>(`SELECT * FROM sandboxes WHERE ${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`, ...values)
         .map((row) => parse(row)!);
     },
+    ids: () => database.all<{ id: SandboxId }>('SELECT id FROM sandboxes ORDER BY created_at DESC, id DESC').map(({ id }) => id),
     update: (id, changes) =>
       database.transaction(() => {
         const before = records.get(id);
