@@ -6,6 +6,7 @@ import { isIP, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { pino, type Logger } from 'pino';
+import { limitConnections } from './api/limit-connections.ts';
 import { openApi, type Api } from './api/api.ts';
 import { errorAnswer } from './api/error-answer.ts';
 import { previewHost } from './api/preview/preview-address.ts';
@@ -59,6 +60,12 @@ export interface ServeOptions {
   rateLimit?: RateLimitOptions;
   /** How long a request's head and its JSON body may take to arrive. Default 15 s and 5 min. */
   slowestSender?: { headersMs?: number; bodyMs?: number };
+  /** Connections that visitors of previews and ports may hold open into one sandbox. Default 1000. */
+  previewConnections?: number;
+  /** How long an application behind a preview may take until its answer begins. Default 5 min. */
+  previewAnswerMs?: number;
+  /** Connections that one address of the network may hold open; addresses of this machine are not counted. Default 4000. */
+  addressConnections?: number;
   /** How many events are kept, and for how long. */
   keepEvents?: EventRetention;
   /** Lets webhooks reach this machine and private networks, and says how they are tried again. */
@@ -80,6 +87,8 @@ export interface RunningServer {
   adminKey?: string;
   /** Tells the server's health of something that went wrong outside of it. */
   noteError(error: unknown): void;
+  /** Logs and counts a failure that nothing had caught, and tells the server's health of it. */
+  noteUnhandled(error: unknown): void;
   /** Tells whoever reads events what a sweep took away. */
   noteSwept(orphans: Orphan[]): void;
   close(): Promise<void>;
@@ -88,6 +97,9 @@ export interface RunningServer {
 const VERSION = (JSON.parse(readFileSync(join(import.meta.dirname, '../package.json'), 'utf8')) as { version: string }).version;
 const HEADERS_MS = 15_000;
 const BODY_MS = 300_000;
+const PREVIEW_CONNECTIONS = 1000;
+const PREVIEW_ANSWER_MS = 300_000;
+const ADDRESS_CONNECTIONS = 4000;
 const CLOSE_GRACE_MS = 2_000;
 const READY_CACHE_MS = 1_000;
 const STARTING = new CayError('unavailable', 'The server is starting', { details: { retryAfterMs: 1000 } });
@@ -136,6 +148,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     let api: Api | undefined;
     server.on('request', (request, response) => (api ? api.handle(request, response) : answerStarting(request, response)));
     server.on('upgrade', (request, socket, head) => (api ? api.upgrade(request, socket, head) : refuseUpgrade(socket, STARTING)));
+    limitConnections(server, options.addressConnections ?? ADDRESS_CONNECTIONS);
     server.headersTimeout = headersTimeout;
     await listen(server, host, port);
     undo.push(() => server.close());
@@ -204,6 +217,8 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       corsOrigins: options.corsOrigins ?? [],
       rateLimit: options.rateLimit ?? { perSecond: 1000, burst: 2000 },
       bodyTimeoutMs: options.slowestSender?.bodyMs ?? BODY_MS,
+      previewConnections: options.previewConnections ?? PREVIEW_CONNECTIONS,
+      previewAnswerMs: options.previewAnswerMs ?? PREVIEW_ANSWER_MS,
       openMetrics: options.openMetrics ?? false,
       ...(spans && { spans }),
       ready: readiness(control.health.ready),
@@ -215,6 +230,11 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       url,
       ...(adminKey !== undefined && { adminKey }),
       noteError: control.health.noteError,
+      noteUnhandled(error) {
+        log.error({ err: error }, 'nothing caught this failure');
+        opened.unhandled();
+        control.health.noteError(error);
+      },
       noteSwept: control.noteSwept,
       close() {
         return (closing ??= (async () => {

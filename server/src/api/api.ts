@@ -20,15 +20,20 @@ import type { SandboxRecords } from '../control/records/sandboxes.ts';
 import { callAudit } from './audit-calls.ts';
 import { authenticator } from './authenticate.ts';
 import { answerCors } from './cors.ts';
-import { openE2b } from './e2b/e2b.ts';
+import { openE2b, type OwnClaim } from './e2b/e2b.ts';
 import { errorAnswer, type ErrorAnswer } from './error-answer.ts';
+import { inBackground } from '../lib/in-background.ts';
+import { inRequest } from './current-request.ts';
+import { malformed, malformedPath } from './malformed-request.ts';
 import { openMetrics } from './metrics.ts';
 import { openFiles } from './open-files.ts';
 import { openApiDocument } from './openapi.ts';
-import { previewAddresses } from './preview/preview-address.ts';
+import { openConnections } from './preview/open-connections.ts';
+import { previewAddresses, type PreviewAddress } from './preview/preview-address.ts';
 import { previewProxy } from './preview/preview-proxy.ts';
 import { rateLimit, type RateLimitOptions } from './rate-limit.ts';
 import { safePath } from './redact.ts';
+import { refuseUpgrade } from './refuse-upgrade.ts';
 import { mount, type Env, type Route } from './route.ts';
 import { comparisonRoutes } from './routes/comparison.ts';
 import { auditRoutes } from './routes/audit.ts';
@@ -67,7 +72,7 @@ export interface ApiOptions {
   keys: KeyRecords;
   projects: ProjectRecords;
   /** For requests that carry no key but what a sandbox itself is reached with. */
-  sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
+  sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
   idempotency: Idempotency;
   /** What the secrets of keys that can be asked for again are derived from. */
   keySecret: Uint8Array;
@@ -86,6 +91,10 @@ export interface ApiOptions {
   rateLimit: RateLimitOptions;
   /** How long a JSON body may take to arrive. Streams may take as long as they like. */
   bodyTimeoutMs: number;
+  /** Connections that visitors may hold open into one sandbox. */
+  previewConnections: number;
+  /** How long an application behind a preview may take until its answer begins. */
+  previewAnswerMs: number;
   openMetrics: boolean;
   /** Present if requests are traced. */
   spans?: RequestSpans;
@@ -95,6 +104,8 @@ export interface ApiOptions {
 export interface Api {
   handle(request: IncomingMessage, response: ServerResponse): void;
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
+  /** Counts a failure that nothing had caught. */
+  unhandled(): void;
   /** Hangs up on those who follow something; requests that have an end are let finish. */
   close(): void;
 }
@@ -105,9 +116,16 @@ export function openApi(options: ApiOptions): Api {
   const audit = callAudit(control.events);
   const authenticate = audit.authenticator(authenticator(keys, rateLimit(options.rateLimit)));
   const addresses = previewAddresses(options.previewDomains);
-  const previews = previewProxy(control);
+  const carrying = { connections: openConnections(options.previewConnections), answerMs: options.previewAnswerMs };
+  const previews = previewProxy({
+    ...carrying,
+    control,
+    isPrivate: ({ id, port }) =>
+      options.sandboxes.get(id)?.ports.some((exposed) => exposed.port === port && exposed.visibility === 'private') === true,
+  });
   const e2b = openE2b({
     control,
+    previews: carrying,
     builds: options.builds,
     sandboxes: options.sandboxes,
     publicUrl: options.publicUrl,
@@ -207,49 +225,93 @@ export function openApi(options: ApiOptions): Api {
     response.setHeader('Traceresponse', context);
   }
 
+  /** Who a request is for. What is named in two ways at once is nobody's. */
+  function receiverOf(request: IncomingMessage): { preview: PreviewAddress } | { claim: OwnClaim } | undefined {
+    const address = addresses.of(request);
+    const claim = e2b.claim(request, address);
+    if (claim?.kind === 'preview') return { preview: claim.address };
+    if (claim) return { claim };
+    return address && { preview: address };
+  }
+
+  async function serve(request: IncomingMessage, response: ServerResponse, trace: Trace): Promise<void> {
+    const problem = malformed(request, { upgrade: false });
+    if (problem) {
+      // What follows on this connection may be no request either.
+      response.setHeader('Connection', 'close');
+      throw problem;
+    }
+    const receiver = receiverOf(request);
+    if (receiver && 'preview' in receiver) {
+      trace.route = 'preview';
+      trace.sandbox = receiver.preview.target?.id;
+      trace.endless = true;
+      // Whatever the application answers says nothing about this server.
+      trace.expected = true;
+      return previews.handle(receiver.preview, request, response);
+    }
+    if (receiver?.claim.kind === 'port') return e2b.handle(receiver.claim, request, response);
+    response.setHeader('X-Content-Type-Options', 'nosniff');
+    response.setHeader('X-Frame-Options', 'DENY');
+    response.setHeader('Referrer-Policy', 'no-referrer');
+    response.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'");
+    if (receiver && receiver.claim.kind !== 'control') return e2b.handle(receiver.claim, request, response);
+    if (answerCors(request, response, options.corsOrigins)) return;
+    if (receiver) return e2b.handle(receiver.claim, request, response);
+    const malformedTarget = malformedPath(request.url!);
+    if (malformedTarget) throw malformedTarget;
+    await listener(request, response);
+  }
+
+  /** The one place where a request ends that nothing else has answered. */
+  function giveUp(response: ServerResponse, error: unknown): void {
+    if (!response.headersSent) return void respond(response, error);
+    explain(response, error);
+    response.destroy();
+  }
+
   return {
     handle(request, response) {
       const trace = beginTrace(request, response);
-      if (spans) traced(request, response, trace, spans);
       open.add(response);
       response.once('close', () => {
         open.delete(response);
         finish(request, response, trace);
       });
-      const address = addresses.of(request);
-      const claim = e2b.claim(request, address);
-      if (claim?.kind === 'port') return e2b.handle(claim, request, response);
-      if (address && !claim) {
-        trace.route = 'preview';
-        trace.sandbox = address.target?.id;
-        trace.endless = true;
-        previews.handle(address, request, response).catch((error: unknown) => {
-          const answer = explain(response, error);
-          if (response.headersSent) response.destroy();
-          else sendJson(response, answer.body, answer.status, answer.headers);
-        });
-        return;
-      }
-      response.setHeader('X-Content-Type-Options', 'nosniff');
-      response.setHeader('X-Frame-Options', 'DENY');
-      response.setHeader('Referrer-Policy', 'no-referrer');
-      response.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'");
-      if (claim && claim.kind !== 'control') return e2b.handle(claim, request, response);
-      if (answerCors(request, response, options.corsOrigins)) return;
-      if (claim) return e2b.handle(claim, request, response);
-      void listener(request, response);
+      const answer = async () => {
+        if (spans) traced(request, response, trace, spans);
+        await serve(request, response, trace);
+      };
+      const fail = (error: unknown) => giveUp(response, error);
+      inRequest({ fail }, () => inBackground(answer(), fail));
     },
     upgrade(request, socket, head) {
       upgraded.add(socket);
+      // Node's own listeners are gone by now; ours are one for each that has to know of its end.
+      socket.setMaxListeners(30);
+      socket.on('error', () => socket.destroy());
       const upgrade = watchUpgrade(request, socket);
-      const address = addresses.of(request);
-      const claim = e2b.claim(request, address);
-      if (claim) return e2b.upgrade(claim, request, socket, head, upgrade);
-      if (!address) return sockets.upgrade(request, socket, head, upgrade);
-      upgrade.trace.route = 'preview';
-      upgrade.trace.sandbox = address.target?.id;
-      previews.upgrade(address, request, socket, head, upgrade);
+      const refuse = (error: unknown) => {
+        const { cause } = errorAnswer(error);
+        if (cause !== undefined) log.error({ err: cause, path: safePath(request.url) }, 'upgrade');
+        upgrade.refused(refuseUpgrade(socket, error));
+      };
+      inRequest({ fail: () => socket.destroy() }, () => {
+        try {
+          const problem = malformed(request, { upgrade: true });
+          if (problem) throw problem;
+          const receiver = receiverOf(request);
+          if (!receiver) return sockets.upgrade(request, socket, head, upgrade);
+          if ('claim' in receiver) return e2b.upgrade(receiver.claim, request, socket, head, upgrade);
+          upgrade.trace.route = 'preview';
+          upgrade.trace.sandbox = receiver.preview.target?.id;
+          previews.upgrade(receiver.preview, request, socket, head, upgrade);
+        } catch (error) {
+          refuse(error);
+        }
+      });
     },
+    unhandled: metrics.unhandled,
     close() {
       for (const response of open) if (traceOf(response).endless) response.destroy();
       sockets.close();

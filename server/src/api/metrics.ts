@@ -6,6 +6,8 @@ export interface Metrics {
   /** A WebSocket, or whatever else an upgrade led to. */
   socketOpened(route: string): void;
   socketClosed(route: string, bytes: { received: number; sent: number }): void;
+  /** A failure that nothing had caught but the process itself. */
+  unhandled(): void;
   /** In Prometheus' text format. */
   text(): string;
   close(): void;
@@ -26,6 +28,7 @@ interface Series {
 export function openMetrics(options: { version: string; sandboxes(): Record<string, number> }): Metrics {
   const routes = new Map<string, Series>();
   const sockets = new Map<string, { open: number; total: number; received: number; sent: number }>();
+  let unhandled = 0;
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   delay.enable();
 
@@ -42,6 +45,7 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
   }
 
   return {
+    unhandled: () => void unhandled++,
     socketOpened(route) {
       const counts = socketsOf(route);
       counts.open++;
@@ -95,6 +99,8 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
           `cay_websocket_bytes_total{route="${route}",direction="sent"} ${sent}`,
         );
       }
+      metric('cay_unhandled_failures_total', 'counter', 'Failures that nothing caught. Each is a fault of the server.');
+      lines.push(`cay_unhandled_failures_total ${unhandled}`);
       metric('cay_sandboxes', 'gauge', 'Sandboxes by state.');
       for (const [state, count] of Object.entries(options.sandboxes())) lines.push(`cay_sandboxes{state="${state}"} ${count}`);
       metric('cay_event_loop_delay_seconds', 'gauge', 'How late timers were since the last reading.');

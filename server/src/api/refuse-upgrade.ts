@@ -2,17 +2,24 @@ import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { errorAnswer } from './error-answer.ts';
 
-/** Answers an upgrade with a failure in the API's own shape, and hangs up. Returns the status. */
-export function refuseUpgrade(socket: Duplex, error: unknown): number {
-  const { status, headers, body } = errorAnswer(error);
+/** How long whoever was refused has to read why. */
+const LINGER_MS = 5_000;
+
+/** Answers an upgrade with a failure in the API's own shape, or the one given, and hangs up. Returns the status. */
+export function refuseUpgrade(socket: Duplex, error: unknown, as: { status?: number; body?: unknown } = {}): number {
+  const answer = errorAnswer(error);
+  const { status = answer.status, body = answer.body } = as;
   if (socket.destroyed) return status;
   const text = JSON.stringify(body);
   const lines = Object.entries({
-    ...headers,
+    ...answer.headers,
     'Content-Type': 'application/json',
     'Content-Length': String(Buffer.byteLength(text)),
     Connection: 'close',
   });
+  // One that never reads is not kept; an error of the connection is no news either.
+  const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
+  socket.on('error', () => socket.destroy()).once('close', () => clearTimeout(timer));
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'Failed'}\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${text}`,
   );

@@ -42,6 +42,8 @@ interface Options extends CommonOptions {
   previewDomain?: string[];
   corsOrigin?: string[];
   openMetrics?: boolean;
+  previewConnections: number;
+  addressConnections: number;
   keepEvents: number;
   keepEventDays?: number;
   webhookPrivate?: boolean;
@@ -84,6 +86,18 @@ export const upVerb: Verb = (program, composition) => {
     .option('--preview-domain <domain>', 'a domain whose subdomains are previews; may be repeated', many)
     .option('--cors-origin <origin>', 'an origin whose pages may call the API; may be repeated', many)
     .option('--open-metrics', 'let anybody read the metrics')
+    .addOption(
+      new Option('--preview-connections <number>', 'connections that visitors may hold open into one sandbox')
+        .default(1000)
+        .env('CAY_PREVIEW_CONNECTIONS')
+        .argParser(parseCount),
+    )
+    .addOption(
+      new Option('--address-connections <number>', 'connections that one address may hold open; those of this machine are not counted')
+        .default(4000)
+        .env('CAY_ADDRESS_CONNECTIONS')
+        .argParser(parseCount),
+    )
     .addOption(new Option('--keep-events <number>', 'events kept').default(1_000_000).env('CAY_KEEP_EVENTS').argParser(parseCount))
     .addOption(new Option('--keep-event-days <days>', 'forget events that are older').env('CAY_KEEP_EVENT_DAYS').argParser(parseCount))
     .option('--webhook-private', 'let webhooks reach this machine and private networks (CAY_WEBHOOK_PRIVATE=1)')
@@ -152,6 +166,8 @@ function flagsOf(options: Options, dataDir: string): string[] {
   for (const origin of options.corsOrigin ?? []) add('--cors-origin', origin);
   if (options.insecure) flags.push('--insecure');
   if (options.openMetrics) flags.push('--open-metrics');
+  add('--preview-connections', String(options.previewConnections));
+  add('--address-connections', String(options.addressConnections));
   add('--keep-events', String(options.keepEvents));
   add('--keep-event-days', options.keepEventDays === undefined ? undefined : String(options.keepEventDays));
   if (options.webhookPrivate) flags.push('--webhook-private');
@@ -175,8 +191,9 @@ async function upForeground(composition: Composition, options: Options): Promise
   // Taken before the backend is opened: opening sweeps what no server holds.
   const held = lockFile(lockFileOf(dataDir), { pid: process.pid });
   if (!('lock' in held)) throw taken(dataDir, held.heldBy?.['pid']);
-  const [{ serve }, { serverLog }, { tracingSettings }] = await Promise.all([
+  const [{ serve }, { lastResort }, { serverLog }, { tracingSettings }] = await Promise.all([
     import('../serve.ts'),
+    import('../api/last-resort.ts'),
     import('./server-log.ts'),
     import('../api/tracing/tracing-settings.ts'),
   ]);
@@ -193,6 +210,13 @@ async function upForeground(composition: Composition, options: Options): Promise
   }
   let backend: OpenedBackend | undefined;
   let server: RunningServer | undefined;
+  using _lastResort = lastResort({
+    onUnhandled(error) {
+      if (server) server.noteUnhandled(error);
+      else log.error({ err: error }, 'nothing caught this failure while starting');
+    },
+    onFatal: (error) => log.fatal({ err: error }, 'the process cannot go on after this failure'),
+  });
   try {
     backend = await openBackend(composition, options, dataDir, {
       onError(error) {
@@ -217,6 +241,8 @@ async function upForeground(composition: Composition, options: Options): Promise
       previewDomains: options.previewDomain,
       corsOrigins: options.corsOrigin,
       openMetrics: options.openMetrics,
+      previewConnections: options.previewConnections,
+      addressConnections: options.addressConnections,
       keepEvents: {
         events: options.keepEvents,
         ...(options.keepEventDays !== undefined && { ageMs: options.keepEventDays * 24 * 3600 * 1000 }),

@@ -11,7 +11,11 @@ import type { Logger } from 'pino';
 import type { Builds } from '../../control/builds/build.ts';
 import type { Control } from '../../control/contract.ts';
 import type { SandboxRecords } from '../../control/records/sandboxes.ts';
+import { inBackground } from '../../lib/in-background.ts';
+import { malformedPath } from '../malformed-request.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
+import type { PreviewProxyOptions } from '../preview/preview-proxy.ts';
+import { refuseUpgrade } from '../refuse-upgrade.ts';
 import { mount, type Env, type MountOptions } from '../route.ts';
 import { sendJson } from '../send-json.ts';
 import { traceOf } from '../trace.ts';
@@ -32,7 +36,7 @@ import { uploadLinks } from './templates/upload-links.ts';
 export interface E2bOptions extends MountOptions {
   control: Control;
   builds: Builds;
-  sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
+  sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
   /** What access tokens are derived from. */
   secret: Uint8Array;
   /** How clients reach the server, if not by the address that they came by. */
@@ -42,6 +46,8 @@ export interface E2bOptions extends MountOptions {
   /** What hosts of ports end with where the client does not show another, with the port of this server. */
   domain: string;
   onRefused: Refused;
+  /** What carries requests into sandboxes. */
+  previews: Omit<PreviewProxyOptions, 'control' | 'isPrivate'>;
   log: Logger;
 }
 
@@ -53,13 +59,18 @@ export type Claim =
   | { kind: 'unnamed' }
   /** It names a sandbox that cannot exist. */
   | { kind: 'nobody' }
-  | { kind: 'port'; address: PortAddress };
+  | { kind: 'port'; address: PortAddress }
+  /** A port that is exposed, with rules that are the same whichever way it is named. */
+  | { kind: 'preview'; address: PortAddress };
+
+/** All but what is left to previews. */
+export type OwnClaim = Exclude<Claim, { kind: 'preview' }>;
 
 export interface E2b {
   /** Undefined if the request is not for this surface. */
   claim(request: IncomingMessage, address: PreviewAddress | undefined): Claim | undefined;
-  handle(claim: Claim, request: IncomingMessage, response: ServerResponse): void;
-  upgrade(claim: Claim, request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
+  handle(claim: OwnClaim, request: IncomingMessage, response: ServerResponse): Promise<void>;
+  upgrade(claim: OwnClaim, request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
 }
 
 const ENVD_PORT = 49_983;
@@ -72,8 +83,8 @@ export function openE2b(options: E2bOptions): E2b {
   const tokens = accessTokens(options.secret);
   const signers = signedBy(sandboxes, tokens);
   const inside = envd({ control, sandboxes, tokens, bodyTimeoutMs: options.bodyTimeoutMs, onRefused });
-  void inside.adopt();
-  const reach = ports({ control, sandboxes, tokens, onRefused });
+  inBackground(inside.adopt(), (error) => options.log.error({ err: error }, 'adopting commands'));
+  const reach = ports({ control, sandboxes, tokens, onRefused, previews: options.previews });
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());
   const telling = {
     ...tokens,
@@ -112,6 +123,8 @@ export function openE2b(options: E2bOptions): E2b {
   function meant(request: IncomingMessage): SandboxId | undefined {
     const token = request.headers['x-access-token'];
     if (typeof token === 'string') return tokens.claimed(token);
+    const problem = malformedPath(request.url ?? '/');
+    if (problem) throw problem;
     const { searchParams, pathname } = new URL(request.url ?? '/', 'http://sandbox');
     const signature = searchParams.get('signature');
     if (pathname !== '/files' || signature === null || signature.length > 200) return undefined;
@@ -122,15 +135,16 @@ export function openE2b(options: E2bOptions): E2b {
       user: searchParams.get('username') ?? '',
       ...(expiration !== null && { expiration: Number(expiration) }),
     };
-    return signers.find(signed, signature);
+    return signers.find(signed, signature, request.socket.remoteAddress ?? '');
   }
 
   function named(id: string, port: string | undefined, url: string): Claim {
     const sandbox = parseE2bId(id);
-    const number = port === undefined ? ENVD_PORT : Number(port);
+    const number = port === undefined ? ENVD_PORT : /^\d{1,5}$/.test(port) ? Number(port) : 0;
     if (!sandbox || !(number >= 1 && number <= 65_535)) return { kind: 'nobody' };
     if (number === ENVD_PORT) return { kind: 'envd', id: sandbox };
-    return { kind: 'port', address: { target: { id: sandbox, port: number }, path: url, prefix: '' } };
+    const address = { target: { id: sandbox, port: number }, path: url, prefix: '' };
+    return { kind: reach.isExposed(address) ? 'preview' : 'port', address };
   }
 
   return {
@@ -149,23 +163,27 @@ export function openE2b(options: E2bOptions): E2b {
         SERVICES.test(url) || /^\/files(?:\?|$)/.test(url) || (/^\/health(?:\?|$)/.test(url) && headers['x-access-token'] !== undefined);
       return data ? { kind: 'unnamed' } : undefined;
     },
-    handle(claim, request, response) {
+    async handle(claim, request, response) {
       if (claim.kind === 'control') {
         const named = OF_SANDBOX.exec(request.url ?? '')?.[1];
         if (named !== undefined) traceOf(response).sandbox = parseE2bId(named) ?? named;
-        return void listener(request, response);
+        const problem = malformedPath(request.url ?? '/');
+        if (problem) return void refuse(response, problem);
+        return listener(request, response);
       }
       if (claim.kind === 'port') {
         traceOf(response).route = 'e2bPort';
         traceOf(response).sandbox = claim.address.target.id;
         traceOf(response).endless = true;
-        return void reach.handle(claim.address, request, response);
+        // Whatever the application answers says nothing about this server.
+        traceOf(response).expected = true;
+        return reach.handle(claim.address, request, response);
       }
       if (answerEnvdCors(request, response)) return;
       try {
         if (claim.kind === 'nobody') return notRunning(response);
         const id = claim.kind === 'envd' ? claim.id : meant(request);
-        if (id) return void inside.handle(id, request, response);
+        if (id) return await inside.handle(id, request, response);
         const error = new CayError('unauthenticated', 'Neither an access token nor a signature names a sandbox');
         onRefused(request, error);
         refuse(response, error);
@@ -176,8 +194,7 @@ export function openE2b(options: E2bOptions): E2b {
     upgrade(claim, request, socket, head, upgrade) {
       upgrade.trace.route = 'e2bPort';
       if (claim.kind === 'port') return reach.upgrade(claim.address, request, socket, head, upgrade);
-      upgrade.refused(404);
-      socket.end('HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n');
+      upgrade.refused(refuseUpgrade(socket, new CayError('not_found', 'There is no WebSocket here')));
     },
   };
 }

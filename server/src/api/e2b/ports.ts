@@ -7,9 +7,12 @@ import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Control } from '../../control/contract.ts';
 import type { SandboxRecords } from '../../control/records/sandboxes.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
-import { previewProxy, type PreviewProxy } from '../preview/preview-proxy.ts';
+import { previewProxy, type PreviewProxy, type PreviewProxyOptions } from '../preview/preview-proxy.ts';
+import { refuseUpgrade } from '../refuse-upgrade.ts';
 import { sendJson } from '../send-json.ts';
+import { traceOf } from '../trace.ts';
 import type { AccessTokens } from './access-tokens.ts';
+import { INTERPRETER_PORT } from './code-interpreter/interpreter.ts';
 import { e2bError } from './e2b-error.ts';
 import type { Refused } from './envd/envd.ts';
 import { MASK_HOST, PUBLIC_TRAFFIC, isMadeHere, isReachable } from './labels.ts';
@@ -21,8 +24,10 @@ export interface PortAddress extends PreviewAddress {
 }
 
 export interface Ports {
-  /** Whether this is a port that is reached by the rules here. */
+  /** Whether this is a port that is reached by the rules here when its host is named. */
   has(address: PortAddress): boolean;
+  /** Whether it was exposed by our own API, whose rules it has then. */
+  isExposed(address: PortAddress): boolean;
   handle(address: PortAddress, request: IncomingMessage, response: ServerResponse): Promise<void>;
   upgrade: PreviewProxy['upgrade'];
 }
@@ -32,45 +37,56 @@ export interface PortsOptions {
   sandboxes: Pick<SandboxRecords, 'get'>;
   tokens: AccessTokens;
   onRefused: Refused;
+  previews: Omit<PreviewProxyOptions, 'control' | 'isPrivate'>;
 }
 
-export function ports({ control, sandboxes, tokens, onRefused }: PortsOptions): Ports {
+/** What a host in a header may be made of. Labels may come from anywhere, archives of other servers among it. */
+const HOST = /^[A-Za-z0-9.:_-]{1,253}$/;
+
+export function ports({ control, sandboxes, tokens, onRefused, previews }: PortsOptions): Ports {
   const gone = new CayError('unavailable', NOT_FOUND);
 
-  /** What the request may do is decided from its headers. Tokens of ours go no further: the application inside is not to have them. */
+  /** What the request may do is decided from its headers. None of them gets to the application: the proxy takes tokens out. */
   function admit({ id, port }: PortAddress['target'], request: IncomingMessage): void {
     const row = sandboxes.get(id);
     const { 'x-access-token': access, 'e2b-traffic-access-token': traffic } = request.headers;
-    delete request.headers['e2b-traffic-access-token'];
-    const holder = typeof access === 'string' ? tokens.claimed(access) : undefined;
-    const isOurs = holder !== undefined && tokens.isEnvd(holder, access as string);
-    // An application may have a use of its own for a header of this name.
-    if (isOurs) delete request.headers['x-access-token'];
     if (!row) throw gone;
-    const allowed = (isOurs && holder === id) || tokens.isTraffic(id, typeof traffic === 'string' ? traffic : undefined);
-    if (row.labels[PUBLIC_TRAFFIC] !== 'true' && !allowed) {
+    const given = (header: string | string[] | undefined) => (typeof header === 'string' ? header : undefined);
+    const allowed = tokens.isEnvd(id, given(access)) || tokens.isTraffic(id, given(traffic));
+    // Whoever reaches the code interpreter runs code, so that its port is never a public one.
+    const isOpen = row.labels[PUBLIC_TRAFFIC] === 'true' && port !== INTERPRETER_PORT;
+    if (!isOpen && !allowed) {
       const error = new CayError('permission_denied', 'The traffic access token is missing or wrong');
       onRefused(request, error, row);
       throw error;
     }
     if (!isReachable(row)) throw gone;
-    const mask = row.labels[MASK_HOST];
-    if (mask !== undefined) request.headers.host = mask.replaceAll('${PORT}', String(port));
+    const mask = row.labels[MASK_HOST]?.replaceAll('${PORT}', String(port));
+    if (mask !== undefined && HOST.test(mask)) request.headers.host = mask;
   }
 
   const proxy = previewProxy({
-    async preview(id) {
-      const row = sandboxes.get(id);
-      if (!row) throw gone;
-      return (await control.enter(memberOf(row), id)).guest;
+    ...previews,
+    isPrivate: () => false,
+    control: {
+      async preview(id) {
+        const row = sandboxes.get(id);
+        if (!row) throw gone;
+        return (await control.enter(memberOf(row), id)).guest;
+      },
     },
   });
 
+  function isExposed({ target: { id, port } }: PortAddress): boolean {
+    return sandboxes.get(id)?.ports.some((exposed) => exposed.port === port) === true;
+  }
+
   return {
-    has({ target: { id, port } }) {
-      const row = sandboxes.get(id);
-      return row !== undefined && isMadeHere(row) && !row.ports.some((exposed) => exposed.port === port);
+    has(address) {
+      const row = sandboxes.get(address.target.id);
+      return row !== undefined && isMadeHere(row) && !isExposed(address);
     },
+    isExposed,
     async handle(address, request, response) {
       const { id, port } = address.target;
       try {
@@ -79,8 +95,9 @@ export function ports({ control, sandboxes, tokens, onRefused }: PortsOptions): 
       } catch (error) {
         if (response.headersSent) return void response.destroy();
         if (!isCayError(error, 'unavailable') && !isCayError(error, 'failed_precondition')) {
-          const { status, body } = e2bError(error);
-          return void sendJson(response, body, status);
+          const { status, headers, body, cause } = e2bError(error);
+          if (cause !== undefined) traceOf(response).error = cause;
+          return void sendJson(response, body, status, headers);
         }
         const stopped = error === gone || error.code === 'failed_precondition';
         notRunning(response, id, { port, ...(!stopped && { message: 'The sandbox is running but port is not open' }) });
@@ -90,9 +107,8 @@ export function ports({ control, sandboxes, tokens, onRefused }: PortsOptions): 
       try {
         admit(address.target!, request);
       } catch (error) {
-        upgrade.refused(403);
         const { status, body } = e2bError(error);
-        socket.end(`HTTP/1.1 ${status} Refused\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n${JSON.stringify(body)}`);
+        upgrade.refused(refuseUpgrade(socket, error, { status, body }));
         return;
       }
       proxy.upgrade(address, request, socket, head, upgrade);

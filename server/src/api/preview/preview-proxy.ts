@@ -1,12 +1,17 @@
 /** Carries a visitor's requests to a port inside a sandbox, and its answers back, as they come. */
-import { request as httpRequest, STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { request as httpRequest, STATUS_CODES, type ClientRequest, type IncomingMessage, type ServerResponse } from 'node:http';
 import { pipeline, type Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
+import { inBackground } from '../../lib/in-background.ts';
+import { errorAnswer } from '../error-answer.ts';
 import { refuseUpgrade } from '../refuse-upgrade.ts';
+import { sendJson } from '../send-json.ts';
 import type { Upgrade } from '../upgrades.ts';
+import { answerOf, isBadAnswer } from './application-answer.ts';
 import { connectionStream } from './connection-stream.ts';
 import { isEncrypted, toApplication, toVisitor } from './forwarded-headers.ts';
+import type { OpenConnections } from './open-connections.ts';
 import type { PreviewAddress } from './preview-address.ts';
 import { tokenCookie, tokenOf, type GivenToken } from './preview-token.ts';
 
@@ -15,16 +20,80 @@ export interface PreviewProxy {
   upgrade(address: PreviewAddress, request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
 }
 
-/** `control` decides who may. */
-export function previewProxy(control: Pick<Control, 'preview'>): PreviewProxy {
-  async function connect(address: PreviewAddress, given: GivenToken): Promise<Duplex> {
+export interface PreviewProxyOptions {
+  /** Decides who may. */
+  control: Pick<Control, 'preview'>;
+  /** Whether a visitor needs a token there, which then becomes a cookie. */
+  isPrivate(target: NonNullable<PreviewAddress['target']>): boolean;
+  connections: OpenConnections;
+  /** How long an application may take until its answer begins. */
+  answerMs: number;
+}
+
+const CONNECT_MS = 30_000;
+const BAD_GATEWAY = 502;
+
+export function previewProxy({ control, isPrivate, connections, answerMs }: PreviewProxyOptions): PreviewProxy {
+  /** A connection to the port, which counts as one of the sandbox's until it closes. */
+  async function connect(address: PreviewAddress, given: GivenToken, gone: AbortSignal): Promise<Duplex> {
     const guest = await admit(address, given);
-    return connectionStream(await guest.ports.connect(address.target!.port));
+    const place = connections.enter(address.target!.id);
+    try {
+      const late = AbortSignal.timeout(CONNECT_MS);
+      const connection = await guest.ports.connect(address.target!.port, { signal: AbortSignal.any([gone, late]) });
+      return connectionStream(connection).once('close', () => place[Symbol.dispose]());
+    } catch (error) {
+      place[Symbol.dispose]();
+      throw error;
+    }
   }
 
-  function admit(address: PreviewAddress, given: GivenToken) {
+  async function admit(address: PreviewAddress, given: GivenToken) {
     if (!address.target) throw new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
     return control.preview(address.target.id, address.target.port, given.token);
+  }
+
+  async function forward(address: PreviewAddress, request: IncomingMessage, response: ServerResponse, path: string, stream: Duplex) {
+    using _ = { [Symbol.dispose]: () => stream.destroy() };
+    const upstream = requestOf({ address, request, path, stream, upgrade: false });
+    response.once('close', () => upstream.destroy());
+    // Not a pipeline: what ends the application's side must not end the visitor's before it has an answer.
+    request.on('error', () => upstream.destroy());
+    upstream.once('close', () => request.unpipe(upstream));
+    request.pipe(upstream);
+    const { answer } = await answerOf(upstream, { timeoutMs: answerMs, upgrade: false });
+    if (response.destroyed) return;
+    // The reason phrase is the application's, and nobody reads it.
+    response.writeHead(answer.statusCode!, toVisitor(answer.headers, address));
+    // Events and slow pages show their headers before their first byte.
+    response.flushHeaders();
+    await new Promise<void>((resolve) => pipeline(answer, response, () => resolve()));
+  }
+
+  async function forwardUpgrade({ address, request, socket, head, path, stream, upgrade }: ForwardedUpgrade): Promise<void> {
+    const upstream = requestOf({ address, request, path, stream, upgrade: true });
+    const over = () => {
+      upstream.destroy();
+      stream.destroy();
+      socket.destroy();
+    };
+    socket.once('close', over);
+    upstream.end();
+    const answered = await answerOf(upstream, { timeoutMs: answerMs, upgrade: true });
+    const { answer } = answered;
+    if (answered.kind === 'response') {
+      upgrade.refused(answer.statusCode!);
+      socket.write(statusLine(answer) + headerLines({ ...toVisitor(answer.headers, address), connection: 'close' }));
+      pipeline(answer, socket, over);
+      return;
+    }
+    upgrade.accepted();
+    const protocol = answer.headers.upgrade ?? 'websocket';
+    socket.write(statusLine(answer) + headerLines({ ...toVisitor(answer.headers, address), connection: 'Upgrade', upgrade: protocol }));
+    if (answered.head.length > 0) socket.write(answered.head);
+    if (head.length > 0) answered.inner.write(head);
+    pipeline(socket, answered.inner, over);
+    pipeline(answered.inner, socket, over);
   }
 
   return {
@@ -35,103 +104,68 @@ export function previewProxy(control: Pick<Control, 'preview'>): PreviewProxy {
       if (moved && (request.method === 'GET' || request.method === 'HEAD')) {
         // The token is checked before it becomes a cookie, and the address is left without it.
         await admit(address, given);
-        if (given.inQuery) response.setHeader('Set-Cookie', tokenCookie(given.token!, address, isEncrypted(request)));
-        response.writeHead(302, { Location: address.prefix + path, 'Cache-Control': 'no-store', 'Referrer-Policy': 'no-referrer' }).end();
+        if (given.inQuery && given.token !== undefined && isPrivate(address.target!))
+          response.setHeader('Set-Cookie', tokenCookie(given.token, address, isEncrypted(request)));
+        // A path that begins with two slashes would be another host.
+        const location = address.prefix + path.replace(/^[/\\]+/, '/');
+        response.writeHead(302, { Location: location, 'Cache-Control': 'no-store', 'Referrer-Policy': 'no-referrer' }).end();
         return;
       }
-      const stream = await connect(address, given);
-      await forward(address, request, response, path, stream);
+      const stream = await connect(address, given, closing(response));
+      try {
+        await forward(address, request, response, path, stream);
+      } catch (error) {
+        if (!isBadAnswer(error) || response.headersSent) throw error;
+        sendJson(response, errorAnswer(error).body, BAD_GATEWAY);
+      }
     },
     upgrade(address, request, socket, head, upgrade) {
-      const given = tokenOf(request, address);
-      connect(address, given).then(
-        (stream) => forwardUpgrade({ address, request, socket, head, path: given.path || '/', stream, upgrade }),
-        (error: unknown) => upgrade.refused(refuseUpgrade(socket, error)),
-      );
-      socket.on('error', () => socket.destroy());
+      const refuse = (error: unknown) =>
+        upgrade.refused(refuseUpgrade(socket, error, isBadAnswer(error) ? { status: BAD_GATEWAY } : undefined));
+      const carry = async () => {
+        const given = tokenOf(request, address);
+        const stream = await connect(address, given, closing(socket));
+        try {
+          await forwardUpgrade({ address, request, socket, head, path: given.path || '/', stream, upgrade });
+        } catch (error) {
+          stream.destroy();
+          throw error;
+        }
+      };
+      inBackground(carry(), refuse);
     },
   };
 }
 
-function forward(address: PreviewAddress, request: IncomingMessage, response: ServerResponse, path: string, stream: Duplex): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const upstream = httpRequest({
-      createConnection: () => stream,
-      method: request.method,
-      path,
-      headers: toApplication(request, address, { upgrade: false }),
-      setHost: false,
-    });
-    upstream.on('response', (answer) => {
-      response.writeHead(answer.statusCode ?? 502, answer.statusMessage, toVisitor(answer.headers, address));
-      // Events and slow pages show their headers before their first byte.
-      response.flushHeaders();
-      pipeline(answer, response, () => {
-        stream.destroy();
-        resolve();
-      });
-    });
-    upstream.on('error', (error) => {
-      stream.destroy();
-      reject(new CayError('unavailable', 'The application in the sandbox did not answer', { cause: error }));
-    });
-    response.once('close', () => {
-      upstream.destroy();
-      stream.destroy();
-      resolve();
-    });
-    pipeline(request, upstream, () => {});
-  });
-}
-
-interface ForwardedUpgrade {
+interface Forwarded {
   address: PreviewAddress;
   request: IncomingMessage;
-  socket: Duplex;
-  head: Buffer;
   path: string;
   stream: Duplex;
+}
+
+interface ForwardedUpgrade extends Forwarded {
+  socket: Duplex;
+  head: Buffer;
   upgrade: Upgrade;
 }
 
-function forwardUpgrade({ address, request, socket, head, path, stream, upgrade }: ForwardedUpgrade): void {
-  const upstream = httpRequest({
-    createConnection: () => stream,
-    method: request.method,
-    path,
-    headers: toApplication(request, address, { upgrade: true }),
-    setHost: false,
-  });
-  const over = () => {
-    stream.destroy();
-    socket.destroy();
-  };
-  upstream.on('upgrade', (answer, inner: Duplex, innerHead) => {
-    upgrade.accepted();
-    socket.write(
-      statusLine(answer) +
-        headerLines({ ...toVisitor(answer.headers, address), connection: 'Upgrade', upgrade: answer.headers.upgrade ?? 'websocket' }),
-    );
-    if (innerHead.length > 0) socket.write(innerHead);
-    if (head.length > 0) inner.write(head);
-    pipeline(socket, inner, over);
-    pipeline(inner, socket, over);
-  });
-  upstream.on('response', (answer) => {
-    upgrade.refused(answer.statusCode ?? 502);
-    socket.write(statusLine(answer) + headerLines({ ...toVisitor(answer.headers, address), connection: 'close' }));
-    pipeline(answer, socket, over);
-  });
-  upstream.on('error', (error) => {
-    stream.destroy();
-    upgrade.refused(refuseUpgrade(socket, new CayError('unavailable', 'The application in the sandbox did not answer', { cause: error })));
-  });
-  socket.once('close', over);
-  upstream.end();
+function requestOf({ address, request, path, stream, upgrade }: Forwarded & { upgrade: boolean }): ClientRequest {
+  const headers = toApplication(request, address, { upgrade });
+  const { method } = request;
+  return httpRequest({ createConnection: () => stream, method, path, headers, setHost: false });
 }
 
-function statusLine({ statusCode = 502 }: IncomingMessage): string {
-  return `HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode] ?? ''}\r\n`;
+/** Aborts when whoever waits for the answer goes away. */
+function closing(answer: ServerResponse | Duplex): AbortSignal {
+  const controller = new AbortController();
+  if (answer.destroyed) controller.abort();
+  answer.once('close', () => controller.abort());
+  return controller.signal;
+}
+
+function statusLine({ statusCode }: IncomingMessage): string {
+  return `HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode!] ?? ''}\r\n`;
 }
 
 function headerLines(headers: Record<string, string | string[]>): string {

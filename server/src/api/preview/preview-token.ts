@@ -4,8 +4,11 @@ import type { PreviewAddress } from './preview-address.ts';
 export const TOKEN_HEADER = 'x-cay-preview-token';
 export const TOKEN_QUERY = 'cay_token';
 const COOKIE = 'cay_preview';
+/** An HMAC in base64url. Anything else is no token, and must not become part of a cookie. */
+const SHAPE = /^[A-Za-z0-9_-]{43}$/;
 
 export interface GivenToken {
+  /** Undefined if there is none, or something that can be none. */
   token: string | undefined;
   /** The token stood in the address: there it would be kept in histories and passed on in referrers. */
   inQuery: boolean;
@@ -17,10 +20,15 @@ export interface GivenToken {
 export function tokenOf(request: IncomingMessage, address: PreviewAddress): GivenToken {
   const { path, token: inQuery } = withoutToken(address.path);
   const header = request.headers[TOKEN_HEADER];
-  if (typeof header === 'string') return { token: header, inQuery: false, path };
-  if (inQuery !== undefined) return { token: inQuery, inQuery: true, path };
+  if (typeof header === 'string') return { token: shaped(header), inQuery: false, path };
+  if (inQuery !== undefined) return { token: shaped(inQuery), inQuery: true, path };
   const cookies = (request.headers.cookie ?? '').split(';').map((cookie) => cookie.trim());
-  return { token: cookies.find((cookie) => cookie.startsWith(`${COOKIE}=`))?.slice(COOKIE.length + 1), inQuery: false, path };
+  const cookie = cookies.find((candidate) => candidate.startsWith(`${COOKIE}=`));
+  return { token: cookie === undefined ? undefined : shaped(cookie.slice(COOKIE.length + 1)), inQuery: false, path };
+}
+
+function shaped(text: string): string | undefined {
+  return SHAPE.test(text) ? text : undefined;
 }
 
 export function tokenCookie(token: string, address: PreviewAddress, secure: boolean): string {

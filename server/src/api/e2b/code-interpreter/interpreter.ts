@@ -24,7 +24,8 @@ const DIRECTORY = '/var/lib/code-interpreter';
 const MODULES = ['kernel.py', 'kernel_context.py', 'kernel_python.py', 'kernel_charts.py'] as const;
 /** Read by the kernel before it runs anything. */
 const ENVIRONMENT = `${DIRECTORY}/env.json`;
-const PORT = 49_999;
+/** Where the kernel listens. Whoever reaches it runs code. */
+export const INTERPRETER_PORT = 49_999;
 
 export function openInterpreter(control: Control, builds: Builds, log: Pick<Logger, 'info'>): Interpreter {
   const making = new Map<string, Promise<unknown>>();
@@ -36,8 +37,8 @@ export function openInterpreter(control: Control, builds: Builds, log: Pick<Logg
     const recipe: Recipe = {
       from: 'base',
       steps: modules.map(({ name, content }) => ({ type: 'write', path: `${DIRECTORY}/${name}`, content, mode: 0o644 })),
-      start: `exec python3 ${DIRECTORY}/${MODULES[0]} ${PORT} ${ENVIRONMENT}`,
-      ready: `: < /dev/tcp/127.0.0.1/${PORT}`,
+      start: `exec python3 ${DIRECTORY}/${MODULES[0]} ${INTERPRETER_PORT} ${ENVIRONMENT}`,
+      ready: `: < /dev/tcp/127.0.0.1/${INTERPRETER_PORT}`,
     };
     const digest = createHash('sha256').update(JSON.stringify(recipe)).digest('hex');
     return (known = { recipe, digest });

@@ -37,7 +37,8 @@ export function showAccess(sandbox: Sandbox, tokens: AccessTokens, domain: strin
     clientID: CLIENT_ID,
     envdVersion: ENVD_VERSION,
     envdAccessToken: tokens.envd(sandbox.id),
-    trafficAccessToken: isPublic(sandbox) ? null : tokens.traffic(sandbox.id),
+    // Also where ports are public: the code interpreter's never is, and its clients send this.
+    trafficAccessToken: tokens.traffic(sandbox.id),
     domain,
   };
 }

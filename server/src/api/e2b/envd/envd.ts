@@ -8,6 +8,7 @@ import { CayError, ERRORS, UserSchema, isCayError, type SandboxId } from '@cay/s
 import { z } from 'zod';
 import type { Control } from '../../../control/contract.ts';
 import type { SandboxRecords, SandboxRow } from '../../../control/records/sandboxes.ts';
+import { malformedPath } from '../../malformed-request.ts';
 import { readJson } from '../../read-json.ts';
 import { sendJson } from '../../send-json.ts';
 import { traceOf } from '../../trace.ts';
@@ -231,19 +232,23 @@ export function envd(options: EnvdOptions): Envd {
     async adopt() {
       // Those that our own API made have no commands of this kind unless one of these clients came later, and then it comes again.
       for (const row of sandboxes.list({ state: 'active' }).filter(isMadeHere)) {
-        await control.enter(memberOf(row), row.id).then(
-          ({ guest }) => process.adopt(guest, row),
-          () => {},
-        );
+        // A guest that does not answer has nothing that could be read on; whoever comes for its commands later is told so.
+        await control
+          .enter(memberOf(row), row.id)
+          .then(({ guest }) => process.adopt(guest, row))
+          .catch(() => {});
       }
     },
     async handle(id, request, response) {
-      const url = new URL(request.url ?? '/', 'http://sandbox');
-      const isRpc = [unary, serverStreams, clientStreams].some((table) => Object.hasOwn(table, url.pathname));
       const trace = traceOf(response);
       trace.sandbox = id;
-      trace.route = isRpc ? `e2b${url.pathname}` : 'e2bEnvd';
+      trace.route = 'e2bEnvd';
       try {
+        const problem = malformedPath(request.url ?? '/');
+        if (problem) throw problem;
+        const url = new URL(request.url ?? '/', 'http://sandbox');
+        const isRpc = [unary, serverStreams, clientStreams].some((table) => Object.hasOwn(table, url.pathname));
+        if (isRpc) trace.route = `e2b${url.pathname}`;
         const row = sandboxes.get(id);
         const health = url.pathname === '/health';
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
