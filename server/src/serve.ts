@@ -231,7 +231,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       ...(adminKey !== undefined && { adminKey }),
       noteError: control.health.noteError,
       noteUnhandled(error) {
-        log.error({ err: error }, 'nothing caught this failure');
+        log.error({ err: error }, 'unhandled: nothing caught this failure');
         opened.unhandled();
         control.health.noteError(error);
       },

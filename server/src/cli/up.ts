@@ -213,7 +213,7 @@ async function upForeground(composition: Composition, options: Options): Promise
   using _lastResort = lastResort({
     onUnhandled(error) {
       if (server) server.noteUnhandled(error);
-      else log.error({ err: error }, 'nothing caught this failure while starting');
+      else log.error({ err: error }, 'unhandled: nothing caught this failure while starting');
     },
     onFatal: (error) => log.fatal({ err: error }, 'the process cannot go on after this failure'),
   });

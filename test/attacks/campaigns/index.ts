@@ -1,5 +1,7 @@
 import type { Campaign } from '../support/campaign.ts';
 import { api } from './api.ts';
+import { applications } from './applications.ts';
+import { requests } from './requests.ts';
 
 /** All campaigns of `npm run attacks`. */
-export const CAMPAIGNS: readonly Campaign[] = [api];
+export const CAMPAIGNS: readonly Campaign[] = [api, applications, requests];
