@@ -18,7 +18,7 @@ import type { ProjectRecords } from '../control/records/projects.ts';
 import type { Webhooks } from '../control/webhooks/webhooks.ts';
 import type { SandboxRecords } from '../control/records/sandboxes.ts';
 import { callAudit } from './audit-calls.ts';
-import { authenticator } from './authenticate.ts';
+import { authenticator, limitStrangers } from './authenticate.ts';
 import { answerCors } from './cors.ts';
 import { openE2b, type OwnClaim } from './e2b/e2b.ts';
 import { errorAnswer, type ErrorAnswer } from './error-answer.ts';
@@ -101,6 +101,11 @@ export interface ApiOptions {
   ready(): Promise<{ records: boolean; backend: boolean }>;
 }
 
+/** Requests without a key that is known, of one address of the network. */
+const STRANGERS: RateLimitOptions = { perSecond: 200, burst: 2000 };
+/** What strangers can make us answer as often as they like. The audit notes it, once a minute. */
+const REFUSALS = [401, 429];
+
 export interface Api {
   handle(request: IncomingMessage, response: ServerResponse): void;
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
@@ -114,7 +119,8 @@ export function openApi(options: ApiOptions): Api {
   const { control, logs, keys, projects, log, version, spans } = options;
   const metrics = openMetrics({ version, sandboxes: () => control.counts() });
   const audit = callAudit(control.events);
-  const authenticate = audit.authenticator(authenticator(keys, rateLimit(options.rateLimit)));
+  const known = authenticator(keys, rateLimit(options.rateLimit));
+  const authenticate = audit.authenticator(limitStrangers(known, rateLimit(STRANGERS)));
   const addresses = previewAddresses(options.previewDomains);
   const carrying = { connections: openConnections(options.previewConnections), answerMs: options.previewAnswerMs };
   const previews = previewProxy({
@@ -198,7 +204,7 @@ export function openApi(options: ApiOptions): Api {
     const level =
       trace.error !== undefined || (response.statusCode >= 500 && !trace.expected)
         ? 'error'
-        : request.method === 'GET' || request.method === 'HEAD'
+        : request.method === 'GET' || request.method === 'HEAD' || (!trace.principal && REFUSALS.includes(response.statusCode))
           ? 'debug'
           : 'info';
     if (!log.isLevelEnabled(level)) return;

@@ -1,9 +1,8 @@
 /** What goes into the audit of calls that did not do what they asked for: those that failed, and those that were refused at the door. */
-import type { IncomingMessage } from 'node:http';
 import { CayError } from '@cay/sdk/protocol';
 import type { EventLog } from '../control/records/events.ts';
 import { seldom } from '../lib/seldom.ts';
-import type { Authenticator } from './authenticate.ts';
+import type { Authenticator, Caller } from './authenticate.ts';
 import type { Trace } from './trace.ts';
 
 export interface CallAudit {
@@ -14,8 +13,6 @@ export interface CallAudit {
   /** Notes a call that would have changed something. */
   failed(trace: Trace, error: unknown): void;
 }
-
-type Caller = Pick<IncomingMessage, 'headers'> & { socket?: { remoteAddress?: string | undefined } };
 
 const REFUSED_EVERY_MS = 60_000;
 const noted = new WeakSet<Error>();

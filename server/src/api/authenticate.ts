@@ -1,7 +1,8 @@
 import type { IncomingMessage } from 'node:http';
-import { CayError } from '@cay/sdk/protocol';
+import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { Principal } from '../control/principal.ts';
 import type { KeyRecords } from '../control/records/keys.ts';
+import { networkOf } from '../lib/network-of.ts';
 import type { RateLimit } from './rate-limit.ts';
 
 const SUBPROTOCOL = 'cay.key.';
@@ -16,9 +17,12 @@ export function secretOf(request: Pick<IncomingMessage, 'headers'>): string | un
   return offered?.find((protocol) => protocol.startsWith(SUBPROTOCOL))?.slice(SUBPROTOCOL.length);
 }
 
+/** Whose key is asked for, and where the request comes from. */
+export type Caller = Pick<IncomingMessage, 'headers'> & { socket?: { remoteAddress?: string | undefined } };
+
 export interface Authenticator {
   /** Rejects `unauthenticated`, and `resource_exhausted` when the key is used too often. */
-  authenticate(request: Pick<IncomingMessage, 'headers'>): Principal;
+  authenticate(request: Caller): Principal;
 }
 
 export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator {
@@ -39,6 +43,27 @@ export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator
         });
       }
       return { project: key.project, key: key.id, role: key.role };
+    },
+  };
+}
+
+/**
+ * Lets one address of the network come without a key that is known only so often. Whoever has one is not held up by those who
+ * share its address: a proxy's is everybody's.
+ */
+export function limitStrangers(inner: Authenticator, limit: RateLimit): Authenticator {
+  return {
+    authenticate(request) {
+      try {
+        return inner.authenticate(request);
+      } catch (error) {
+        const waitMs = isCayError(error, 'unauthenticated') ? limit.take(networkOf(request.socket?.remoteAddress)) : 0;
+        if (waitMs === 0) throw error;
+        throw new CayError('resource_exhausted', 'Too many requests without a valid API key from this address', {
+          details: { retryAfterMs: Math.ceil(waitMs) },
+          hint: 'wait as long as Retry-After says, or send a key',
+        });
+      }
     },
   };
 }

@@ -1,5 +1,6 @@
 import type { Server } from 'node:http';
 import { addressKind } from '../lib/address-kind.ts';
+import { networkOf } from '../lib/network-of.ts';
 
 /**
  * Hangs up on an address of the network that holds more connections open than that, before a byte of them is read. Those of this
@@ -8,8 +9,9 @@ import { addressKind } from '../lib/address-kind.ts';
 export function limitConnections(server: Server, mostOfOneAddress: number): void {
   const open = new Map<string, number>();
   server.on('connection', (socket) => {
-    const { remoteAddress: address } = socket;
-    if (address === undefined || addressKind(address) === 'loopback') return;
+    const { remoteAddress } = socket;
+    if (remoteAddress === undefined || addressKind(remoteAddress) === 'loopback') return;
+    const address = networkOf(remoteAddress);
     const count = (open.get(address) ?? 0) + 1;
     open.set(address, count);
     socket.once('close', () => {

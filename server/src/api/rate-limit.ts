@@ -16,14 +16,22 @@ interface Bucket {
   atMs: number;
 }
 
-/** Beyond this many keys those that are full again are forgotten. */
+/** Beyond this many keys those that are full again are forgotten, at most once a second. */
 const SWEEP_AT = 10_000;
+const SWEEP_EVERY_MS = 1000;
+/** Beyond this many the oldest is forgotten, whatever it has left: keys may be of strangers' choice. */
+const MOST = 100_000;
 
 export function rateLimit({ perSecond, burst }: RateLimitOptions, now: () => number = () => performance.now()): RateLimit {
   const buckets = new Map<string, Bucket>();
   const refilled = (bucket: Bucket, atMs: number) => Math.min(burst, bucket.tokens + ((atMs - bucket.atMs) * perSecond) / 1000);
 
+  let sweptAtMs = Number.NEGATIVE_INFINITY;
+
   function sweep(atMs: number): void {
+    if (buckets.size >= MOST) buckets.delete(buckets.keys().next().value!);
+    if (atMs - sweptAtMs < SWEEP_EVERY_MS) return;
+    sweptAtMs = atMs;
     for (const [key, bucket] of buckets) if (refilled(bucket, atMs) >= burst) buckets.delete(key);
   }
 

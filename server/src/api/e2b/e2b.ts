@@ -12,6 +12,7 @@ import type { Builds } from '../../control/builds/build.ts';
 import type { Control } from '../../control/contract.ts';
 import type { SandboxRecords } from '../../control/records/sandboxes.ts';
 import { inBackground } from '../../lib/in-background.ts';
+import { networkOf } from '../../lib/network-of.ts';
 import { malformedPath } from '../malformed-request.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import type { PreviewProxyOptions } from '../preview/preview-proxy.ts';
@@ -135,7 +136,7 @@ export function openE2b(options: E2bOptions): E2b {
       user: searchParams.get('username') ?? '',
       ...(expiration !== null && { expiration: Number(expiration) }),
     };
-    return signers.find(signed, signature, request.socket.remoteAddress ?? '');
+    return signers.find(signed, signature, networkOf(request.socket.remoteAddress));
   }
 
   function named(id: string, port: string | undefined, url: string): Claim {
