@@ -151,8 +151,9 @@ export function sandboxVerbs(
       const exposed = row?.ports.find((candidate) => candidate.port === port);
       // One answer for all that is hidden: it tells a stranger nothing.
       const hidden = () => new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
-      if (!row || !exposed) throw hidden();
-      if (exposed.visibility === 'private' && !(token !== undefined && previews.matches(id, port, token))) throw hidden();
+      // Also looked at where nothing is: how long an answer takes tells nothing either.
+      const fits = previews.matches(id, port, token ?? '');
+      if (!row || !exposed || (exposed.visibility === 'private' && !fits)) throw hidden();
       if (row.state !== 'active' && row.state !== 'paused') throw notForVisitors();
       if (opened.happens(`${id}:${port}`).first) note('preview.opened', row, undefined, { port, visibility: exposed.visibility });
       activity.touch(id);
