@@ -31,9 +31,13 @@ import { projectRecords } from './control/records/projects.ts';
 import { recordedPlatforms } from './control/records/recorded-platforms.ts';
 import { sandboxRecords } from './control/records/sandboxes.ts';
 import { installationSecret } from './control/records/secrets.ts';
+import { clearCopies } from './control/secrets/clear-copies.ts';
+import { KEY_FILE, openInstallationKey } from './control/secrets/installation-key.ts';
+import { tokenEpochs } from './control/token-epochs.ts';
 import { openWebhooks, type WebhooksOptions } from './control/webhooks/webhooks.ts';
 import { openClock } from './lib/clock.ts';
 import { lockFile } from './lib/file-lock.ts';
+import type { SealedBox } from './lib/sealed-box.ts';
 import { openDirectoryStore } from './stores/directory.ts';
 import type { Store } from './stores/store.ts';
 
@@ -43,6 +47,8 @@ export interface ServeOptions {
   /** Makes a single backend one of several platforms, for the case that records have some on others, which are not there now. */
   asPlatform?(backend: Backend): Promise<Backend>;
   dataDir: string;
+  /** Seals secrets in the records. Default: with the key that is given for the data directory. */
+  box?: SealedBox;
   /** Default 127.0.0.1. */
   host?: string;
   /** Default 7070; 0 lets the system choose. */
@@ -126,8 +132,11 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       noteError(error);
     };
     await sweepBackups(dataDir);
-    const database = openDatabase(join(dataDir, 'records.db'));
+    const database = openDatabase(join(dataDir, 'records.db'), options.box ?? openInstallationKey(dataDir));
     undo.push(() => database.close());
+    const inTheClear = clearCopies(dataDir);
+    if (inTheClear.length > 0)
+      log.warn({ files: inTheClear }, 'copies of old records have secrets in the clear: remove those you do not need');
     const eventLog = openEventLog(join(dataDir, 'events.db'), {
       key: installationSecret(database, 'audit'),
       keep: options.keepEvents,
@@ -139,6 +148,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const clock = openClock();
     const keys = keyRecords(database);
     const projects = projectRecords(database);
+    const epochs = tokenEpochs(database);
     const project = projects.byName('default') ?? projects.create('default');
     const adminKey = keys.list().some(({ role }) => role === 'admin')
       ? undefined
@@ -165,7 +175,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       sandboxes,
       projects,
       events,
-      previews: previewTokens(installationSecret(database, 'previews')),
+      previews: previewTokens(installationSecret(database, 'previews'), epochs.ofSandbox),
       previewUrl,
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
       pressure: options.pressure,
@@ -202,13 +212,18 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       builds,
       logs: recorded,
       webhooks,
-      backup: (signal) => backup({ database, events, version: VERSION }, { scratch: dataDir, signal }),
+      backup: ({ signal, withKey }) =>
+        backup(
+          { database, events, version: VERSION },
+          { scratch: dataDir, signal, keyFile: withKey ? join(dataDir, KEY_FILE) : undefined },
+        ),
       keys,
       projects,
       sandboxes,
       idempotency: idempotency(database, clock.now, clock.ageing),
       keySecret: installationSecret(database, 'keys'),
       e2bSecret: installationSecret(database, 'e2b'),
+      epochs,
       log,
       version: VERSION,
       previewDomains,

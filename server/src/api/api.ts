@@ -15,6 +15,7 @@ import type { Control } from '../control/control.ts';
 import type { Idempotency } from '../control/idempotency.ts';
 import type { KeyRecords } from '../control/records/keys.ts';
 import type { ProjectRecords } from '../control/records/projects.ts';
+import type { TokenEpochs } from '../control/token-epochs.ts';
 import type { Webhooks } from '../control/webhooks/webhooks.ts';
 import type { SandboxRecords } from '../control/records/sandboxes.ts';
 import { callAudit } from './audit-calls.ts';
@@ -37,7 +38,7 @@ import { refuseUpgrade } from './refuse-upgrade.ts';
 import { mount, type Env, type Route } from './route.ts';
 import { comparisonRoutes } from './routes/comparison.ts';
 import { auditRoutes } from './routes/audit.ts';
-import { backupRoutes } from './routes/backup.ts';
+import { backupRoutes, type TakeBackup } from './routes/backup.ts';
 import { commandRoutes } from './routes/commands.ts';
 import { eventRoutes } from './routes/events.ts';
 import { execRoutes } from './routes/exec.ts';
@@ -68,7 +69,7 @@ export interface ApiOptions {
   logs: CommandLogs;
   webhooks: Webhooks;
   /** All records as one archive. */
-  backup(signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
+  backup: TakeBackup;
   keys: KeyRecords;
   projects: ProjectRecords;
   /** For requests that carry no key but what a sandbox itself is reached with. */
@@ -78,6 +79,8 @@ export interface ApiOptions {
   keySecret: Uint8Array;
   /** What the tokens are derived from with which E2B's clients reach a sandbox. */
   e2bSecret: Uint8Array;
+  /** How often tokens were revoked. */
+  epochs: TokenEpochs;
   log: Logger;
   version: string;
   /** Domains whose subdomains are previews. */
@@ -137,6 +140,7 @@ export function openApi(options: ApiOptions): Api {
     publicUrl: options.publicUrl,
     authenticator: authenticate,
     secret: options.e2bSecret,
+    epochs: options.epochs,
     domains: options.previewDomains,
     domain: options.previewDomain,
     bodyTimeoutMs: options.bodyTimeoutMs,
@@ -169,8 +173,15 @@ export function openApi(options: ApiOptions): Api {
     ...auditRoutes(control.events),
     ...webhookRoutes(options.webhooks, options.idempotency),
     ...backupRoutes(control.events, options.backup),
-    ...keyRoutes({ keys, projects, events: control.events, idempotency: options.idempotency, keySecret: options.keySecret }),
-    ...projectRoutes(projects, control.events, options.idempotency),
+    ...keyRoutes({
+      keys,
+      projects,
+      epochs: options.epochs,
+      events: control.events,
+      idempotency: options.idempotency,
+      keySecret: options.keySecret,
+    }),
+    ...projectRoutes({ projects, epochs: options.epochs, events: control.events, idempotency: options.idempotency }),
   ];
   const app = new Hono<Env>();
   for (const route of routes)

@@ -41,11 +41,15 @@ export const keyVerb: Verb = (program) => {
     note(colour.dim(`${created.key.id}; shown this once`));
   });
 
-  const remove = command.command('rm').description('revoke keys').argument('<key-id...>', 'their ids, as "cay key ls" shows them');
-  withCommonOptions(remove).action(async (ids: string[], options: CommonOptions) => {
+  const remove = command
+    .command('rm')
+    .description('revoke keys')
+    .argument('<key-id...>', 'their ids, as "cay key ls" shows them')
+    .option('--tokens', 'revoke the tokens and signed addresses of their projects, too');
+  withCommonOptions(remove).action(async (ids: string[], options: CommonOptions & { tokens?: boolean }) => {
     const { transport } = openClient(options);
     for (const id of ids) {
-      await transport.json('DELETE', `/v1/keys/${encodeURIComponent(id)}`);
+      await transport.json('DELETE', `/v1/keys/${encodeURIComponent(id)}`, { ...(options.tokens && { query: { tokens: true } }) });
       if (options.json) printJson({ id });
       else print(id);
     }

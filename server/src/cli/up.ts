@@ -208,6 +208,7 @@ async function upForeground(composition: Composition, options: Options): Promise
     });
     log.info({ createdAtMs, version }, 'restored');
   }
+  const { openInstallationKey } = await import('../control/secrets/installation-key.ts');
   let backend: OpenedBackend | undefined;
   let server: RunningServer | undefined;
   using _lastResort = lastResort({
@@ -218,7 +219,10 @@ async function upForeground(composition: Composition, options: Options): Promise
     onFatal: (error) => log.fatal({ err: error }, 'the process cannot go on after this failure'),
   });
   try {
+    mkdirSync(join(dataDir, 'control'), { recursive: true, mode: 0o700 });
+    const box = openInstallationKey(join(dataDir, 'control'));
     backend = await openBackend(composition, options, dataDir, {
+      box,
       onError(error) {
         log.error({ err: error }, 'backend');
         server?.noteError(error);
@@ -232,6 +236,7 @@ async function upForeground(composition: Composition, options: Options): Promise
       backend,
       asPlatform: composition.asPlatform,
       dataDir: join(dataDir, 'control'),
+      box,
       host,
       port,
       log,
@@ -279,7 +284,7 @@ async function openBackend(
   composition: Composition,
   options: Options,
   dataDir: string,
-  hooks: Pick<BackendOptions, 'onError' | 'onSwept'>,
+  hooks: Pick<BackendOptions, 'box' | 'onError' | 'onSwept'>,
 ): Promise<OpenedBackend> {
   const { backend: names, runtime, storage, pool } = options;
   if (namesOf(names).includes('local') && process.getuid?.() !== 0) {

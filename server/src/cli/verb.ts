@@ -3,6 +3,7 @@ import type { SandboxId } from '@cay/sdk/protocol';
 import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
 import type { PlatformRule } from '../backends/router/platform-rules.ts';
+import type { SealedBox } from '../lib/sealed-box.ts';
 
 /** Which Docker engine, and what the template `base` stands for there. */
 export interface DockerSettings {
@@ -13,6 +14,8 @@ export interface DockerSettings {
 export interface BackendOptions {
   /** Where the backend may keep things. */
   dir: string;
+  /** Seals what is secret in the backend's own records, where it keeps them itself. */
+  box?: SealedBox;
   runtime?: string;
   poolSize?: number;
   storage?: string;

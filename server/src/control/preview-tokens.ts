@@ -4,14 +4,19 @@
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
+import { inEpoch } from './token-epochs.ts';
 
 export interface PreviewTokens {
   token(id: SandboxId, port: number): string;
   matches(id: SandboxId, port: number, token: string): boolean;
 }
 
-export function previewTokens(secret: Uint8Array): PreviewTokens {
-  const token = (id: SandboxId, port: number) => createHmac('sha256', secret).update(`${id}:${port}`).digest('base64url');
+/** `epochOf` tells how often the tokens of a sandbox were revoked. */
+export function previewTokens(secret: Uint8Array, epochOf: (id: SandboxId) => number = () => 0): PreviewTokens {
+  const token = (id: SandboxId, port: number) =>
+    createHmac('sha256', secret)
+      .update(inEpoch(`${id}:${port}`, epochOf(id)))
+      .digest('base64url');
   return {
     token,
     matches(id, port, given) {

@@ -5,6 +5,7 @@
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
+import { inEpoch } from '../../control/token-epochs.ts';
 import { parseE2bId, toE2bId } from './sandbox-id.ts';
 
 /** What tokens look like, wherever they stand. */
@@ -33,8 +34,12 @@ export interface SignedFile {
   expiration?: number;
 }
 
-export function accessTokens(secret: Uint8Array): AccessTokens {
-  const mac = (purpose: string, id: SandboxId) => createHmac('sha256', secret).update(`${purpose}:${id}`).digest('hex');
+/** `epochOf` tells how often the tokens of a sandbox were revoked. */
+export function accessTokens(secret: Uint8Array, epochOf: (id: SandboxId) => number = () => 0): AccessTokens {
+  const mac = (purpose: string, id: SandboxId) =>
+    createHmac('sha256', secret)
+      .update(inEpoch(`${purpose}:${id}`, epochOf(id)))
+      .digest('hex');
   const token = (purpose: string, id: SandboxId) => `${toE2bId(id)}_${mac(purpose, id)}`;
   return {
     envd: (id) => token('envd', id),

@@ -11,6 +11,7 @@ import type { Logger } from 'pino';
 import type { Builds } from '../../control/builds/build.ts';
 import type { Control } from '../../control/contract.ts';
 import type { SandboxRecords } from '../../control/records/sandboxes.ts';
+import type { TokenEpochs } from '../../control/token-epochs.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import { networkOf } from '../../lib/network-of.ts';
 import { malformedPath } from '../malformed-request.ts';
@@ -42,6 +43,8 @@ export interface E2bOptions extends MountOptions {
   secret: Uint8Array;
   /** How clients reach the server, if not by the address that they came by. */
   publicUrl?: string;
+  /** How often tokens were revoked. */
+  epochs: TokenEpochs;
   /** Domains whose subdomains are ports of sandboxes. */
   domains: readonly string[];
   /** What hosts of ports end with where the client does not show another, with the port of this server. */
@@ -80,8 +83,8 @@ const OF_SANDBOX = /^\/(?:v2\/)?sandboxes\/([^/?]{1,80})/;
 const SERVICES = /^\/(?:process\.Process|filesystem\.Filesystem)\//;
 
 export function openE2b(options: E2bOptions): E2b {
-  const { control, builds, sandboxes, onRefused } = options;
-  const tokens = accessTokens(options.secret);
+  const { control, builds, sandboxes, epochs, onRefused } = options;
+  const tokens = accessTokens(options.secret, epochs.ofSandbox);
   const signers = signedBy(sandboxes, tokens);
   const inside = envd({ control, sandboxes, tokens, bodyTimeoutMs: options.bodyTimeoutMs, onRefused });
   inBackground(inside.adopt(), (error) => options.log.error({ err: error }, 'adopting commands'));
@@ -104,7 +107,14 @@ export function openE2b(options: E2bOptions): E2b {
   const app = new Hono<Env>();
   const interpreter = openInterpreter(control, builds, options.log);
   const routing = { control: preparedControl(control, builds, interpreter), tokens: telling, domainOf };
-  const building = { control, builds, links: uploadLinks(options.secret), onRefused, interpreter, publicUrl: options.publicUrl };
+  const building = {
+    control,
+    builds,
+    links: uploadLinks(options.secret, { epochOf: epochs.ofProject }),
+    onRefused,
+    interpreter,
+    publicUrl: options.publicUrl,
+  };
   for (const route of e2bRoutes({ routing, building })) mount(app, route, options);
   app.notFound(({ env, req }) => {
     // What needs a key tells strangers nothing, not even that it does not exist.

@@ -4,6 +4,8 @@ import type { Idempotency } from '../../control/idempotency.ts';
 import type { EventLog } from '../../control/records/events.ts';
 import { repeatableSecret, type KeyRecords, type NewKey } from '../../control/records/keys.ts';
 import type { ProjectRecords } from '../../control/records/projects.ts';
+import type { TokenEpochs } from '../../control/token-epochs.ts';
+import { Flag } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 import { idempotencyKeyOf } from '../start-command.ts';
 
@@ -12,13 +14,14 @@ const tag = 'keys';
 export interface KeyRouteOptions {
   keys: KeyRecords;
   projects: ProjectRecords;
+  epochs: TokenEpochs;
   events: EventLog;
   idempotency: Idempotency;
   /** What the secrets of keys made with an `Idempotency-Key` are derived from. */
   keySecret: Uint8Array;
 }
 
-export function keyRoutes({ keys, projects, events, idempotency, keySecret }: KeyRouteOptions): Route[] {
+export function keyRoutes({ keys, projects, epochs, events, idempotency, keySecret }: KeyRouteOptions): Route[] {
   return [
     route({
       method: 'get',
@@ -73,12 +76,15 @@ export function keyRoutes({ keys, projects, events, idempotency, keySecret }: Ke
       path: '/v1/keys/{key}',
       name: 'revokeKey',
       summary: 'Revoke an API key',
-      description: 'A key that does not exist is revoked already. The last admin key stays.',
+      description:
+        'A key that does not exist is revoked already. The last admin key stays. What was got with the key, such as access tokens of sandboxes, ' +
+        'goes on being valid; with `tokens` all tokens and signed addresses of its project are revoked, too.',
       tag,
       access: 'admin',
       params: z.object({ key: z.string().min(1).max(80) }),
+      query: z.object({ tokens: Flag.optional() }).strict(),
       answers: { 204: { description: 'It is of no use any more' } },
-      handle({ context, principal, params }) {
+      handle({ context, principal, params, query }) {
         const all = keys.list();
         const key = all.find((candidate) => candidate.id === params.key);
         if (!key) return context.body(null, 204);
@@ -88,7 +94,9 @@ export function keyRoutes({ keys, projects, events, idempotency, keySecret }: Ke
           });
         }
         keys.revoke(key.id);
+        if (query.tokens) epochs.revoke(key.project);
         events.append({ type: 'key.revoked', project: key.project, key: principal.key, data: { id: key.id, name: key.name } });
+        if (query.tokens) events.append({ type: 'project.tokens_revoked', project: key.project, key: principal.key });
         return context.body(null, 204);
       },
     }),

@@ -3,12 +3,20 @@ import { z } from 'zod';
 import type { Idempotency } from '../../control/idempotency.ts';
 import type { EventLog } from '../../control/records/events.ts';
 import type { ProjectRecords } from '../../control/records/projects.ts';
+import type { TokenEpochs } from '../../control/token-epochs.ts';
 import { route, type Route } from '../route.ts';
 import { idempotencyKeyOf } from '../start-command.ts';
 
 const tag = 'projects';
 
-export function projectRoutes(projects: ProjectRecords, events: EventLog, idempotency: Idempotency): Route[] {
+export interface ProjectRouteOptions {
+  projects: ProjectRecords;
+  epochs: TokenEpochs;
+  events: EventLog;
+  idempotency: Idempotency;
+}
+
+export function projectRoutes({ projects, epochs, events, idempotency }: ProjectRouteOptions): Route[] {
   return [
     route({
       method: 'get',
@@ -65,6 +73,27 @@ export function projectRoutes(projects: ProjectRecords, events: EventLog, idempo
         const updated = projects.setQuota(project.id, { ...project.quota, ...(given as Partial<Quota>) });
         events.append({ type: 'project.updated', project: project.id, key: principal.key, data: { quota: updated.quota } });
         return json(updated);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/projects/{project}/revoke-tokens',
+      name: 'revokeTokens',
+      summary: "Make a project's tokens and signed addresses worthless",
+      description:
+        'Access tokens, traffic tokens and tokens of private ports, signed addresses and upload links, all that were given out before: ' +
+        'whoever has a key asks for new ones. Keys stay as they are, and so do connections that are open. Others than admins can do it in their own project.',
+      tag,
+      params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
+      answers: { 204: { description: 'None of them opens anything any more' } },
+      handle({ context, principal, params }) {
+        const project = projects.get(params.project) ?? projects.byName(params.project);
+        if (!project || (principal.role !== 'admin' && project.id !== principal.project)) {
+          throw new CayError('not_found', `Project "${params.project}" does not exist`);
+        }
+        epochs.revoke(project.id);
+        events.append({ type: 'project.tokens_revoked', project: project.id, key: principal.key });
+        return context.body(null, 204);
       },
     }),
   ];

@@ -21,6 +21,9 @@ export interface JsonRecords<I extends string, R extends { id: I }> {
 }
 
 export interface JsonRecordsOptions<R> {
+  /** The record as it is written, and back. */
+  toDisk?(record: R): R;
+  fromDisk?(record: R): R;
   schema: ZodType<R>;
   /** What a record is of, for messages. */
   noun: string;
@@ -28,7 +31,7 @@ export interface JsonRecordsOptions<R> {
 
 export async function openJsonRecords<I extends string, R extends { id: I }>(
   dir: string,
-  { schema, noun }: JsonRecordsOptions<R>,
+  { schema, noun, toDisk = (record) => record, fromDisk = (record) => record }: JsonRecordsOptions<R>,
 ): Promise<JsonRecords<I, R>> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
   const all = new Map<I, R>();
@@ -44,7 +47,7 @@ export async function openJsonRecords<I extends string, R extends { id: I }>(
         cause: parsed.error,
       });
     }
-    all.set(parsed.data.id, parsed.data);
+    all.set(parsed.data.id, fromDisk(parsed.data));
   }
   return {
     dir,
@@ -52,7 +55,7 @@ export async function openJsonRecords<I extends string, R extends { id: I }>(
     get: (id) => all.get(id),
     async save(record) {
       try {
-        await writeFileAtomic(join(dir, `${record.id}.json`), JSON.stringify(record));
+        await writeFileAtomic(join(dir, `${record.id}.json`), JSON.stringify(toDisk(record)));
       } catch (error) {
         if (!isDiskFull(error)) throw error;
         throw new CayError('resource_exhausted', `Cannot record ${noun} "${record.id}": the disk is full`, {

@@ -16,6 +16,7 @@ import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { lockFile, type FileLock } from '../../lib/file-lock.ts';
 import { bootId } from '../../lib/proc.ts';
+import type { SealedBox } from '../../lib/sealed-box.ts';
 import { randomName } from '../../lib/random-name.ts';
 import type { Orphan } from '../backend.ts';
 import { localBackend, surveyOrphans, type LocalBackend, type LocalOptions } from './local.ts';
@@ -32,6 +33,8 @@ export interface OpenLocalOptions extends Pick<
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
   storage?: string;
+  /** Seals the environments of sandboxes in their records. Without it they are in the clear, for root alone. */
+  box?: SealedBox;
   /** Puts this process into a cgroup of its own beside the sandboxes', where it is in nobody else's. */
   protectServer?: boolean;
 }
@@ -91,13 +94,13 @@ export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'stora
 type Laid = Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>;
 
 /** What the backend stands on in that directory. */
-export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Laid> {
+export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box'>): Promise<Laid> {
   const { dir } = options;
   const installation = await installationName(dir);
   const [cgroups, records, snapshots, images] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
-    openSandboxRecords(join(dir, 'sandboxes')),
-    openSnapshotRecords(join(dir, 'snapshots')),
+    openSandboxRecords(join(dir, 'sandboxes'), options.box),
+    openSnapshotRecords(join(dir, 'snapshots'), options.box),
     openImages(join(dir, 'images')),
   ]);
   // Last, because it mounts: whatever else fails has then left nothing to take back.

@@ -18,7 +18,9 @@
 import { SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Observation } from '../backend.ts';
+import type { SealedBox } from '../../lib/sealed-box.ts';
 import { openJsonRecords, type JsonRecords } from './json-records.ts';
+import { withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 
 /** What a tree needs to be a sandbox's root: the template's tree that it goes back to, and what of the host is shown in it. */
 export const FootingSchema = z.object({
@@ -30,6 +32,8 @@ export type Footing = z.infer<typeof FootingSchema>;
 const SandboxRecordSchema = z.object({
   id: SandboxIdSchema,
   spec: SandboxSpecSchema,
+  /** Its environment, sealed: only on the disk, or where the key is not known. */
+  sealedEnv: z.string().optional(),
   phase: z.enum(['starting', 'ready', 'stopped', 'hibernated', 'failed', 'removing']),
   incarnation: z.int().min(1),
   runtime: z.string(),
@@ -55,8 +59,13 @@ export type SandboxRecord = z.infer<typeof SandboxRecordSchema>;
 
 export type SandboxRecords = JsonRecords<SandboxId, SandboxRecord>;
 
-export function openSandboxRecords(dir: string): Promise<SandboxRecords> {
-  return openJsonRecords(dir, { schema: SandboxRecordSchema, noun: 'sandbox' });
+export function openSandboxRecords(dir: string, box?: SealedBox): Promise<SandboxRecords> {
+  return openJsonRecords(dir, {
+    schema: SandboxRecordSchema,
+    noun: 'sandbox',
+    toDisk: (record) => withSealedEnv(record, box),
+    fromDisk: (record) => withOpenedEnv(record, box),
+  });
 }
 
 /** A record as those outside of this backend see it. */

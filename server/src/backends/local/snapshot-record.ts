@@ -5,7 +5,9 @@
 import { CayError, SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema, type SnapshotId } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { SnapshotFacts } from '../backend.ts';
+import type { SealedBox } from '../../lib/sealed-box.ts';
 import { openJsonRecords, type JsonRecords } from './json-records.ts';
+import { withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 import { FootingSchema } from './sandbox-record.ts';
 
 const SnapshotRecordSchema = z.object({
@@ -13,6 +15,8 @@ const SnapshotRecordSchema = z.object({
   /** The sandbox that it was taken of. */
   sandbox: SandboxIdSchema,
   spec: SandboxSpecSchema,
+  /** Its environment, sealed: only on the disk, or where the key is not known. */
+  sealedEnv: z.string().optional(),
   state: z.enum(['taking', 'kept', 'removing']),
   /** The committed tree that has its files. */
   tree: z.string(),
@@ -26,8 +30,13 @@ export type SnapshotRecord = z.infer<typeof SnapshotRecordSchema>;
 
 export type SnapshotRecords = JsonRecords<SnapshotId, SnapshotRecord>;
 
-export function openSnapshotRecords(dir: string): Promise<SnapshotRecords> {
-  return openJsonRecords(dir, { schema: SnapshotRecordSchema, noun: 'snapshot' });
+export function openSnapshotRecords(dir: string, box?: SealedBox): Promise<SnapshotRecords> {
+  return openJsonRecords(dir, {
+    schema: SnapshotRecordSchema,
+    noun: 'snapshot',
+    toDisk: (record) => withSealedEnv(record, box),
+    fromDisk: (record) => withOpenedEnv(record, box),
+  });
 }
 
 /** Rejects `not_found` for one that is not whole, too: nobody was told of it, or it is as good as gone. */

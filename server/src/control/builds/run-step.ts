@@ -24,7 +24,8 @@ export async function runStep(run: RunIn, step: BuildStep, files: Pick<BuildFile
       return surroundings;
     case 'env': {
       const env = { ...surroundings.env };
-      for (const [name, value] of step.variables) env[name] = await expanded({ ...run, surroundings: { ...surroundings, env } }, value);
+      for (const [name, value] of step.variables)
+        env[name] = await expanded({ ...run, surroundings: { ...surroundings, env } }, name, value);
       return { ...surroundings, env: valid(EnvSchema, env, 'The environment') };
     }
     case 'workdir': {
@@ -44,10 +45,10 @@ export async function runStep(run: RunIn, step: BuildStep, files: Pick<BuildFile
 }
 
 /** Variables are put in by the shell; what else means something to it is taken as it stands. */
-async function expanded(run: RunIn, value: string): Promise<string> {
+async function expanded(run: RunIn, name: string, value: string): Promise<string> {
   if (!value.includes('$')) return value;
   const escaped = value.replaceAll(/[\\"`]|\$\(/g, '\\$&');
-  return requireRun({ ...run, log: undefined }, loginShell(`printf %s "${escaped}"`), `ENV ${value}`);
+  return requireRun({ ...run, log: undefined }, loginShell(`printf %s "${escaped}"`), `ENV ${name}`);
 }
 
 function valid<T>(

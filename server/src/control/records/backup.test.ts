@@ -1,5 +1,6 @@
+import { randomBytes } from 'node:crypto';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
-import { readFile, readdir, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, readdir, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -27,8 +28,9 @@ afterEach(() => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-async function take(path: string): Promise<void> {
-  const chunks = await Array.fromAsync(await backup({ database, events, version: '1.2.3' }, { scratch: directory }));
+async function take(path: string, { withKey = true } = {}): Promise<void> {
+  const keyFile = withKey ? join(directory, 'secret.key') : undefined;
+  const chunks = await Array.fromAsync(await backup({ database, events, version: '1.2.3' }, { scratch: directory, keyFile }));
   await writeFile(path, Buffer.concat(chunks));
 }
 
@@ -50,7 +52,7 @@ describe('a backup', () => {
     busy = false;
     await writing;
     const facts = await verifyBackup(path);
-    expect(facts).toMatchObject({ version: '1.2.3', audit: { ok: true, sealed: true } });
+    expect(facts).toMatchObject({ version: '1.2.3', withKey: true, audit: { ok: true, sealed: true } });
     expect(facts.audit.events).toBeGreaterThanOrEqual(3000);
 
     const restored = join(directory, 'restored', 'control');
@@ -74,7 +76,7 @@ describe('a backup', () => {
     await take(path);
     const whole = await readFile(path);
     const bad = join(directory, 'bad.tar');
-    const places = [3, 600, 700, 1600, 5000, Math.floor(whole.length / 2), whole.length - 3000];
+    const places = [3, 600, 700, 1600, 5000, Math.floor(whole.length / 2), whole.length - 6000];
     for (const at of places) {
       const copy = Buffer.from(whole);
       copy[at]! ^= 0x20;
@@ -88,6 +90,29 @@ describe('a backup', () => {
       expect(existsSync(join(directory, 'new'))).toBe(false);
     }
     await expect(verifyBackup(join(directory, 'none.tar'))).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  it('has the key that it is sealed with only when told to, and is of no use without', async () => {
+    const secret = installationSecret(database, 'e2b');
+    events.append({ type: 'x' });
+    const path = join(directory, 'backup.tar');
+    await take(path, { withKey: false });
+    const key = await readFile(join(directory, 'secret.key'), 'utf8');
+    expect((await readFile(path)).includes(key.trim())).toBe(false);
+    expect(await verifyBackup(path)).toMatchObject({ withKey: false, audit: { ok: true, sealed: false } });
+    expect(await verifyBackup(path, directory)).toMatchObject({ audit: { ok: true, sealed: true } });
+
+    const restored = join(directory, 'restored');
+    await expect(restoreBackup(path, restored)).rejects.toThrow('that the records in');
+    expect(existsSync(restored)).toBe(false);
+    await mkdir(restored);
+    await writeFile(join(restored, 'secret.key'), randomBytes(32).toString('base64'));
+    await expect(restoreBackup(path, restored)).rejects.toThrow('are sealed with key');
+    await writeFile(join(restored, 'secret.key'), key);
+    await restoreBackup(path, restored);
+    const again = openDatabase(join(restored, 'records.db'));
+    expect(Buffer.from(installationSecret(again, 'e2b'))).toEqual(Buffer.from(secret));
+    again.close();
   });
 
   it('leaves nothing behind, also when nobody reads it', async () => {

@@ -1,12 +1,13 @@
 /**
  * A backup: records and events of one installation, its secrets among them, as a tar archive that says what it must contain. Both
- * databases are copied while they are used, each as it is at one moment. Sandboxes' files are not in it.
+ * databases are copied while they are used, each as it is at one moment. Sandboxes' files are not in it, nor is the key that
+ * secrets are sealed with, unless it is asked for.
  *
- *     manifest.json · records.db · events.db
+ *     manifest.json · records.db · events.db · secret.key
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { mkdir, mkdtemp, open, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, open, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -15,18 +16,19 @@ import { z } from 'zod';
 import { byteReader, type ByteReader } from '../../lib/byte-reader.ts';
 import { BLOCK, decodeHeader, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
 import { verifyOffline } from '../audit/verify-offline.ts';
+import { KEY_FILE, openInstallationKey } from '../secrets/installation-key.ts';
 import type { Database } from './database.ts';
 import type { EventLog } from './events.ts';
 import { MIGRATIONS } from './migrations.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
-const FILES = ['records.db', 'events.db'] as const;
+const FILES = ['records.db', 'events.db', KEY_FILE] as const;
 const FileFacts = z.object({ sizeBytes: z.int().min(0), sha256: z.string().regex(/^[0-9a-f]{64}$/) });
 const Manifest = z.object({
   format: z.literal(1),
   version: z.string(),
   createdAtMs: z.int(),
-  files: z.object({ 'records.db': FileFacts, 'events.db': FileFacts }),
+  files: z.object({ 'records.db': FileFacts, 'events.db': FileFacts, [KEY_FILE]: FileFacts.optional() }),
 });
 type Manifest = z.infer<typeof Manifest>;
 
@@ -35,6 +37,8 @@ export interface BackupFacts {
   version: string;
   createdAtMs: number;
   bytes: number;
+  /** Whether the key that its secrets are sealed with is in it. */
+  withKey: boolean;
   audit: AuditVerdict;
 }
 
@@ -50,7 +54,7 @@ export interface BackedUp {
 /** Resolves when the copies are made; they are kept in `scratch` until the stream was read or let go. */
 export async function backup(
   { database, events, version }: BackedUp,
-  options: { scratch: string; signal?: AbortSignal },
+  options: { scratch: string; signal?: AbortSignal; keyFile?: string | undefined },
 ): Promise<AsyncIterable<Uint8Array>> {
   const directory = await mkdtemp(join(options.scratch, SCRATCH));
   const discard = () => rm(directory, { recursive: true, force: true });
@@ -58,16 +62,21 @@ export async function backup(
     // Events last: what the records tell of has its events.
     await database.backup(join(directory, 'records.db'));
     await events.backup(join(directory, 'events.db'));
+    if (options.keyFile !== undefined) await copyKey(options.keyFile, join(directory, KEY_FILE));
     options.signal?.throwIfAborted();
     const manifest: Manifest = {
       format: 1,
       version,
       createdAtMs: Date.now(),
-      files: { 'records.db': await factsOf(directory, 'records.db'), 'events.db': await factsOf(directory, 'events.db') },
+      files: {
+        'records.db': await factsOf(directory, 'records.db'),
+        'events.db': await factsOf(directory, 'events.db'),
+        ...(options.keyFile !== undefined && { [KEY_FILE]: await factsOf(directory, KEY_FILE) }),
+      },
     };
     await writeFile(join(directory, 'manifest.json'), JSON.stringify(manifest));
     options.signal?.addEventListener('abort', () => inBackground(discard(), ignoreFailure), { once: true });
-    return archive(directory, manifest.createdAtMs, discard);
+    return archive(directory, manifest, discard);
   } catch (error) {
     await discard();
     throw told(error);
@@ -80,17 +89,20 @@ export async function sweepBackups(directory: string): Promise<void> {
     if (name.startsWith(SCRATCH)) await rm(join(directory, name), { recursive: true, force: true });
 }
 
-/** Unpacks a backup aside and looks at everything in it. Rejects `invalid_argument` if it is not whole. */
-export async function verifyBackup(path: string): Promise<BackupFacts> {
+/** Unpacks a backup aside and looks at everything in it; at seals, if the key is in it or in the given directory. Rejects `invalid_argument` if it is not whole. */
+export async function verifyBackup(path: string, keyDirectory?: string): Promise<BackupFacts> {
   const directory = await mkdtemp(join(tmpdir(), 'cay-backup-'));
   try {
-    return await unpack(path, directory);
+    return await unpack(path, directory, keyDirectory);
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
 }
 
-/** Makes a directory of records of a backup, in one step. Rejects `failed_precondition` if there are records already. */
+/**
+ * Makes a directory of records of a backup, in one step. Rejects `failed_precondition` if there are records already, or if the
+ * key that they are sealed with is neither in the backup nor given here.
+ */
 export async function restoreBackup(path: string, directory: string): Promise<BackupFacts> {
   if (existsSync(join(directory, 'records.db'))) {
     throw new CayError('failed_precondition', `Cannot restore into "${directory}": there are records already`, {
@@ -100,8 +112,12 @@ export async function restoreBackup(path: string, directory: string): Promise<Ba
   await mkdir(dirname(directory), { recursive: true });
   const aside = await mkdtemp(`${directory}.restoring-`);
   try {
-    const facts = await unpack(path, aside);
+    const facts = await unpack(path, aside, directory);
     await rm(join(aside, 'manifest.json'));
+    const key = join(directory, KEY_FILE);
+    if (!facts.withKey && existsSync(key)) await copyKey(key, join(aside, KEY_FILE));
+    // Nothing takes its place before it is known that it can be opened.
+    openInstallationKey(aside, process.env, directory);
     // Left empty, or with a lock alone, by a server that has not come far.
     await rm(directory, { recursive: true, force: true });
     await rename(aside, directory);
@@ -111,9 +127,13 @@ export async function restoreBackup(path: string, directory: string): Promise<Ba
   }
 }
 
-async function* archive(directory: string, atMs: number, discard: () => Promise<void>): AsyncGenerator<Uint8Array> {
+async function* archive(
+  directory: string,
+  { createdAtMs: atMs, files }: Manifest,
+  discard: () => Promise<void>,
+): AsyncGenerator<Uint8Array> {
   try {
-    for (const name of ['manifest.json', ...FILES]) {
+    for (const name of ['manifest.json', ...FILES.filter((file) => files[file])]) {
       const path = join(directory, name);
       const { size } = await stat(path);
       yield encodeHeader({ name, type: 'file', sizeBytes: size, mode: 0o600, uid: 0, gid: 0, modifiedAtMs: atMs, target: '' });
@@ -126,6 +146,13 @@ async function* archive(directory: string, atMs: number, discard: () => Promise<
   }
 }
 
+async function copyKey(from: string, to: string): Promise<void> {
+  if (existsSync(from)) return copyFile(from, to);
+  throw new CayError('failed_precondition', `Cannot put the key into the backup: it does not come from "${from}"`, {
+    hint: 'make the backup without it, and keep what CAY_SECRET_KEY or CAY_SECRET_KEY_COMMAND give yourself',
+  });
+}
+
 async function factsOf(directory: string, name: string): Promise<z.infer<typeof FileFacts>> {
   const hash = createHash('sha256');
   let sizeBytes = 0;
@@ -136,7 +163,7 @@ async function factsOf(directory: string, name: string): Promise<z.infer<typeof 
   return { sizeBytes, sha256: hash.digest('hex') };
 }
 
-async function unpack(path: string, directory: string): Promise<BackupFacts> {
+async function unpack(path: string, directory: string, keyDirectory = directory): Promise<BackupFacts> {
   const damaged = (why: string, cause?: unknown) => new CayError('invalid_argument', `"${path}" is not a whole backup: ${why}`, { cause });
   const reader = byteReader(createReadStream(path) as AsyncIterable<Buffer>);
   let manifest: Manifest;
@@ -144,8 +171,8 @@ async function unpack(path: string, directory: string): Promise<BackupFacts> {
     const text = await entry(reader, 'manifest.json', MOST_MANIFEST);
     manifest = Manifest.parse(JSON.parse((await text.whole()).toString()));
     await writeFile(join(directory, 'manifest.json'), JSON.stringify(manifest));
-    for (const name of FILES) {
-      const { sizeBytes, sha256 } = manifest.files[name];
+    for (const name of FILES.filter((file) => manifest.files[file])) {
+      const { sizeBytes, sha256 } = manifest.files[name]!;
       const content = await entry(reader, name, sizeBytes);
       await content.into(join(directory, name));
       const found = await factsOf(directory, name);
@@ -160,11 +187,11 @@ async function unpack(path: string, directory: string): Promise<BackupFacts> {
   } finally {
     await reader.close();
   }
-  for (const name of FILES) requireSound(join(directory, name), (why) => damaged(`"${name}" ${why}`));
-  const audit = await verifyOffline(directory);
+  for (const name of ['records.db', 'events.db']) requireSound(join(directory, name), (why) => damaged(`"${name}" ${why}`));
+  const audit = await verifyOffline(directory, keyDirectory);
   if (audit.broken) throw damaged(`its chain of events is broken at event ${audit.broken.id}: ${audit.broken.reason}`);
   const bytes = manifest.files['records.db'].sizeBytes + manifest.files['events.db'].sizeBytes;
-  return { version: manifest.version, createdAtMs: manifest.createdAtMs, bytes, audit };
+  return { version: manifest.version, createdAtMs: manifest.createdAtMs, bytes, withKey: manifest.files[KEY_FILE] !== undefined, audit };
 }
 
 function requireSound(path: string, damaged: (why: string) => CayError): void {

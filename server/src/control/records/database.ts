@@ -5,9 +5,13 @@
  * returns: `synchronous = FULL`. Calls are synchronous; one costs a fraction of a millisecond, and
  * nothing can come between the check of a quota and the insert that uses it up.
  */
-import { closeSync, fsyncSync, openSync, renameSync, rmSync } from 'node:fs';
+import { chmodSync, closeSync, fsyncSync, openSync, renameSync, rmSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { DatabaseSync, backup, type SQLInputValue } from 'node:sqlite';
 import { CayError } from '@cay/sdk/protocol';
+import type { SealedBox } from '../../lib/sealed-box.ts';
+import { openInstallationKey } from '../secrets/installation-key.ts';
+import { sealRecords } from '../secrets/seal-records.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 export interface Database {
@@ -20,12 +24,14 @@ export interface Database {
   readonly inTransaction: boolean;
   /** Called when what has been written in this transaction is on the disk, and never if that is undone. At once outside of one. */
   afterCommit(work: () => void): void;
+  /** Seals what must not be read by whoever has the file alone. */
+  readonly box: SealedBox;
   /** A copy of everything, as it is at one moment. Others go on meanwhile. */
   backup(path: string): Promise<void>;
   close(): void;
 }
 
-export function openDatabase(path: string): Database {
+export function openDatabase(path: string, box = openInstallationKey(dirname(path))): Database {
   const sqlite = new DatabaseSync(path);
   sqlite.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000');
   const statements = new Map<string, ReturnType<DatabaseSync['prepare']>>();
@@ -68,13 +74,20 @@ export function openDatabase(path: string): Database {
       if (depth > 0) after.push(work);
       else work();
     },
+    box,
     async backup(to) {
       await backup(sqlite, to);
     },
     close: () => sqlite.close(),
   };
   migrate(database, sqlite, path);
+  if (sealRecords(database)) forgetOldPages(sqlite);
   return database;
+}
+
+/** What was overwritten stays in free pages and in the log until they are written anew. */
+function forgetOldPages(sqlite: DatabaseSync): void {
+  sqlite.exec('VACUUM; PRAGMA wal_checkpoint(TRUNCATE)');
 }
 
 /** No room for the database or its log, or for the index of that log. */
@@ -115,6 +128,7 @@ function keepCopy(sqlite: DatabaseSync, path: string, version: number): void {
   const unfinished = `${copy}.tmp`;
   rmSync(unfinished, { force: true });
   sqlite.prepare('VACUUM INTO ?').run(unfinished);
+  chmodSync(unfinished, 0o600);
   const file = openSync(unfinished, 'r');
   fsyncSync(file);
   closeSync(file);

@@ -188,4 +188,7 @@ export const MIGRATIONS: readonly string[] = [
   `
   ALTER TABLE sandboxes ADD COLUMN uid TEXT;
   `,
+  `
+  ALTER TABLE projects ADD COLUMN token_epoch INTEGER NOT NULL DEFAULT 0;
+  `,
 ];

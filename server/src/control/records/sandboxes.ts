@@ -13,6 +13,7 @@ import {
   type SandboxState,
   type SnapshotId,
 } from '@cay/sdk/protocol';
+import { parsedSpec, storedSpec } from '../secrets/sealed-spec.ts';
 import { requireTransition } from '../transitions.ts';
 import type { Database } from './database.ts';
 
@@ -190,13 +191,18 @@ const COLUMNS = {
 const INSERTED = { id: 'id', project: 'project', createdAtMs: 'created_at', ...COLUMNS } as const;
 
 export function sandboxRecords(database: Database): SandboxRecords {
+  const { box } = database;
+  const rowOf = (id: string) => `sandboxes/${id}`;
+  const parse = (row: StoredRow | undefined) => row && parsed(row, parsedSpec(row.spec, box, rowOf(row.id)));
+  const column = (id: string, key: string, value: unknown) =>
+    key === 'spec' ? storedSpec(value as SandboxSpec, box, rowOf(id)) : stored(value);
   const records: SandboxRecords = {
     insert(row) {
       try {
         const keys = Object.keys(INSERTED) as (keyof typeof INSERTED)[];
         database.run(
           `INSERT INTO sandboxes (${Object.values(INSERTED).join(', ')}) VALUES (${keys.map(() => '?').join(', ')})`,
-          ...keys.map((key) => stored(row[key])),
+          ...keys.map((key) => column(row.id, key, row[key])),
         );
       } catch (error) {
         if (row.name !== null && records.byName(row.project, row.name)) {
@@ -235,7 +241,7 @@ export function sandboxRecords(database: Database): SandboxRecords {
         if (changes.state !== undefined && changes.state !== before.state) requireTransition(id, before.state, changes.state);
         const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [keyof typeof COLUMNS, unknown][];
         if (entries.length > 0) {
-          const values = entries.map(([, value]) => stored(value));
+          const values = entries.map(([key, value]) => column(id, key, value));
           database.run(`UPDATE sandboxes SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`, ...values, id);
         }
         return records.get(id)!;
@@ -294,8 +300,7 @@ function stored(value: unknown): string | number | null {
   return typeof value === 'object' && value !== null ? JSON.stringify(value) : (value as string | number | null);
 }
 
-function parse(row: StoredRow | undefined): SandboxRow | undefined {
-  if (!row) return undefined;
+function parsed(row: StoredRow, spec: SandboxSpec): SandboxRow {
   return {
     id: row.id as SandboxId,
     project: row.project,
@@ -305,7 +310,7 @@ function parse(row: StoredRow | undefined): SandboxRow | undefined {
     message: row.message,
     backend: row.backend,
     runtime: row.runtime,
-    spec: JSON.parse(row.spec) as SandboxSpec,
+    spec,
     labels: JSON.parse(row.labels) as Record<string, string>,
     ports: JSON.parse(row.ports) as PortRecord[],
     timeoutMs: row.timeout_ms,

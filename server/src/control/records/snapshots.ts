@@ -1,4 +1,5 @@
 import { CayError, type Snapshot, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
+import { parsedSpec, storedSpec } from '../secrets/sealed-spec.ts';
 import type { Database } from './database.ts';
 
 /**
@@ -102,6 +103,11 @@ const COLUMNS = {
 } as const satisfies Record<keyof SnapshotRow, string>;
 
 export function snapshotRecords(database: Database): SnapshotRecords {
+  const { box } = database;
+  const rowOf = (id: string) => `snapshots/${id}`;
+  const parse = (row: StoredSnapshot | undefined) => row && parsed(row, parsedSpec(row.spec, box, rowOf(row.id)));
+  const column = (id: string, key: string, value: unknown) =>
+    key === 'spec' ? storedSpec(value as SandboxSpec, box, rowOf(id)) : stored(value);
   const one = (condition: string, ...values: (string | number)[]) =>
     parse(database.get<StoredSnapshot>(`SELECT * FROM snapshots WHERE ${condition}`, ...values));
   const many = (condition: string, ...values: (string | number)[]) =>
@@ -112,7 +118,7 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       try {
         database.run(
           `INSERT INTO snapshots (${Object.values(COLUMNS).join(', ')}) VALUES (${keys.map(() => '?').join(', ')})`,
-          ...keys.map((key) => stored(row[key])),
+          ...keys.map((key) => column(row.id, key, row[key])),
         );
       } catch (error) {
         if (row.name !== null && one('project = ? AND sandbox = ? AND name = ?', row.project, row.sandbox, row.name)) {
@@ -148,7 +154,7 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [keyof SnapshotRow, unknown][];
       const changed = database.run(
         `UPDATE snapshots SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`,
-        ...entries.map(([, value]) => stored(value)),
+        ...entries.map(([key, value]) => column(id, key, value)),
         id,
       );
       if (changed === 0) throw new CayError('not_found', `Snapshot "${id}" does not exist`);
@@ -191,8 +197,7 @@ function stored(value: unknown): string | number | null {
   return typeof value === 'object' && value !== null ? JSON.stringify(value) : (value as string | number | null);
 }
 
-function parse(row: StoredSnapshot | undefined): SnapshotRow | undefined {
-  if (!row) return undefined;
+function parsed(row: StoredSnapshot, spec: SandboxSpec): SnapshotRow {
   return {
     id: row.id as SnapshotId,
     project: row.project,
@@ -204,7 +209,7 @@ function parse(row: StoredSnapshot | undefined): SnapshotRow | undefined {
     labels: JSON.parse(row.labels) as Record<string, string>,
     memory: row.memory !== 0,
     runtime: row.runtime,
-    spec: JSON.parse(row.spec) as SandboxSpec,
+    spec,
     quiet: row.quiet !== 0,
     state: row.state as SnapshotState,
     here: row.here !== 0,

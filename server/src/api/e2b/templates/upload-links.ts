@@ -1,6 +1,7 @@
 /** Addresses by which files for a build are brought, by whoever has the address and for as long as it says. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
+import { inEpoch } from '../../../control/token-epochs.ts';
 
 export interface Upload {
   project: string;
@@ -17,10 +18,14 @@ export interface UploadLinks {
   require(upload: Omit<Upload, 'project'>, query: { project: string; expires: string; signature: string }): Upload;
 }
 
-export function uploadLinks(secret: Uint8Array, now: () => number = Date.now): UploadLinks {
+/** `epochOf` tells how often the tokens of a project were revoked. */
+export function uploadLinks(
+  secret: Uint8Array,
+  { now = Date.now, epochOf = () => 0 }: { now?: () => number; epochOf?: (project: string) => number } = {},
+): UploadLinks {
   const sign = ({ project, template, hash }: Upload, expires: string) =>
     createHmac('sha256', secret)
-      .update(JSON.stringify(['template-upload', project, template, hash, expires]))
+      .update(inEpoch(JSON.stringify(['template-upload', project, template, hash, expires]), epochOf(project)))
       .digest();
   return {
     make(upload) {

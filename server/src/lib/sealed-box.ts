@@ -1,0 +1,51 @@
+/**
+ * Text and bytes that only the holder of a key can read: AES-256-GCM with a random nonce. What is sealed says with which
+ * key it was, and belongs to one context: moved to another place it does not open.
+ *
+ *     sealed:1:<key id>:<nonce, ciphertext and tag in base64url>
+ */
+import { createCipheriv, createDecipheriv, createHmac, randomBytes } from 'node:crypto';
+
+export const KEY_BYTES = 32;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+const PREFIX = 'sealed:1:';
+
+export interface SealedBox {
+  /** Tells one key from another, and nothing about either. */
+  readonly keyId: string;
+  seal(content: string | Uint8Array, context: string): string;
+  /** Throws for what was sealed with another key, for another context, or changed. */
+  open(sealed: string, context: string): Buffer;
+}
+
+export function sealedBox(key: Uint8Array): SealedBox {
+  if (key.length !== KEY_BYTES) throw new RangeError(`A key has ${KEY_BYTES} bytes, not ${key.length}`);
+  const keyId = createHmac('sha256', key).update('key id').digest('hex').slice(0, 12);
+  return {
+    keyId,
+    seal(content, context) {
+      const nonce = randomBytes(NONCE_BYTES);
+      const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(Buffer.from(context));
+      const sealed = Buffer.concat([nonce, cipher.update(content), cipher.final(), cipher.getAuthTag()]);
+      return `${PREFIX}${keyId}:${sealed.toString('base64url')}`;
+    },
+    open(sealed, context) {
+      const by = keyIdOf(sealed);
+      if (by !== keyId) throw new Error(`It was sealed with key ${by}, and this is key ${keyId}`);
+      const bytes = Buffer.from(sealed.slice(PREFIX.length + keyId.length + 1), 'base64url');
+      const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES });
+      decipher.setAAD(Buffer.from(context)).setAuthTag(bytes.subarray(-TAG_BYTES));
+      return Buffer.concat([decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]);
+    },
+  };
+}
+
+export function isSealed(value: unknown): value is string {
+  return typeof value === 'string' && value.startsWith(PREFIX);
+}
+
+/** The id of the key that something was sealed with. */
+export function keyIdOf(sealed: string): string {
+  return sealed.slice(PREFIX.length).split(':', 1)[0]!;
+}
