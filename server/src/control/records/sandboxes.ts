@@ -13,7 +13,7 @@ import {
   type SandboxState,
   type SnapshotId,
 } from '@cay/sdk/protocol';
-import { parsedSpec, storedSpec } from '../secrets/sealed-spec.ts';
+import { sealedSpecs } from '../secrets/sealed-spec.ts';
 import { requireTransition } from '../transitions.ts';
 import type { Database } from './database.ts';
 
@@ -191,11 +191,10 @@ const COLUMNS = {
 const INSERTED = { id: 'id', project: 'project', createdAtMs: 'created_at', ...COLUMNS } as const;
 
 export function sandboxRecords(database: Database): SandboxRecords {
-  const { box } = database;
-  const rowOf = (id: string) => `sandboxes/${id}`;
-  const parse = (row: StoredRow | undefined) => row && parsed(row, parsedSpec(row.spec, box, rowOf(row.id)));
+  const specs = sealedSpecs(database.box);
+  const parse = (row: StoredRow | undefined) => row && parsed(row, specs.parsed(`sandboxes/${row.id}`, row.spec));
   const column = (id: string, key: string, value: unknown) =>
-    key === 'spec' ? storedSpec(value as SandboxSpec, box, rowOf(id)) : stored(value);
+    key === 'spec' ? specs.stored(`sandboxes/${id}`, value as SandboxSpec) : stored(value);
   const records: SandboxRecords = {
     insert(row) {
       try {

@@ -1,5 +1,5 @@
 import { CayError, type Snapshot, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
-import { parsedSpec, storedSpec } from '../secrets/sealed-spec.ts';
+import { sealedSpecs } from '../secrets/sealed-spec.ts';
 import type { Database } from './database.ts';
 
 /**
@@ -103,11 +103,10 @@ const COLUMNS = {
 } as const satisfies Record<keyof SnapshotRow, string>;
 
 export function snapshotRecords(database: Database): SnapshotRecords {
-  const { box } = database;
-  const rowOf = (id: string) => `snapshots/${id}`;
-  const parse = (row: StoredSnapshot | undefined) => row && parsed(row, parsedSpec(row.spec, box, rowOf(row.id)));
+  const specs = sealedSpecs(database.box);
+  const parse = (row: StoredSnapshot | undefined) => row && parsed(row, specs.parsed(`snapshots/${row.id}`, row.spec));
   const column = (id: string, key: string, value: unknown) =>
-    key === 'spec' ? storedSpec(value as SandboxSpec, box, rowOf(id)) : stored(value);
+    key === 'spec' ? specs.stored(`snapshots/${id}`, value as SandboxSpec) : stored(value);
   const one = (condition: string, ...values: (string | number)[]) =>
     parse(database.get<StoredSnapshot>(`SELECT * FROM snapshots WHERE ${condition}`, ...values));
   const many = (condition: string, ...values: (string | number)[]) =>

@@ -1,6 +1,6 @@
 import type { Database } from '../records/database.ts';
 import { isSealed } from '../../lib/sealed-box.ts';
-import { parsedSpec, storedSpec } from './sealed-spec.ts';
+import { sealedSpecs } from './sealed-spec.ts';
 
 /** Where rows have a spec. */
 const TABLES = ['sandboxes', 'snapshots'] as const;
@@ -8,6 +8,7 @@ const TABLES = ['sandboxes', 'snapshots'] as const;
 /** Seals what an earlier version has recorded in the clear: all of it or nothing. Tells whether there was any. */
 export function sealRecords(database: Database): boolean {
   const { box } = database;
+  const specs = sealedSpecs(box);
   return database.transaction(() => {
     let sealed = 0;
     for (const { name, value } of database.all<{ name: string; value: Uint8Array }>('SELECT name, value FROM secrets')) {
@@ -21,7 +22,7 @@ export function sealRecords(database: Database): boolean {
       );
       for (const { id, spec } of rows) {
         const row = `${table}/${id}`;
-        sealed += database.run(`UPDATE ${table} SET spec = ? WHERE id = ?`, storedSpec(parsedSpec(spec, box, row), box, row), id);
+        sealed += database.run(`UPDATE ${table} SET spec = ? WHERE id = ?`, specs.stored(row, specs.parsed(row, spec)), id);
       }
     }
     return sealed > 0;
