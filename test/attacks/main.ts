@@ -5,25 +5,41 @@
  *
  * Campaigns and their targets take turns, each turn on a new server and with a seed of its own, which is printed.
  * `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once.
+ *
+ *     node test/attacks/main.ts --figures [--assault 'fork bomb'] [--target local:runsc] [--turn-seconds 10]
+ *
+ * tells instead what each kind of attack costs a neighbour: its latencies against quiet, and the server's memory.
  */
 import { parseArgs } from 'node:util';
 import { CAMPAIGNS } from './campaigns/index.ts';
+import { ASSAULTS } from './assaults/index.ts';
+import { takeFigures } from './figures.ts';
 import { runTurn } from './support/run-turn.ts';
 import { targetName, whyNotHere } from './support/why-not-here.ts';
 
 const { values } = parseArgs({
   options: {
     minutes: { type: 'string', default: '10' },
-    'turn-seconds': { type: 'string', default: '60' },
+    'turn-seconds': { type: 'string' },
     campaign: { type: 'string', multiple: true },
     target: { type: 'string', multiple: true },
     seed: { type: 'string' },
     /** Ends after one turn of that many cases for each pair. */
     cases: { type: 'string' },
     trace: { type: 'boolean', default: false },
+    figures: { type: 'boolean', default: false },
+    assault: { type: 'string', multiple: true },
   },
 });
 const MiB = 1024 ** 2;
+
+if (values.figures) {
+  const chosen = ASSAULTS.filter(({ name }) => values.assault?.some((part) => name.includes(part)) ?? true);
+  for (const runtime of (values.target ?? ['local:runc']).map((name) => name.split(':')[1] as 'runc' | 'runsc')) {
+    await takeFigures(chosen, { backend: 'local', runtime }, Number(values['turn-seconds'] ?? 10) * 1000);
+  }
+  process.exit(0);
+}
 
 const pairs = CAMPAIGNS.filter(({ name }) => values.campaign?.includes(name) ?? true)
   .flatMap((campaign) => campaign.targets.map((on) => ({ campaign, on, name: targetName(on) })))
@@ -46,7 +62,7 @@ let seed = Number(values.seed ?? Date.now() % 1_000_000);
 
 for (let turn = 0; left() > 0 && (cases === undefined || turn < pairs.length); turn++, seed++) {
   const { campaign, on, name } = pairs[turn % pairs.length]!;
-  const ms = Math.min(left(), cases === undefined ? Number(values['turn-seconds']) * 1000 : Infinity);
+  const ms = Math.min(left(), cases === undefined ? Number(values['turn-seconds'] ?? 60) * 1000 : Infinity);
   const trace = values.trace ? (number: number, words: string) => console.info(`    ${number} ${words}`) : undefined;
   const { findings, ...done } = await runTurn(campaign, on, { seed, ms, cases, trace });
   const key = `${campaign.name} on ${name}`;
