@@ -42,19 +42,24 @@ describe('cay backup', () => {
   it('is taken from a server that goes on, verified, and restored into another', async () => {
     const directory = await mkdtemp('/tmp/cay-e2e-backup-');
     const file = join(directory, 'cay.tar');
+    const keyless = join(directory, 'without-key.tar');
     let keys: { id: string; name: string }[];
     {
       await using cay = await openCay(env);
       await cay.run('up', '--detach');
       await cay.run('key', 'create', 'robot');
       keys = await cay.json('key', 'ls');
-      const taken = await cay.run('backup', file);
+      await cay.run('backup', keyless);
+      const taken = await cay.run('backup', '--with-key', file);
       expect(taken).toMatchObject({ code: 0, stdout: expect.stringContaining('ok') });
       expect((await cay.run('backup', '--verify', file)).code).toBe(0);
       expect((await cay.run('up', '--restore', file)).code).not.toBe(0);
     }
     {
       await using other = await openCay(env);
+      const refused = await other.run('up', '--detach', '--restore', keyless);
+      expect(refused.code).not.toBe(0);
+      expect(refused.stderr).toMatch(/The key [0-9a-f]{12} that the records in .* are sealed with is missing/);
       const up = await other.run('up', '--detach', '--restore', file);
       expect(up, up.stderr).toMatchObject({ code: 0 });
       const names = (await other.json<{ name: string; id: string }[]>('key', 'ls')).map(({ id }) => id);

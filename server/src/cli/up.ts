@@ -4,6 +4,7 @@ import { CayError } from '@cay/sdk/client';
 import { Option } from 'commander';
 import type { PressureSettings } from '../control/pressure/pressure.ts';
 import { writeFileAtomic } from '../lib/atomic-file.ts';
+import type { SealedBox } from '../lib/sealed-box.ts';
 import { bootId, lowerOomScore, processStat } from '../lib/proc.ts';
 import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
@@ -221,6 +222,8 @@ async function upForeground(composition: Composition, options: Options): Promise
   try {
     mkdirSync(join(dataDir, 'control'), { recursive: true, mode: 0o700 });
     const box = openInstallationKey(join(dataDir, 'control'));
+    // Runtimes and other programs that the server starts have no use for it.
+    for (const name of ['CAY_SECRET_KEY', 'CAY_SECRET_KEY_COMMAND']) delete process.env[name];
     backend = await openBackend(composition, options, dataDir, {
       box,
       onError(error) {
@@ -256,7 +259,7 @@ async function upForeground(composition: Composition, options: Options): Promise
       pressure: pressureOf(options),
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
-    const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir));
+    const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir, box));
     const docker = namesOf(options.backend).includes('docker') ? { docker: dockerOf(options) } : {};
     const known: CliFile = { url: server.url, key, backend: options.backend, ...docker };
     await writeFileAtomic(cliFileOf(dataDir), JSON.stringify(known), { mode: 0o600 });
@@ -319,13 +322,13 @@ function pressureOf(options: Options): Partial<PressureSettings> {
 const dockerOf = ({ dockerHost: host, dockerImage: image }: Options): DockerSettings => ({ host, image });
 
 /** Records may have a key that this machine's file has lost; another one then takes its place. */
-async function newKey(dataDir: string): Promise<string> {
+async function newKey(dataDir: string, box: SealedBox): Promise<string> {
   const [{ openDatabase }, { keyRecords }, { projectRecords }] = await Promise.all([
     import('../control/records/database.ts'),
     import('../control/records/keys.ts'),
     import('../control/records/projects.ts'),
   ]);
-  const database = openDatabase(join(dataDir, 'control', 'records.db'));
+  const database = openDatabase(join(dataDir, 'control', 'records.db'), box);
   try {
     const project = projectRecords(database).byName('default');
     return keyRecords(database).create({ name: 'cli', project: project!.id, role: 'admin' }).secret;

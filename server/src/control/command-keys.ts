@@ -1,7 +1,7 @@
 import { CayError } from '@cay/sdk/protocol';
 import { keyDigest, usedOtherwise } from './idempotency.ts';
 import type { Database } from './records/database.ts';
-import { requestDigest } from './request-digest.ts';
+import { isDigestOf, requestDigest } from './request-digest.ts';
 
 /**
  * Which command of a sandbox was run for a caller's key, so that repeating the call runs no other.
@@ -31,7 +31,7 @@ export function commandKeys(database: Database, now: () => number = Date.now, ag
       keyDigest(key),
     );
     if (!claimed) return undefined;
-    if (claimed.request !== requestDigest(request)) throw usedOtherwise(key);
+    if (!isDigestOf(claimed.request, request, database.box)) throw usedOtherwise(key);
     return { id: claimed.command, started: claimed.started !== 0 };
   }
 
@@ -49,7 +49,7 @@ export function commandKeys(database: Database, now: () => number = Date.now, ag
         const claimed = database.run(
           'INSERT INTO command_keys (sandbox, key, request, command, started, created_at) SELECT id, ?, ?, ?, 0, ? FROM sandboxes WHERE id = ?',
           keyDigest(key),
-          requestDigest(request),
+          requestDigest(request, database.box),
           id,
           atMs,
           sandbox,

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
 import type { Database } from './records/database.ts';
-import { requestDigest } from './request-digest.ts';
+import { isDigestOf, requestDigest } from './request-digest.ts';
 
 /**
  * What a creating call with a caller's key has made, so that repeating the call makes no other.
@@ -32,7 +32,7 @@ export function idempotency(database: Database, now: () => number = Date.now, ag
         project,
         keyDigest(key),
       );
-      if (known && known.request !== requestDigest(request)) throw usedOtherwise(key);
+      if (known && !isDigestOf(known.request, request, database.box)) throw usedOtherwise(key);
       return known?.made;
     },
     remember(project, key, request, made, atMs) {
@@ -41,7 +41,7 @@ export function idempotency(database: Database, now: () => number = Date.now, ag
         'INSERT INTO idempotency (project, key, request, made, created_at) VALUES (?, ?, ?, ?, ?)',
         project,
         keyDigest(key),
-        requestDigest(request),
+        requestDigest(request, database.box),
         made,
         atMs,
       );

@@ -17,6 +17,8 @@ export interface SealedBox {
   seal(content: string | Uint8Array, context: string): string;
   /** Throws for what was sealed with another key, for another context, or changed. */
   open(sealed: string, context: string): Buffer;
+  /** The same for the same text, and of no use to who wants to guess it without the key. */
+  digest(text: string): string;
 }
 
 export function sealedBox(key: Uint8Array): SealedBox {
@@ -30,6 +32,7 @@ export function sealedBox(key: Uint8Array): SealedBox {
       const sealed = Buffer.concat([nonce, cipher.update(content), cipher.final(), cipher.getAuthTag()]);
       return `${PREFIX}${keyId}:${sealed.toString('base64url')}`;
     },
+    digest: (text) => createHmac('sha256', key).update(`digest ${text}`).digest('hex'),
     open(sealed, context) {
       const by = keyIdOf(sealed);
       if (by !== keyId) throw new Error(`It was sealed with key ${by}, and this is key ${keyId}`);

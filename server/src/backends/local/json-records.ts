@@ -24,6 +24,8 @@ export interface JsonRecordsOptions<R> {
   /** The record as it is written, and back. */
   toDisk?(record: R): R;
   fromDisk?(record: R): R;
+  /** Whether one that was read has to be written anew, in the way that it is written now. */
+  outdated?(record: R): boolean;
   schema: ZodType<R>;
   /** What a record is of, for messages. */
   noun: string;
@@ -31,7 +33,7 @@ export interface JsonRecordsOptions<R> {
 
 export async function openJsonRecords<I extends string, R extends { id: I }>(
   dir: string,
-  { schema, noun, toDisk = (record) => record, fromDisk = (record) => record }: JsonRecordsOptions<R>,
+  { schema, noun, toDisk = (record) => record, fromDisk = (record) => record, outdated = () => false }: JsonRecordsOptions<R>,
 ): Promise<JsonRecords<I, R>> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
   const all = new Map<I, R>();
@@ -48,6 +50,7 @@ export async function openJsonRecords<I extends string, R extends { id: I }>(
       });
     }
     all.set(parsed.data.id, fromDisk(parsed.data));
+    if (outdated(parsed.data)) await writeFileAtomic(path, JSON.stringify(toDisk(parsed.data)));
   }
   return {
     dir,

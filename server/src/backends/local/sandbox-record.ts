@@ -20,7 +20,7 @@ import { z } from 'zod';
 import type { Observation } from '../backend.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { openJsonRecords, type JsonRecords } from './json-records.ts';
-import { withOpenedEnv, withSealedEnv } from './sealed-env.ts';
+import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 
 /** What a tree needs to be a sandbox's root: the template's tree that it goes back to, and what of the host is shown in it. */
 export const FootingSchema = z.object({
@@ -65,6 +65,7 @@ export function openSandboxRecords(dir: string, box?: SealedBox): Promise<Sandbo
     noun: 'sandbox',
     toDisk: (record) => withSealedEnv(record, box),
     fromDisk: (record) => withOpenedEnv(record, box),
+    outdated: (record) => box !== undefined && hasOpenEnv(record),
   });
 }
 

@@ -15,6 +15,11 @@ export function withSealedEnv<R extends Specified>(record: R, box: SealedBox | u
   return { ...record, spec: { ...spec, env: {} }, sealedEnv: box.seal(JSON.stringify(spec.env), contextOf(id)) };
 }
 
+/** Whether the environment in a record on the disk is in the clear. */
+export function hasOpenEnv({ spec, sealedEnv }: Specified): boolean {
+  return sealedEnv === undefined && Object.keys(spec.env).length > 0;
+}
+
 /** Without the key the environment is empty, and what is sealed is kept: what is to be removed can be removed without it. */
 export function withOpenedEnv<R extends Specified>(record: R, box: SealedBox | undefined): R {
   const { sealedEnv, ...rest } = record;

@@ -7,7 +7,7 @@ import { z } from 'zod';
 import type { SnapshotFacts } from '../backend.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { openJsonRecords, type JsonRecords } from './json-records.ts';
-import { withOpenedEnv, withSealedEnv } from './sealed-env.ts';
+import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 import { FootingSchema } from './sandbox-record.ts';
 
 const SnapshotRecordSchema = z.object({
@@ -36,6 +36,7 @@ export function openSnapshotRecords(dir: string, box?: SealedBox): Promise<Snaps
     noun: 'snapshot',
     toDisk: (record) => withSealedEnv(record, box),
     fromDisk: (record) => withOpenedEnv(record, box),
+    outdated: (record) => box !== undefined && hasOpenEnv(record),
   });
 }
 
