@@ -29,6 +29,8 @@ describe('addresses to bring files by', () => {
     refused({ expires: '99999999999999' });
     refused({ signature: '' });
     refused({ signature: query.signature.slice(1) });
+    refused({ signature: `${query.signature}=` });
+    refused({}, uploadLinks(secret, { now: () => 1000, epochOf: () => 1 }));
     refused({}, uploadLinks(secret, { now: () => 1000 + 3600_000 }));
     refused({}, uploadLinks(Buffer.alloc(32, 2), { now: () => 1000 }));
   });
