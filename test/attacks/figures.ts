@@ -32,7 +32,8 @@ export interface Figures {
   /** Calls of the neighbour that failed under attack. */
   failed: number;
   rssMiB: { before: number; peak: number; after: number };
-  survived: boolean;
+  /** How the server is a while later. */
+  server: 'well' | 'does not answer' | 'ended';
 }
 
 interface Pair {
@@ -84,10 +85,11 @@ async function underAssault(assault: Assault, on: TargetOptions, ms: number): Pr
     await Promise.race([running.catch(() => {}), sleep(REST_MS)]);
     clearInterval(watch);
     await sleep(REST_MS);
-    const survived = await target.requireAlive().then(
+    const answers = await target.requireAlive().then(
       () => true,
       () => false,
     );
+    const after = rssOf(target);
     return {
       assault: assault.name,
       target: targetName(on),
@@ -95,8 +97,8 @@ async function underAssault(assault: Assault, on: TargetOptions, ms: number): Pr
       exec: pairOf(quiet.exec, attacked.exec),
       healthz: pairOf(quiet.healthz, attacked.healthz),
       failed: attacked.failed,
-      rssMiB: { before, peak, after: rssOf(target) },
-      survived,
+      rssMiB: { before, peak: Math.max(peak, after), after },
+      server: answers ? 'well' : after > 0 ? 'does not answer' : 'ended',
     };
   } finally {
     setPriority(0);
@@ -126,11 +128,11 @@ function pairOf(quietSamples: number[], attackedSamples: number[]): Pair {
   return { quiet, attacked, ratio: { p50: attacked.p50 / quiet.p50, p99: attacked.p99 / quiet.p99 } };
 }
 
-function lineOf({ assault, exec, healthz, rssMiB, attacks, failed, survived }: Figures): string {
+function lineOf({ assault, exec, healthz, rssMiB, attacks, failed, server }: Figures): string {
   const cell = (value: number, width: number) => value.toFixed(value < 100 ? 1 : 0).padStart(width);
   const half = ({ attacked, ratio }: Pair, width: number) =>
     `${cell(attacked.p50, width)} ${cell(attacked.p99, 6)} ${cell(ratio.p50, 5)} ${cell(ratio.p99, 5)}`;
   const rss = `${cell(rssMiB.before, 10)} ${cell(rssMiB.peak, 5)} ${cell(rssMiB.after, 5)}`;
-  const end = `${attacks}${failed > 0 ? `, ${failed} calls failed` : ''}${survived ? '' : ', SERVER ENDED'}`;
+  const end = `${attacks}${failed > 0 ? `, ${failed} calls failed` : ''}${server === 'well' ? '' : `, THE SERVER ${server.toUpperCase()}`}`;
   return `${assault.padEnd(40)} ${half(exec, 8)} | ${half(healthz, 11)} | ${rss}     | ${end}`;
 }
