@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { PolicyFactsSchema } from './policy.ts';
 
 /**
  * What a backend can do, as data. Each is true only when it is wired and was seen to work on this
@@ -41,6 +42,7 @@ export type Ability = (typeof ABILITIES)[number];
 
 const OneBackendSchema = z.object({
   backend: z.string(),
+  /** Those that work here and may be asked for. */
   runtimes: z.array(z.string()),
   templates: z.array(z.string()),
   abilities: z.record(z.enum(ABILITIES), z.boolean()),
@@ -61,5 +63,7 @@ export type Platform = z.infer<typeof PlatformSchema>;
 export const CapabilitiesSchema = OneBackendSchema.extend({
   /** Where there are several platforms: each of them, the default first. The abilities beside this are the default's, runtimes and templates those of all. */
   platforms: z.array(PlatformSchema).optional(),
+  /** What may be asked for on this server, whatever the backend could do. */
+  policy: PolicyFactsSchema.optional(),
 });
 export type Capabilities = z.infer<typeof CapabilitiesSchema>;

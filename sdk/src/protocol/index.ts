@@ -7,6 +7,7 @@ export * from './exit-code.ts';
 export * from './file.ts';
 export * from './health.ts';
 export * from './id.ts';
+export * from './policy.ts';
 export * from './request.ts';
 export * from './resource.ts';
 export * from './sandbox.ts';

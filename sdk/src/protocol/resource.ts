@@ -148,7 +148,8 @@ export const CreateSandboxSchema = SandboxSpecSchema.omit({ limits: true })
     getOrCreate: z.boolean().default(false),
     labels: LabelsSchema.default({}),
     limits: SomeLimitsSchema.default({}),
-    timeoutMs: TimeoutSchema.nullable().default(null),
+    /** Absent is the operator's default, which is never unless the server says otherwise; null is never. */
+    timeoutMs: TimeoutSchema.nullable().optional(),
     onTimeout: OnTimeoutSchema.default('pause'),
     idle: IdlePolicySchema.prefault({}),
     retention: RetentionSchema.prefault({}),

@@ -78,7 +78,7 @@ export const SandboxSpecSchema = z
   .object({
     /** The root filesystem to start from: `base`, or a template or image that the backend knows. */
     template: z.string().min(1).max(512).default('base'),
-    /** The isolation: `runsc`, `crun`, `runc`, or `process` (none). Absent means the strongest there is. */
+    /** The isolation, one of the `runtimes` in the server's capabilities, such as `runsc`. Absent means the strongest that is allowed. */
     runtime: z.string().max(64).optional(),
     /** Which of several platforms makes it, where there are several. Absent means that labels choose, or the default. */
     platform: PlatformNameSchema.optional(),
