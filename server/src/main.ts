@@ -12,34 +12,35 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     const { openLocal } = await import('./backends/local/open-local.ts');
     return openLocal(options);
   },
-  async docker({ dir, docker }) {
+  async docker({ dir, docker, policy }) {
     const [{ dockerBackend }, { guestBinary }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
     ]);
     const installation = installationOf(dir);
     const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
-    return destroyable(dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage }));
+    return destroyable(dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage, policy }));
   },
-  async 'kubernetes-job'({ dir, onError, onSwept }) {
+  async 'kubernetes-job'({ dir, policy, onError, onSwept }) {
     const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
       import('./backends/kubernetes-job/kubernetes-job.ts'),
       import('./backends/kubernetes/environment.ts'),
     ]);
-    return destroyable(await kubernetesJobBackend({ ...kubernetesSettings(process.env, installationOf(dir)), onError, onSwept }));
+    const settings = { ...kubernetesSettings(process.env, installationOf(dir)), policy };
+    return destroyable(await kubernetesJobBackend({ ...settings, onError, onSwept }));
   },
-  async 'agent-sandbox'({ dir, onError, onSwept }) {
+  async 'agent-sandbox'({ dir, policy, onError, onSwept }) {
     const [{ agentSandboxBackend }, { poolAndStorage }, { kubernetesSettings }] = await Promise.all([
       import('./backends/agent-sandbox/agent-sandbox.ts'),
       import('./backends/agent-sandbox/settings.ts'),
       import('./backends/kubernetes/environment.ts'),
     ]);
-    const settings = { ...kubernetesSettings(process.env, installationOf(dir)), ...poolAndStorage(process.env) };
+    const settings = { ...kubernetesSettings(process.env, installationOf(dir)), ...poolAndStorage(process.env), policy };
     return destroyable(await agentSandboxBackend({ ...settings, onError, onSwept }));
   },
-  async memory() {
+  async memory({ policy }) {
     const { memoryBackend } = await import('./backends/memory/memory.ts');
-    return destroyable(memoryBackend());
+    return destroyable(memoryBackend({ policy }));
   },
 };
 
@@ -58,15 +59,19 @@ const DECLARATIONS: Record<string, (settings: KubernetesSettings) => Promise<Clu
 };
 
 async function declarationsOf(name: string, { dir, withSandbox }: { dir: string; withSandbox: boolean }): Promise<ClusterDeclarations> {
-  const { kubernetesSettings } = await import('./backends/kubernetes/environment.ts');
+  const [{ kubernetesSettings }, { policyIn }] = await Promise.all([
+    import('./backends/kubernetes/environment.ts'),
+    import('./cli/policy-options.ts'),
+  ]);
   // What all sandboxes stand on is the same whatever the guest comes in.
   const env = withSandbox ? process.env : { CAY_KUBERNETES_GUEST_IMAGE: 'none', ...process.env };
-  return DECLARATIONS[name]!(kubernetesSettings(env, installationOf(dir)));
+  return DECLARATIONS[name]!({ ...kubernetesSettings(env, installationOf(dir)), policy: policyIn(process.env) });
 }
 
 /** Several are platforms of one router; a single one stands alone. */
 async function openBackend(names: string, options: BackendOptions): Promise<OpenedBackend> {
   const each = names.split(',');
+  await requireKnownRuntimes(each, options);
   if (each.length === 1) return BACKENDS[names]!(options);
   const { routerBackend } = await import('./backends/router/router.ts');
   const { platformRules: rules, onError } = options;
@@ -77,6 +82,39 @@ async function openBackend(names: string, options: BackendOptions): Promise<Open
     async destroy() {
       for (const name of each) await ((await router.platform(name)) as OpenedBackend).destroy();
     },
+  });
+}
+
+/** The isolations that a backend has, by name. Absent are those whose ground may get others at any time. */
+const RUNTIMES: Record<string, (options: BackendOptions) => Promise<readonly string[]>> = {
+  async local() {
+    return (await import('./backends/local/open-local.ts')).RUNTIME_NAMES;
+  },
+  async docker({ docker }) {
+    return (await import('./backends/docker/engine.ts')).runtimesOfEngine(docker?.host);
+  },
+  async memory() {
+    return ['memory'];
+  },
+};
+
+/** A name that is misspelt in what is allowed would forbid what was meant. What is away cannot be asked. */
+async function requireKnownRuntimes(backends: readonly string[], options: BackendOptions): Promise<void> {
+  const allowed = options.policy?.runtimes;
+  if (!allowed || backends.some((name) => RUNTIMES[name] === undefined)) return;
+  const { CayError, isCayError } = await import('@cay/sdk/client');
+  const asked = backends.map((name) =>
+    RUNTIMES[name]!(options).catch((error: unknown) => {
+      if (isCayError(error, 'unavailable')) return allowed;
+      throw error;
+    }),
+  );
+  const known = (await Promise.all(asked)).flat();
+  const unknown = allowed.find((name) => !known.includes(name));
+  if (unknown === undefined) return;
+  throw new CayError('invalid_argument', `--allow-runtime names "${unknown}", which is unknown`, {
+    details: { runtime: unknown, known },
+    hint: `there are ${known.join(', ')}`,
   });
 }
 

@@ -90,8 +90,8 @@ export interface Backend {
   capabilities(options?: CallOptions): Promise<Capabilities>;
 
   /**
-   * Says what this backend cannot honour, before anything is made.
-   * Rejects `invalid_argument`, `not_found` (template or runtime) or `unsupported`.
+   * Says what this backend cannot honour, or what the operator does not allow, before anything is made.
+   * Rejects `invalid_argument`, `not_found` (template or runtime), `permission_denied` or `unsupported`.
    */
   validate(spec: SandboxSpec, options?: CallOptions): Promise<void>;
 
@@ -100,7 +100,8 @@ export interface Backend {
    *
    * Absent or stopped or failed: it is started, with the files it had. Hibernated: it goes on. Ready: nothing happens.
    * Rejects `already_exists` if the sandbox was made from a different spec (limits apart: those
-   * change by `resize`). When it rejects, whatever it had begun is undone: a sandbox that was
+   * change by `resize`, and one that is started anew gets those of the spec, its disk excepted, where the
+   * ground can change them). When it rejects, whatever it had begun is undone: a sandbox that was
    * absent is absent again.
    */
   ensure(id: SandboxId, spec: SandboxSpec, options?: EnsureOptions): Promise<Observation>;

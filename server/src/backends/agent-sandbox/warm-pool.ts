@@ -6,6 +6,7 @@
  */
 import { createHash } from 'node:crypto';
 import { SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
+import { DEFAULT_POLICY, usualLimits } from '../../policy/policy.ts';
 import { LABELS, MANAGER } from '../kubernetes/names.ts';
 import type { KubernetesObject, List, Metadata } from '../kubernetes/objects.ts';
 import type { Place } from '../kubernetes/pod-backend.ts';
@@ -44,7 +45,7 @@ export function warmPool(place: Place, { warmPool: replicas = 0, storage }: Pool
   const { client, namespace, installation, settings } = place;
   const prefix = prefixOf(installation);
   const labels = installationLabels(installation);
-  const usual = SandboxSpecSchema.parse({});
+  const usual = SandboxSpecSchema.parse({ limits: usualLimits(settings.policy ?? DEFAULT_POLICY) });
   let now: { name: string; pod: string } | undefined;
 
   async function apply(version: string, plural: string, body: Applied): Promise<KubernetesObject> {

@@ -14,7 +14,9 @@ import type { GuestLink } from '../../guest/guest-link.ts';
 import { redialling } from '../../guest/redialling-link.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Freezing, Observation, Resizing } from '../backend.ts';
-import { requireLimits, requireSandboxId } from '../check.ts';
+import { allowsRuntime, preferredRuntime, requireRuntime } from '../../policy/allow-runtime.ts';
+import { DEFAULT_POLICY, type Policy } from '../../policy/policy.ts';
+import { requireLimits, requireSandboxId, requireSpec } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { guestWithEnv, imageEnvOf } from '../image-env.ts';
 import { news } from '../news.ts';
@@ -25,7 +27,7 @@ import { absent, observationOf } from './container-state.ts';
 import { toStats, type ContainerStats } from './container-stats.ts';
 import { dockerContainers, type Found } from './containers.ts';
 import { dockerClient } from './docker-client.ts';
-import { lookAtEngine, type Engine } from './engine.ts';
+import { engineAddress, lookAtEngine, type Engine } from './engine.ts';
 import { feedEvents } from './event-feed.ts';
 import { execStream } from './exec-stream.ts';
 import { dockerImages } from './images.ts';
@@ -40,6 +42,8 @@ export interface DockerOptions {
   installation?: string;
   /** The image that the template `base` stands for. */
   baseImage?: string;
+  /** Which runtimes and images may be asked for. */
+  policy?: Policy;
   /** Sandboxes started at the same time; more only makes each slower. */
   startsAtOnce?: number;
 }
@@ -65,9 +69,10 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   if (!/^[a-z0-9]+(-[a-z0-9]+)*$/.test(installation) || installation.length > 64) {
     throw new CayError('invalid_argument', `Installation "${installation}" must be lower-case letters, digits and single dashes`);
   }
-  const client = dockerClient(options.host ?? process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock');
+  const client = dockerClient(options.host ?? engineAddress());
   const containers = dockerContainers(client, installation);
-  const images = dockerImages(client, { installation, guestPath: options.guestPath, baseImage: options.baseImage ?? 'debian:stable-slim' });
+  const { guestPath, baseImage = 'debian:stable-slim', policy = DEFAULT_POLICY } = options;
+  const images = dockerImages(client, { installation, guestPath, baseImage, policy });
   const starts = new Semaphore(options.startsAtOnce ?? 8);
   const changes = news();
   const live = new Map<SandboxId, Live>();
@@ -82,6 +87,14 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       engine = undefined;
       throw error;
     }));
+  }
+
+  /** Rejects what cannot be or is not allowed, and tells which runtime it is to have. */
+  async function check(spec: SandboxSpec): Promise<string> {
+    const known = await lookedAt();
+    if (spec.runtime !== undefined) requireRuntime(policy, spec.runtime, known.runtimes);
+    checkSpec(spec, 'Docker', known);
+    return spec.runtime ?? preferredRuntime(policy, known.defaultRuntime, known.runtimes);
   }
 
   async function look(id: SandboxId, call: CallOptions = {}): Promise<Observation> {
@@ -129,7 +142,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
 
   /** Creates and starts the container of a sandbox that was absent. */
   async function create(id: SandboxId, spec: SandboxSpec, call: CallOptions): Promise<void> {
-    const known = await lookedAt();
+    const [known, runtime] = [await lookedAt(), await check(spec)];
     const image = await images.prepare(spec.template, call);
     for (;;) {
       const setOpenFiles = spec.limits.openFiles < openFilesRefused;
@@ -137,7 +150,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
         installation,
         specHash: hashOf(spec),
         image: image.id,
-        runtime: spec.runtime ?? known.defaultRuntime,
+        runtime,
         machine: known.machine,
         setOpenFiles,
         diskUsedBytes: known.diskCountsImage ? image.sizeBytes : 0,
@@ -174,6 +187,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     try {
       if (!before) await create(id, spec, call);
       else if (!before.inspect.State.Running) {
+        requireStartable(before, spec);
+        await relimit(id, before, spec, call);
         const fresh = before.inspect.State.Status === 'created';
         await containers.rename(before, { id, incarnation: before.name.incarnation + (fresh ? 0 : 1), mark: 'starting' }, call);
         await containers.start(id, before.container, call);
@@ -191,22 +206,41 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     }
   }
 
+  /** A container that was made with what is not allowed any more does not run again. */
+  function requireStartable({ inspect }: Found, { template }: SandboxSpec): void {
+    const { Runtime: runtime } = inspect.HostConfig;
+    if (runtime !== undefined) requireRuntime(policy, runtime, [runtime]);
+    images.requireAllowed(template);
+  }
+
+  /** Gives a container that does not run the limits that it is to have by now. */
+  async function relimit(id: SandboxId, { container, inspect }: Found, { limits }: SandboxSpec, call: CallOptions): Promise<void> {
+    const { cpus, memoryBytes, pids } = limits;
+    const wanted = Object.entries(resources({ cpus, memoryBytes, pids }, (await lookedAt()).machine));
+    const has: Record<string, unknown> = { ...inspect.HostConfig };
+    // The engine tells no limit of processes as nothing at all.
+    if (wanted.every(([name, value]) => (has[name] ?? -1) === value)) return;
+    const action = `limit sandbox "${id}"`;
+    await client.json('POST', `/containers/${container}/update`, { action, body: Object.fromEntries(wanted), ...call });
+  }
+
   return {
     name: 'docker',
 
     async capabilities(call) {
       const { runtimes, abilities, notes } = await lookedAt();
-      return { backend: 'docker', runtimes, templates: await images.list(call), abilities, notes };
+      const allowed = runtimes.filter((name) => allowsRuntime(policy, name));
+      return { backend: 'docker', runtimes: allowed, templates: await images.list(call), abilities, notes };
     },
 
     async validate(spec, call) {
-      checkSpec(spec, 'Docker', await lookedAt());
+      await check(spec);
       await images.check(spec.template, call);
     },
 
     async ensure(id, spec, call = {}) {
       requireSandboxId(id);
-      checkSpec(spec, 'Docker', await lookedAt());
+      requireSpec(spec);
       return changes.changing(id, async () => {
         const found = await containers.find(id, call);
         if (found && found.inspect.Config.Labels?.[LABELS.specHash] !== hashOf(spec)) {

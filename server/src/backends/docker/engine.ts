@@ -1,7 +1,7 @@
 import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
 import type { CallOptions } from '../backend.ts';
 import { LABELS, type Machine } from './container-config.ts';
-import type { DockerClient } from './docker-client.ts';
+import { dockerClient, type DockerClient } from './docker-client.ts';
 
 /** What is read of `GET /info`. */
 interface EngineInfo {
@@ -53,15 +53,34 @@ export async function lookAtEngine(client: DockerClient, options: CallOptions & 
   if (disk !== undefined) lacks('diskLimit', disk);
   return {
     machine: { cores: info.NCPU, memoryBytes: info.MemTotal },
-    // The others are names for the same thing that containerd gives it.
-    runtimes: Object.keys(info.Runtimes)
-      .filter((name) => !name.startsWith('io.containerd.'))
-      .sort(),
+    runtimes: namesOf(info),
     defaultRuntime: info.DefaultRuntime,
     diskCountsImage: info.Driver === 'btrfs',
     abilities,
     notes,
   };
+}
+
+/** The engine that is meant where nobody says which. */
+export function engineAddress(): string {
+  return process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock';
+}
+
+/** All runtimes that are registered with an engine. */
+export async function runtimesOfEngine(host = engineAddress()): Promise<string[]> {
+  const client = dockerClient(host);
+  try {
+    return namesOf((await client.json('GET', '/info', { action: 'look at the Docker engine' })) as EngineInfo);
+  } finally {
+    client.close();
+  }
+}
+
+/** The others are names for the same thing that containerd gives it. */
+function namesOf({ Runtimes }: Pick<EngineInfo, 'Runtimes'>): string[] {
+  return Object.keys(Runtimes)
+    .filter((name) => !name.startsWith('io.containerd.'))
+    .sort();
 }
 
 /** Only a container that was made with a limit shows that the storage driver has them. */

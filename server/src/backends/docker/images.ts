@@ -8,6 +8,8 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { CayError, isCayError } from '@cay/sdk/protocol';
+import { allowsImage, requireImage } from '../../policy/allow-image.ts';
+import type { Policy } from '../../policy/policy.ts';
 import { USER } from '../sandbox-user.ts';
 import { withGroup, withUser } from './accounts.ts';
 import { GUEST_PATH, LABELS, SOCKET_DIRECTORY } from './container-config.ts';
@@ -15,6 +17,8 @@ import type { DockerClient } from './docker-client.ts';
 import { packTar, unpackTar, type TarEntry } from './tar-archive.ts';
 
 export interface Images {
+  /** Rejects `permission_denied` unless the operator allows the image. */
+  requireAllowed(template: string): void;
   /** Rejects `not_found` unless the image is here or in its registry. Fetches nothing. */
   check(template: string, options?: { signal?: AbortSignal }): Promise<void>;
   /** The prepared image, made and pulled as needed. */
@@ -31,6 +35,7 @@ export interface PreparedImage {
 export interface ImagesOptions {
   installation: string;
   baseImage: string;
+  policy: Pick<Policy, 'images'>;
   /** The guest's file on this machine. */
   guestPath: string;
 }
@@ -56,6 +61,7 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
   let guest: Promise<{ bytes: Buffer; hash: string; architecture: string | undefined }> | undefined;
   let swept: Promise<void> | undefined;
 
+  /** What the template is called on the engine, if it may be had; what "base" is the operator has said. */
   function referenceOf(template: string): string {
     const reference = template === 'base' ? options.baseImage : template;
     if (!REFERENCE.test(reference)) {
@@ -64,7 +70,9 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       });
     }
     // Without a tag Docker would fetch all that the registry has.
-    return /[:@][^/]*$/.test(reference) ? reference : `${reference}:latest`;
+    const tagged = /[:@][^/]*$/.test(reference) ? reference : `${reference}:latest`;
+    if (template !== 'base') requireImage(options.policy, tagged);
+    return tagged;
   }
 
   async function inspect(reference: string, signal?: AbortSignal): Promise<ImageInspect | undefined> {
@@ -193,6 +201,8 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
   }
 
   return {
+    requireAllowed: (template) => void referenceOf(template),
+
     async check(template, { signal } = {}) {
       const reference = referenceOf(template);
       if (await inspect(reference, signal)) return;
@@ -236,7 +246,8 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
         Labels: Record<string, string> | null;
       }[];
       const tags = images.filter(({ Labels }) => !Labels?.[LABELS.guest]).flatMap(({ RepoTags }) => RepoTags ?? []);
-      return ['base', ...tags.filter((tag) => tag !== '<none>:<none>').sort()].slice(0, 256);
+      const allowed = tags.filter((tag) => tag !== '<none>:<none>' && allowsImage(options.policy, tag));
+      return ['base', ...allowed.sort()].slice(0, 256);
     },
   };
 }

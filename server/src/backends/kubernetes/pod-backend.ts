@@ -12,7 +12,7 @@
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
 import type { Backend, CallOptions, Freezing, Observation, Orphan, Suspending, Sweeping } from '../backend.ts';
-import { requireSandboxId, requireWanted } from '../check.ts';
+import { requireSandboxId, requireSpec, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { inTime } from './answer-in-time.ts';
 import { bridgeStream } from './bridge-stream.ts';
@@ -22,8 +22,8 @@ import type { KubernetesClient } from './kubernetes-client.ts';
 import { ANNOTATIONS } from './names.ts';
 import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
 import { requirePrerequisites, type Kind, type Right } from './prerequisites.ts';
-import { findRuntimes, type Runtime } from './runtimes.ts';
-import { checkSettings, DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from './settings.ts';
+import { findRuntimes, runtimeChoice, type Runtime, type RuntimeChoice } from './runtimes.ts';
+import { checkSettings, imageOf, type KubernetesSettings } from './settings.ts';
 import { news } from '../news.ts';
 import { USER } from '../sandbox-user.ts';
 import { hashOf } from '../spec-hash.ts';
@@ -108,7 +108,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
   );
   const closing = new AbortController();
   const tenancy = keepTenancy(client, settings, whereabouts, (error) => options.onError?.(error));
-  let runtimes: Promise<Map<string, Runtime>> | undefined;
+  let runtimes: Promise<RuntimeChoice> | undefined;
   /** What is there before anybody looks is no news. */
   let learning = true;
 
@@ -151,14 +151,14 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
 
   const ground: WorkloadGround = { client, namespace, installation, settings, workloads, links, looking, closing: closing.signal };
 
-  function knownRuntimes(): Promise<Map<string, Runtime>> {
+  function knownRuntimes(): Promise<RuntimeChoice> {
     return (runtimes ??= prepare().catch((error: unknown) => {
       runtimes = undefined;
       throw error;
     }));
   }
 
-  async function prepare(): Promise<Map<string, Runtime>> {
+  async function prepare(): Promise<RuntimeChoice> {
     // The rights in a project's namespace come with it, and are those that were tried in the installation's.
     if (project === undefined) {
       await requirePrerequisites(client, { namespace, kinds: kind.kinds, rights: neededRights(kind.rights, settings) });
@@ -171,16 +171,19 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
         hint: `There are: ${[...found.keys()].join(', ')}`,
       });
     }
-    if (!vacant) await shared.prepare?.(found.get(options.runtimeClass ?? DEFAULT_RUNTIME)!);
+    const choice = runtimeChoice(found, options);
+    const usual = choice.pick();
+    if (!vacant) await shared.prepare?.(usual);
     setTimeout(() => (runtimes = undefined), RUNTIMES_MS).unref();
-    return found;
+    return choice;
   }
 
   /** Refuses what cannot be honoured. Resolves with how the sandbox will run. */
   async function check(spec: SandboxSpec): Promise<Runtime> {
     const known = await knownRuntimes();
-    const runtime = known.get(spec.runtime ?? options.runtimeClass ?? DEFAULT_RUNTIME) ?? known.get(DEFAULT_RUNTIME)!;
-    checkSpec(spec, 'Kubernetes', { runtimes: [...known.keys()], ...podAbilitiesOf(runtime, kind) });
+    requireSpec(spec);
+    const runtime = known.pick(spec.runtime);
+    checkSpec(spec, 'Kubernetes', { runtimes: known.names, ...podAbilitiesOf(runtime, kind) });
     imageOf(spec.template, settings);
     if (!USERS.includes(spec.user)) {
       throw new CayError('unsupported', `Kubernetes cannot run sandboxes as "${spec.user}": everybody in a pod is "${USER.name}"`);
@@ -257,9 +260,9 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
 
     async capabilities() {
       const known = await knownRuntimes();
-      const usual = known.get(options.runtimeClass ?? DEFAULT_RUNTIME)!;
+      const usual = known.pick();
       const templates = ['base', ...Object.keys(options.templates ?? {})];
-      return { backend: kind.name, runtimes: [...known.keys()], templates, ...podAbilitiesOf(usual, kind) };
+      return { backend: kind.name, runtimes: known.names, templates, ...podAbilitiesOf(usual, kind) };
     },
 
     async validate(spec) {

@@ -1,10 +1,12 @@
 import { SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
+import { requireLimits } from '../../policy/bound-limits.ts';
+import { DEFAULT_POLICY } from '../../policy/policy.ts';
 import { requireSpec } from '../check.ts';
 import { checkSpec, withoutUnenforceable } from '../check-spec.ts';
 import type { Place } from './declarations.ts';
 import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
-import { findRuntimes } from './runtimes.ts';
-import { checkSettings, DEFAULT_RUNTIME, type KubernetesSettings } from './settings.ts';
+import { findRuntimes, runtimeChoice } from './runtimes.ts';
+import { checkSettings, type KubernetesSettings } from './settings.ts';
 import { workloadOptionsOf, type WorkloadOptions } from './workloads.ts';
 
 /** A spec as somebody wrote it, made whole and checked as a create would be, with all that is needed to render it. */
@@ -14,14 +16,15 @@ export async function renderedSpec(
   input: object,
   can: PodAbilities,
 ): Promise<{ spec: SandboxSpec; options: WorkloadOptions }> {
-  const known = await findRuntimes(client, settings.runtimeClass);
+  const known = runtimeChoice(await findRuntimes(client, settings.runtimeClass), settings);
   const { runtime: asked } = input as { runtime?: string };
-  const runtime = known.get(asked ?? settings.runtimeClass ?? DEFAULT_RUNTIME) ?? known.get(DEFAULT_RUNTIME)!;
+  const runtime = known.pick(asked);
   const { abilities, notes } = podAbilitiesOf(runtime, can);
   const asWritten = withoutUnenforceable(input, abilities);
   requireSpec(asWritten as SandboxSpec);
   const spec = SandboxSpecSchema.parse(asWritten);
-  checkSpec(spec, 'Kubernetes', { runtimes: [...known.keys()], abilities, notes });
+  checkSpec(spec, 'Kubernetes', { runtimes: known.names, abilities, notes });
+  requireLimits(settings.policy ?? DEFAULT_POLICY, spec.limits, abilities);
   const ground = { settings: { ...settings, ...checkSettings(settings) }, namespace, installation };
   return { spec, options: workloadOptionsOf(ground, spec, runtime) };
 }

@@ -1,8 +1,10 @@
 /** The ways in which the cluster runs pods, and what our sandboxes can do in each. */
-import { ABILITIES, isCayError, type Ability, type Capabilities } from '@cay/sdk/protocol';
+import { ABILITIES, CayError, isCayError, type Ability, type Capabilities } from '@cay/sdk/protocol';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import type { List, RuntimeClass } from './objects.ts';
-import { DEFAULT_RUNTIME } from './settings.ts';
+import { allowsRuntime, preferredRuntime, requireRuntime } from '../../policy/allow-runtime.ts';
+import { DEFAULT_POLICY } from '../../policy/policy.ts';
+import { DEFAULT_RUNTIME, type KubernetesSettings } from './settings.ts';
 
 export interface Runtime {
   name: string;
@@ -28,6 +30,37 @@ export async function findRuntimes(
     if (configured !== undefined) found.set(configured, { name: configured, gvisor: /runsc|gvisor/i.test(configured) });
   }
   return found;
+}
+
+/** The runtimes that sandboxes may have. */
+export interface RuntimeChoice {
+  /** Those that there are and may be asked for. */
+  readonly names: string[];
+  /** The one of that name, or the usual one. Rejects `not_found` and `permission_denied`. */
+  pick(name?: string): Runtime;
+}
+
+/**
+ * What the operator allows of what there is. With a RuntimeClass in the settings and no list of what is allowed, pods without any
+ * RuntimeClass are not: they would be the weaker isolation.
+ */
+export function runtimeChoice(
+  found: ReadonlyMap<string, Runtime>,
+  { policy = DEFAULT_POLICY, runtimeClass }: Pick<KubernetesSettings, 'policy' | 'runtimeClass'>,
+): RuntimeChoice {
+  const known = [...found.keys()];
+  const classes = known.filter((name) => name !== DEFAULT_RUNTIME);
+  const allowed = policy.runtimes || runtimeClass === undefined ? policy : { runtimes: classes };
+  return {
+    names: known.filter((name) => allowsRuntime(allowed, name)),
+    pick(name) {
+      if (name !== undefined && (policy.runtimes || found.has(name))) requireRuntime(allowed, name, known);
+      const wanted = name ?? preferredRuntime(allowed, runtimeClass ?? DEFAULT_RUNTIME, known);
+      const runtime = found.get(wanted);
+      if (runtime) return runtime;
+      throw new CayError('not_found', `Runtime "${wanted}" is unknown to Kubernetes`, { hint: `Known runtimes: ${this.names.join(', ')}` });
+    },
+  };
 }
 
 const MISSING: Partial<Record<Ability, string>> = {

@@ -1,4 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
+import { requireImage } from '../../policy/allow-image.ts';
+import type { Policy } from '../../policy/policy.ts';
 import type { ClientOptions } from './kubernetes-client.ts';
 import type { TenancySettings } from './tenancy.ts';
 
@@ -16,6 +18,8 @@ export interface KubernetesSettings extends ClientOptions {
   templates?: Record<string, string>;
   /** The RuntimeClass of a sandbox that asks for none. Default: the cluster's own way to run pods. */
   runtimeClass?: string;
+  /** Which of these runtimes and images may be asked for. */
+  policy?: Policy;
   pullPolicy?: 'Always' | 'IfNotPresent' | 'Never';
   pullSecrets?: string[];
   /** How long objects outlive a server that is gone for ever. Renewed while the server lives. Default an hour. */
@@ -57,7 +61,10 @@ export function checkSettings(
 
 const TAGGED = /^[a-z0-9]+(?:[._/:-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|@sha256:[0-9a-f]{64})$/;
 
-/** The image of a template: one that has a name in the settings, or an image that says which version is meant. Rejects `not_found`. */
+/**
+ * The image of a template: one that has a name in the settings, or an image that says which version is meant and that the operator
+ * allows. Rejects `not_found` and `permission_denied`.
+ */
 export function imageOf(template: string, settings: KubernetesSettings): string {
   const named =
     template === 'base'
@@ -66,7 +73,10 @@ export function imageOf(template: string, settings: KubernetesSettings): string 
         ? settings.templates?.[template]
         : undefined;
   if (named !== undefined) return named;
-  if (TAGGED.test(template)) return template;
+  if (TAGGED.test(template)) {
+    requireImage(settings.policy ?? {}, template);
+    return template;
+  }
   throw new CayError('not_found', `Template "${template.slice(0, 128)}" is unknown to Kubernetes`, {
     details: { what: 'template' },
     hint: `Known templates: ${['base', ...Object.keys(settings.templates ?? {})].join(', ')}; or an image with a tag, such as "python:3.13-slim"`,

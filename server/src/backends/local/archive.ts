@@ -3,13 +3,13 @@ import { CayError, isCayError, newId, type SnapshotId } from '@cay/sdk/protocol'
 import type { Manifest } from '../../host/archives/manifest.ts';
 import { readArchive, type ReadArchiveOptions } from '../../host/archives/read-archive.ts';
 import { writeArchive } from '../../host/archives/write-archive.ts';
-import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Runtime } from '../../host/runtimes/runtime.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { CallOptions, SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../check.ts';
 import { newName, type Engine } from './engine.ts';
+import { pickRuntime } from './pick-runtime.ts';
 import { footingOf } from './plan.ts';
 import { idsOf, requireSnapshot, wanted, withSignal } from './snapshot-content.ts';
 import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
@@ -73,7 +73,7 @@ async function takeIn(
   const [build, tree, image] = [newName.instance(), newName.snapshotTree(), newName.image()];
   const hold = held.hold(build, tree, image, snapshot);
   // The runtime of the archive is told inside of it; here the files belong to the users of the usual one.
-  const usual = await chooseRuntime([...ground.runtimes.values()], engine.runtime);
+  const usual = await pickRuntime(engine);
   let kept = false;
   try {
     const path = await ground.trees.prepare(build);

@@ -1,16 +1,20 @@
 import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
-import type { Ground } from '../../host/instances/ground.ts';
-import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Template } from '../../host/templates/template.ts';
+import { allowsRuntime } from '../../policy/allow-runtime.ts';
+import type { Engine } from './engine.ts';
+import { pickRuntime } from './pick-runtime.ts';
 
 /**
- * Asks every runtime to prove itself, and reads the rest off the machine. Where runtimes differ the
+ * Asks every runtime that is allowed to prove itself, and reads the rest off the machine. Where runtimes differ the
  * abilities are those of the one that a sandbox gets if nobody asks for another.
  */
-export async function localCapabilities(ground: Ground, templates: Map<string, Template>, runtime?: string): Promise<Capabilities> {
+export async function localCapabilities(engine: Engine, templates: Map<string, Template>): Promise<Capabilities> {
+  const { ground, policy } = engine;
   const runtimes: string[] = [];
-  for (const one of ground.runtimes.values()) if ((await one.probe()).available) runtimes.push(one.name);
-  const usual = await chooseRuntime([...ground.runtimes.values()], runtime).catch(() => undefined);
+  for (const one of ground.runtimes.values()) {
+    if (allowsRuntime(policy, one.name) && (await one.probe()).available) runtimes.push(one.name);
+  }
+  const usual = await pickRuntime(engine).catch(() => undefined);
   const { controllers } = ground.cgroups;
   const missing: Partial<Record<Ability, string>> = { suspend: 'a pause keeps processes here; stopping keeps the files alone' };
   if (!usual) missing.isolation = 'no isolating runtime works on this machine';

@@ -1,6 +1,7 @@
 /** Making a sandbox from a snapshot. */
 import { CayError, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
+import { UNISOLATED } from '../../policy/allow-runtime.ts';
 import type { Observation } from '../backend.ts';
 import { requireWanted, sameSpec } from '../check.ts';
 import { requireRevivable } from './checkpoints.ts';
@@ -35,6 +36,7 @@ export async function clone(
       const kept = requireKept(engine.snapshots, snapshot);
       const runtime = spec.runtime ?? kept.runtime;
       await validate(engine, { ...spec, runtime });
+      requireNamed(engine, spec, runtime);
       await requireUsable(engine, kept, { runtime, memory });
       record = recordOf(id, spec, tree, kept, memory);
       await records.save({ ...record, phase: 'starting' });
@@ -52,6 +54,14 @@ export async function clone(
   } finally {
     hold.release();
   }
+}
+
+/** A snapshot does not lead to a sandbox without isolation by itself: that is named, by somebody who may. */
+function requireNamed(engine: Engine, spec: SandboxSpec, runtime: string): void {
+  if (runtime !== UNISOLATED || (spec.runtime ?? engine.runtime) === UNISOLATED) return;
+  throw new CayError('permission_denied', `The runtime "${UNISOLATED}" of the snapshot has to be named: it isolates nothing`, {
+    details: { runtime: UNISOLATED },
+  });
 }
 
 function recordOf(id: SandboxId, spec: SandboxSpec, tree: string, from: SnapshotRecord, memory: boolean): SandboxRecord {

@@ -2,9 +2,10 @@
  * What the verbs of the local backend share: the ground, the records, what runs, and what is kept ready. Each verb is a
  * function of its own that takes the engine.
  */
-import { CayError, LimitsSchema, type Limits, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
+import { CayError, type Limits, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { Ground } from '../../host/instances/ground.ts';
 import type { Instance } from '../../host/instances/instance.ts';
+import type { Policy } from '../../policy/policy.ts';
 import type { Broadcast } from '../../lib/broadcast.ts';
 import type { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { randomName } from '../../lib/random-name.ts';
@@ -27,6 +28,9 @@ export interface Engine {
   readonly templates: PreparedTemplates;
   /** The runtime of a sandbox that asks for none. */
   readonly runtime: string | undefined;
+  readonly policy: Policy;
+  /** The limits of a sandbox that asks for none, which all that is kept ready has. */
+  readonly usual: Limits;
   /** Orders the verbs of each sandbox. */
   readonly queue: KeyedQueue<SandboxId>;
   /** Orders those of each snapshot. Whoever needs both is in the sandbox's first. */
@@ -46,8 +50,6 @@ export interface Engine {
   foreground: number;
   closed: boolean;
 }
-
-export const DEFAULT_LIMITS: Limits = LimitsSchema.parse({});
 
 /** Prefixes tell what a name is of: an instance or an active tree, a snapshot's tree, an image. */
 export const newName = {

@@ -15,12 +15,14 @@ import type { Ground } from '../../host/instances/ground.ts';
 import type { Snapshotter } from '../../host/snapshots/snapshotter.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
+import { openPolicy } from '../../policy/policy.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
 import { layGround, openLocal } from './open-local.ts';
 import { failingSave } from './testing/failing-save.ts';
 
 const reason = whyNoLocal();
 const spec = SandboxSpecSchema.parse({ runtime: 'runc' });
+const withProcess = openPolicy({ runtimes: ['process', 'runc'], allowProcess: true });
 /** With a disk of a size that no tree is kept ready for. */
 const small = SandboxSpecSchema.parse({ runtime: 'runc', limits: { diskBytes: 1024 ** 3 } });
 
@@ -43,7 +45,7 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
   });
 
   async function open(change: (laid: Laid) => Laid = (laid) => laid, options: Partial<LocalOptions> = {}): Promise<LocalBackend> {
-    const laid = change(await layGround({ dir }));
+    const laid = change(await layGround({ dir, policy: options.policy }));
     const backend = await localBackend({ ...laid, runtime: 'runc', onError: (error) => errors.push(error), ...options });
     opened.push(backend);
     return backend;
@@ -333,7 +335,7 @@ describe.skipIf(reason !== undefined)(`faults of the local backend${reason ? ` (
   });
 
   it('without isolation, a sandbox whose guest alone was killed has failed', async () => {
-    const backend = await open(undefined, { runtime: 'process' });
+    const backend = await open(undefined, { runtime: 'process', policy: withProcess });
     const id = newId('sbx');
     await backend.ensure(id, SandboxSpecSchema.parse({ runtime: 'process' }));
     const guest = await backend.connect(id);

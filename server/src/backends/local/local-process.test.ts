@@ -1,7 +1,9 @@
 import { describe, it } from 'vitest';
 import { backendSuite } from '../../../../test/conformance/backend-suite.ts';
 import { localGround, whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { openPolicy } from '../../policy/policy.ts';
 
 const reason = whyNoLocal();
-if (reason === undefined) backendSuite('local on process', () => localGround({ runtime: 'process' }));
+const policy = openPolicy({ runtimes: ['process'], allowProcess: true });
+if (reason === undefined) backendSuite('local on process', () => localGround({ runtime: 'process', policy }));
 else describe('backend local on process', () => it.skip(reason, () => {}));

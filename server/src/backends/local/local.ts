@@ -6,7 +6,7 @@
  * happens when the server starts on ground that an earlier one left in `reconcile.ts`.
  */
 import { availableParallelism } from 'node:os';
-import { CayError, type SandboxId } from '@cay/sdk/protocol';
+import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { memoryCapacity, pidsCapacity } from '../../host/capacity.ts';
 import type { Ground } from '../../host/instances/ground.ts';
 import { isAlive, type Instance } from '../../host/instances/instance.ts';
@@ -14,11 +14,12 @@ import type { Template } from '../../host/templates/template.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
+import { DEFAULT_POLICY, usualLimits, type Policy } from '../../policy/policy.ts';
 import type { Backend, Freezing, Hibernating, Measuring, Observation, Orphan, Resizing, Snapshotting, Sweeping } from '../backend.ts';
 import { requireSandboxId, sameSpec } from '../check.ts';
 import { localCapabilities } from './capabilities.ts';
 import { fail, stop, takeAway } from './end.ts';
-import { DEFAULT_LIMITS, newName, quotaOf, requireReady, type Engine } from './engine.ts';
+import { newName, quotaOf, requireReady, type Engine } from './engine.ts';
 import { setFrozen } from './freeze.ts';
 import { HeldNames } from './held-names.ts';
 import { hibernate } from './hibernate.ts';
@@ -29,7 +30,7 @@ import { Pool } from './pool.ts';
 import { preparedTemplates } from './prepared-templates.ts';
 import { reconcile } from './reconcile.ts';
 import { resize } from './resize.ts';
-import { observationOf, type SandboxRecords } from './sandbox-record.ts';
+import { observationOf, type SandboxRecord, type SandboxRecords } from './sandbox-record.ts';
 import type { SnapshotRecords } from './snapshot-record.ts';
 import { SpareTrees } from './spare-trees.ts';
 import { start, validate } from './start.ts';
@@ -48,6 +49,8 @@ export interface LocalOptions {
   templates: Map<string, Template>;
   /** The runtime of a sandbox that asks for none; the strongest there is if absent. */
   runtime?: string;
+  /** What may be asked for. */
+  policy?: Policy;
   /** Sandboxes kept ready; 0 keeps none. */
   poolSize?: number;
   poolTemplate?: string;
@@ -108,7 +111,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   const backend: LocalBackend = {
     name: 'local',
 
-    capabilities: () => localCapabilities(ground, options.templates, options.runtime),
+    capabilities: () => localCapabilities(engine, options.templates),
 
     validate: (spec) => validate(engine, spec),
 
@@ -123,7 +126,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
         }
         if (record?.phase === 'ready' && live.has(id)) return setFrozen(engine, id, false);
         if (record?.phase === 'hibernated') return wake(engine, record, signal);
-        return start(engine, id, record?.spec ?? spec, { before: record, signal });
+        return start(engine, id, record ? restarted(record, spec) : spec, { before: record, signal });
       }),
 
     async observe(id) {
@@ -192,6 +195,11 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   return nameSandboxes(backend);
 }
 
+/** What a sandbox is started from anew: its limits are those that it has by now, its disk that which it has. */
+function restarted({ spec: own }: SandboxRecord, { limits }: SandboxSpec): SandboxSpec {
+  return { ...own, limits: { ...limits, diskBytes: own.limits.diskBytes } };
+}
+
 /** What opening the backend there would sweep. Nothing is started, adopted, settled or taken away. */
 export function surveyOrphans(options: Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>): Promise<Orphan[]> {
   return sweep(makeEngine(options), { dryRun: true, alone: true });
@@ -200,6 +208,8 @@ export function surveyOrphans(options: Pick<LocalOptions, 'ground' | 'records' |
 function makeEngine(options: LocalOptions): Engine {
   const { ground, records, snapshots, images } = options;
   const onError = options.onError ?? (() => {});
+  const policy = options.policy ?? DEFAULT_POLICY;
+  const usual = usualLimits(policy);
   const watch = lookout({
     isAlive: (instance) => isAlive(ground, instance.facts),
     isCurrent: (id, instance) => !engine.closed && engine.live.get(id) === instance,
@@ -213,6 +223,8 @@ function makeEngine(options: LocalOptions): Engine {
     images,
     templates: preparedTemplates(ground, options.templates, onError),
     runtime: options.runtime,
+    policy,
+    usual,
     queue: new KeyedQueue(),
     snapshotQueue: new KeyedQueue(),
     starts: new Semaphore(options.startsAtOnce ?? availableParallelism()),
@@ -231,7 +243,7 @@ function makeEngine(options: LocalOptions): Engine {
       trees: ground.trees,
       size: SPARE_TREES,
       newKey: newName.instance,
-      quotaBytes: quotaOf(ground, DEFAULT_LIMITS),
+      quotaBytes: quotaOf(ground, usual),
       onError,
     }),
     keepWatch(id, instance) {

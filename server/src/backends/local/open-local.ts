@@ -18,6 +18,8 @@ import { lockFile, type FileLock } from '../../lib/file-lock.ts';
 import { bootId } from '../../lib/proc.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { randomName } from '../../lib/random-name.ts';
+import { allowsRuntime, UNISOLATED } from '../../policy/allow-runtime.ts';
+import { DEFAULT_POLICY } from '../../policy/policy.ts';
 import type { Orphan } from '../backend.ts';
 import { localBackend, surveyOrphans, type LocalBackend, type LocalOptions } from './local.ts';
 import { openImages } from './images.ts';
@@ -26,7 +28,7 @@ import { openSnapshotRecords } from './snapshot-record.ts';
 
 export interface OpenLocalOptions extends Pick<
   LocalOptions,
-  'runtime' | 'poolSize' | 'poolTemplate' | 'startsAtOnce' | 'onSwept' | 'onError'
+  'runtime' | 'policy' | 'poolSize' | 'poolTemplate' | 'startsAtOnce' | 'onSwept' | 'onError'
 > {
   dir: string;
   /** How often what was left behind is looked for while serving. Default every minute; 0 is never. */
@@ -44,6 +46,9 @@ export interface OpenLocalOptions extends Pick<
  * other container engines use by default.
  */
 const IDS = { hostId: 1_879_048_192, size: 65_536 };
+
+/** All that this backend can be told of, whether they work here or not. */
+export const RUNTIME_NAMES: readonly string[] = ['runsc', 'crun', 'runc', UNISOLATED];
 
 const LOCK = 'lock';
 /** What else is ours in the directory, beside what the storage takes away itself. */
@@ -94,8 +99,8 @@ export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'stora
 type Laid = Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>;
 
 /** What the backend stands on in that directory. */
-export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box'>): Promise<Laid> {
-  const { dir } = options;
+export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>): Promise<Laid> {
+  const { dir, policy = DEFAULT_POLICY } = options;
   const installation = await installationName(dir);
   const [cgroups, records, snapshots, images] = await Promise.all([
     detectCgroups({ prefix: `cay-${installation}` }),
@@ -105,9 +110,9 @@ export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage
   ]);
   // Last, because it mounts: whatever else fails has then left nothing to take back.
   const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
-  const runtimes = [runscRuntime, crunRuntime, runcRuntime, processRuntime].map((make) =>
-    make({ stateDir: join(dir, 'runtimes'), ids: IDS }),
-  );
+  // What has no isolation does not exist here unless the operator wants it.
+  const makers = [runscRuntime, crunRuntime, runcRuntime, ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : [])];
+  const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
   const ground: Ground = {
     dir,
     trees,

@@ -1,7 +1,7 @@
 import { isCayError, type Limits } from '@cay/sdk/protocol';
 import type { InstanceFacts } from '../../host/instances/instance.ts';
-import { chooseRuntime } from '../../host/runtimes/choose.ts';
-import { DEFAULT_LIMITS, newName, quotaOf, type Engine } from './engine.ts';
+import { newName, quotaOf, type Engine } from './engine.ts';
+import { pickRuntime } from './pick-runtime.ts';
 import type { Footing } from './sandbox-record.ts';
 
 export interface Wanted {
@@ -17,9 +17,9 @@ export interface PlanOptions {
   on?: { tree?: string; footing?: Footing | undefined };
 }
 
-/** Decides on what a new instance stands. */
+/** Decides on what a new instance stands. Every way to processes comes through here, so a runtime that is not allowed ends here. */
 export async function plan(engine: Engine, wanted: Wanted, { pooled = false, on }: PlanOptions = {}): Promise<InstanceFacts> {
-  const runtime = await chooseRuntime([...engine.ground.runtimes.values()], wanted.runtime ?? engine.runtime);
+  const runtime = await pickRuntime(engine, wanted.runtime);
   const footing = on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids));
   const name = newName.instance();
   return {
@@ -29,7 +29,7 @@ export async function plan(engine: Engine, wanted: Wanted, { pooled = false, on 
     ...footing,
     tree: on?.tree ?? name,
     readOnlyRoot: wanted.readOnlyRoot ?? false,
-    openFiles: wanted.limits?.openFiles ?? DEFAULT_LIMITS.openFiles,
+    openFiles: wanted.limits?.openFiles ?? engine.usual.openFiles,
     bootId: engine.ground.bootId,
     pooled,
   };

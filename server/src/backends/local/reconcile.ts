@@ -17,9 +17,10 @@ import {
   type Instance,
   type InstanceFacts,
 } from '../../host/instances/instance.ts';
+import { allowsRuntime } from '../../policy/allow-runtime.ts';
 import type { Orphan } from '../backend.ts';
 import { dropImage, dropNext } from './end.ts';
-import { DEFAULT_LIMITS, type Engine } from './engine.ts';
+import { setQuota, type Engine } from './engine.ts';
 import { poolKeyOf } from './pool.ts';
 import { reapSnapshots } from './remove-snapshot.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
@@ -151,14 +152,17 @@ async function takeUp({ ground, onError }: Engine, facts: InstanceFacts, limits:
   }
 }
 
-/** Takes up the warm instances that an earlier server kept. */
+/** Takes up the warm instances that an earlier server kept, if they are what this one would make. */
 async function refillFrom(engine: Engine, instances: Map<string, Found>, poolSize: number): Promise<void> {
-  const { ground, pool } = engine;
+  const { ground, pool, policy, usual } = engine;
   for (const facts of instances.values()) {
     if (pool.size >= poolSize) return;
     if (!isWhole(facts) || !facts.pooled || !(await isAlive(ground, facts))) continue;
-    const instance = await takeUp(engine, facts, DEFAULT_LIMITS);
+    if (!allowsRuntime(policy, facts.runtime) || facts.openFiles !== usual.openFiles) continue;
+    const instance = await takeUp(engine, facts, usual);
     if (!instance) continue;
+    // The operator may have changed what sandboxes get.
+    await setQuota(ground, facts.tree, usual);
     // One that does not answer is not worth waiting for: it goes the way of the others.
     if (!(await answers(instance, 2000))) {
       await instance.link.close();

@@ -8,13 +8,13 @@ import {
   type Instance,
   type InstanceFacts,
 } from '../../host/instances/instance.ts';
-import { chooseRuntime } from '../../host/runtimes/choose.ts';
 import type { Observation } from '../backend.ts';
 import { requireSpec, requireWanted } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { clear } from './end.ts';
-import { DEFAULT_LIMITS, save, setQuota, type Engine } from './engine.ts';
+import { save, setQuota, type Engine } from './engine.ts';
+import { pickRuntime } from './pick-runtime.ts';
 import { cloneTemplate, plan } from './plan.ts';
 import { poolKeyOf } from './pool.ts';
 import { requireEnforceable } from './require-enforceable.ts';
@@ -25,7 +25,7 @@ export const START_FAULTS = ['local.start.recorded', 'local.start.started'] as c
 export async function validate(engine: Engine, spec: SandboxSpec): Promise<void> {
   requireSpec(spec);
   engine.templates.get(spec.template);
-  await chooseRuntime([...engine.ground.runtimes.values()], spec.runtime ?? engine.runtime);
+  await pickRuntime(engine, spec.runtime);
   requireEnforceable(spec.limits, engine.ground);
 }
 
@@ -84,13 +84,13 @@ export async function start(
 
 /** What was made before anybody asked: a whole instance, or a tree. Nothing waits between finding and having it. */
 function takeReady(engine: Engine, spec: SandboxSpec, facts: InstanceFacts): { instance: Instance } | { tree: string } | undefined {
-  const poolable = !facts.readOnlyRoot && facts.openFiles === DEFAULT_LIMITS.openFiles;
+  const poolable = !facts.readOnlyRoot && facts.openFiles === engine.usual.openFiles;
   const instance = poolable ? engine.pool.take(poolKeyOf(facts)) : undefined;
   if (instance) {
     claimInstance(engine.ground, instance);
     return { instance };
   }
-  const tree = spec.limits.diskBytes === DEFAULT_LIMITS.diskBytes ? engine.spares.take(facts.templateTree) : undefined;
+  const tree = spec.limits.diskBytes === engine.usual.diskBytes ? engine.spares.take(facts.templateTree) : undefined;
   return tree === undefined ? undefined : { tree };
 }
 
@@ -138,8 +138,8 @@ async function undo(
 }
 
 /** Fits an instance from the pool to what was asked for. */
-async function dress({ ground }: Engine, instance: Instance, limits: Limits): Promise<void> {
-  const same = (key: keyof Limits) => limits[key] === DEFAULT_LIMITS[key];
+async function dress({ ground, usual }: Engine, instance: Instance, limits: Limits): Promise<void> {
+  const same = (key: keyof Limits) => limits[key] === usual[key];
   const { cpus, memoryBytes, pids } = limits;
   await Promise.all([
     same('cpus') && same('memoryBytes') && same('pids') ? undefined : limitInstance(instance, { cpus, memoryBytes, pids }),

@@ -1,18 +1,18 @@
 import { destroyInstance, startInstance, type Instance } from '../../host/instances/instance.ts';
-import { DEFAULT_LIMITS, type Engine } from './engine.ts';
+import type { Engine } from './engine.ts';
 import { cloneTemplate, plan } from './plan.ts';
 import { poolKeyOf, type PoolKey } from './pool.ts';
 import { rehearse } from './rehearse.ts';
 
 /** Makes an instance that nobody has asked for yet. */
 export async function makeWarmInstance(engine: Engine, template: string): Promise<{ instance: Instance; key: PoolKey }> {
-  const { ground } = engine;
+  const { ground, usual } = engine;
   const facts = await plan(engine, { template }, { pooled: true });
   const hold = engine.held.hold(facts.name);
   let instance: Instance | undefined;
   try {
-    await cloneTemplate(engine, facts, DEFAULT_LIMITS);
-    instance = await startInstance(ground, facts, DEFAULT_LIMITS);
+    await cloneTemplate(engine, facts, usual);
+    instance = await startInstance(ground, facts, usual);
     await rehearse(instance);
     return { instance, key: poolKeyOf(facts) };
   } catch (error) {

@@ -7,6 +7,8 @@
 import { randomUUID } from 'node:crypto';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
+import { requireRuntime } from '../../policy/allow-runtime.ts';
+import { DEFAULT_POLICY, type Policy } from '../../policy/policy.ts';
 import type { Backend, CallOptions, FailureReason, Freezing, Observation, Resizing, Snapshotting, Suspending } from '../backend.ts';
 import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../check.ts';
 import { startMain } from '../start-main.ts';
@@ -26,6 +28,8 @@ export interface MemoryOptions {
   commands?: Record<string, Program>;
   /** Files that every sandbox starts with, by absolute path, owned by root. */
   files?: Record<string, string | Uint8Array>;
+  /** What may be asked for. */
+  policy?: Policy;
 }
 
 export interface MemoryBackend extends Backend, Resizing, Freezing, Suspending, Snapshotting {
@@ -33,7 +37,7 @@ export interface MemoryBackend extends Backend, Resizing, Freezing, Suspending, 
   crash(id: SandboxId, reason?: FailureReason): void;
 }
 
-export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {}): MemoryBackend {
+export function memoryBackend({ commands = {}, files = {}, policy = DEFAULT_POLICY }: MemoryOptions = {}): MemoryBackend {
   const programs = new Map(Object.entries({ ...BUILT_IN, ...commands }));
   const sandboxes = new Map<SandboxId, MemorySandbox>();
   const changes = new Broadcast<Observation>();
@@ -136,6 +140,7 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
     async validate(spec) {
       requireSpec(spec);
       const { template, runtime = 'memory' } = spec;
+      requireRuntime(policy, runtime, ['memory']);
       if (template !== 'base')
         throw new CayError('not_found', `Cannot make the sandbox: template ${JSON.stringify(template)} is unknown`, {
           details: { what: 'template' },
@@ -154,7 +159,11 @@ export function memoryBackend({ commands = {}, files = {} }: MemoryOptions = {})
         throw new CayError('already_exists', `Cannot make sandbox "${id}": it exists already, made from a different spec`);
       }
       if (known?.running) return freeze(id, false).seen;
-      if (known) return start(known);
+      if (known) {
+        const { diskBytes } = known.limits;
+        Object.assign(known.limits, spec.limits, { diskBytes });
+        return start(known);
+      }
       const sandbox = make(id, spec, baseTree(programs.keys(), files));
       try {
         return await start(sandbox);

@@ -54,7 +54,7 @@ export async function localWorld({ runtime, limits }: { runtime: string; limits?
     spec,
     errors,
     async open(options = {}, change = (laid) => laid) {
-      const laid = change(await layGround({ dir }));
+      const laid = change(await layGround({ dir, policy: options.policy }));
       ({ trees } = laid.ground);
       const backend = await localBackend({ ...laid, runtime, onError: (error) => errors.push(error), ...options });
       opened.add(backend);
