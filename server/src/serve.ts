@@ -38,6 +38,7 @@ import { openWebhooks, type WebhooksOptions } from './control/webhooks/webhooks.
 import { openClock } from './lib/clock.ts';
 import { lockFile } from './lib/file-lock.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
+import type { Policy } from './policy/policy.ts';
 import { openDirectoryStore } from './stores/directory.ts';
 import type { Store } from './stores/store.ts';
 
@@ -78,6 +79,8 @@ export interface ServeOptions {
   webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
   /** Where archived sandboxes go; closed with the server. Default: a directory in the data directory. */
   archives?: Store;
+  /** What may be asked for. The backend has to be opened with the same. */
+  policy?: Policy;
   /** How full the machine may become, and whether room is made. */
   pressure?: Partial<PressureSettings>;
   /** Lets anybody read the metrics. */
@@ -179,6 +182,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       previewUrl,
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
       pressure: options.pressure,
+      ...(options.policy && { policy: options.policy }),
       drain: async (id) => logs?.drain(id),
       // Its own errors the control plane notes itself.
       onError: (error) => log.error({ err: error }, 'control'),

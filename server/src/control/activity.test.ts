@@ -95,6 +95,7 @@ describe('an attended guest', () => {
         return { guest: inner, [Symbol.dispose]: () => inside[Symbol.dispose]() };
       },
       hold: (use) => activity.within('a', use),
+      admit: (_guest, begin) => begin(),
       connection: 'client',
     });
     const uses = () => ['command', 'client', 'call'].map((use) => activity.count('a', use as 'command'));

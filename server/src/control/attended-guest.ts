@@ -15,11 +15,13 @@ export interface AttendedGuestOptions {
   visit(use: Use): Promise<Visit>;
   /** Counts a use by somebody who is inside already. */
   hold(use: Use): Disposable;
+  /** Starts a command, if one more may run. */
+  admit(guest: Guest, begin: () => Promise<CommandHandle>): Promise<CommandHandle>;
   /** What a connection to a port counts as. */
   connection: Use;
 }
 
-export function attendedGuest({ visit, hold, connection }: AttendedGuestOptions): Guest {
+export function attendedGuest({ visit, hold, admit, connection }: AttendedGuestOptions): Guest {
   async function call<T>(deed: (guest: Guest) => Promise<T>): Promise<T> {
     using inside = await visit('call');
     return await deed(inside.guest);
@@ -97,7 +99,7 @@ export function attendedGuest({ visit, hold, connection }: AttendedGuestOptions)
   });
 
   return {
-    exec: (...given) => command('command', (guest) => guest.exec(...given)),
+    exec: (...given) => command('command', (guest) => admit(guest, () => guest.exec(...given))),
     attach: (...given) => command('client', (guest) => guest.attach(...given)),
     commands: (...given) => call((guest) => guest.commands(...given)),
     signal: (...given) => call((guest) => guest.signal(...given)),

@@ -8,6 +8,8 @@ import type { Deeds } from './deeds.ts';
 import type { Idempotency } from './idempotency.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { Pressure } from './pressure/pressure.ts';
+import type { Policy } from '../policy/policy.ts';
+import type { CommandBound } from './command-bound.ts';
 import type { Principal } from './principal.ts';
 import type { QuotaLedger } from './quota-ledger.ts';
 import type { Database } from './records/database.ts';
@@ -21,6 +23,9 @@ import type { TemplateRecords } from './records/templates.ts';
 export interface Context {
   readonly backend: Backend;
   readonly capabilities: Capabilities;
+  /** What may be asked for. */
+  readonly policy: Policy;
+  readonly commands: CommandBound;
   /** Those of a platform, where there are several. Rejects `unavailable` while it is away. */
   capabilitiesOf(platform: string | undefined): Promise<Capabilities>;
   readonly database: Database;

@@ -37,6 +37,7 @@ import type {
 } from '@cay/sdk/protocol';
 import type { Backend, CallOptions, Orphan, SnapshotFiles } from '../backends/backend.ts';
 import type { Guest } from '../guest/guest.ts';
+import type { Policy } from '../policy/policy.ts';
 import type { CommandKeys } from './command-keys.ts';
 import type { HealthWatch } from './health.ts';
 import type { Principal } from './principal.ts';
@@ -145,6 +146,8 @@ export interface TemplateVerbs {
 
 export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs {
   readonly backend: Backend;
+  /** What may be asked for. */
+  readonly policy: Policy;
   readonly events: EventLog;
   /** Callers' keys for commands that are to run once. */
   readonly commandKeys: CommandKeys;

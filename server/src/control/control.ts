@@ -12,8 +12,12 @@ import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Store } from '../stores/store.ts';
 import { canRoute, type Backend } from '../backends/backend.ts';
 import { openClock } from '../lib/clock.ts';
+import { requireMayHave } from '../policy/allow-runtime.ts';
+import { loweredLimits } from '../policy/bound-limits.ts';
+import { DEFAULT_POLICY, type Policy } from '../policy/policy.ts';
 import { openActivity } from './activity.ts';
 import { openArchiving } from './archive.ts';
+import { commandBound } from './command-bound.ts';
 import { commandKeys } from './command-keys.ts';
 import { compareVerb } from './compare.ts';
 import type { Context } from './context.ts';
@@ -70,6 +74,8 @@ export interface ControlOptions {
   archives?: Store;
   /** How often sandboxes with an idle policy are looked at. Default 2,000. */
   idleLookMs?: number;
+  /** What may be asked for. */
+  policy?: Policy;
   /** How full the machine may become, and whether room is made. */
   pressure?: Partial<PressureSettings>;
   /** How often records are compared with what the backend has. Default 60,000. */
@@ -85,7 +91,7 @@ export interface ControlOptions {
 }
 
 export async function openControl(options: ControlOptions): Promise<Control> {
-  const { backend, database, sandboxes, projects, events, previews } = options;
+  const { backend, database, sandboxes, projects, events, previews, policy = DEFAULT_POLICY } = options;
   const clock = openClock({ now: options.now, monotonic: options.monotonic });
   const { now } = clock;
   const drain = async (id: SandboxId) => options.drain?.(id);
@@ -99,6 +105,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const closing = new AbortController();
   const deeds = openDeeds();
   const activity = openActivity({ save: (used) => sandboxes.used(used), clock, onError });
+  const commands = commandBound(policy.maxima.commands);
   const keyed = idempotency(database, now, clock.ageing);
 
   const note: Context['note'] = (type, row, principal, data = {}) =>
@@ -117,8 +124,13 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     onError,
     pause: (row) => pausing.byTimeout(row),
     halted: (row) => pausing.halted(row),
+    async limitsFor({ spec }) {
+      const { abilities } = await context.capabilitiesOf(spec.platform);
+      return loweredLimits(policy, spec.limits, abilities);
+    },
     removed: async (row) => {
       activity.forget(row.id);
+      commands.forget(row.id);
       await keeping.dropLeft(row);
     },
   });
@@ -144,6 +156,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     backend,
     capabilities,
     capabilitiesOf: rememberCapabilities(backend, capabilities),
+    policy,
+    commands,
     database,
     sandboxes,
     snapshots: snapshotRecords(database),
@@ -173,8 +187,10 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     },
     find(principal, ref) {
       const row = ref.startsWith('sbx_') ? sandboxes.get(ref) : sandboxes.byName(principal.project, ref);
-      if (row?.project === principal.project) return row;
-      throw new CayError('not_found', `Sandbox "${ref.slice(0, 80)}" does not exist`);
+      if (row?.project !== principal.project) throw new CayError('not_found', `Sandbox "${ref.slice(0, 80)}" does not exist`);
+      // Whoever reaches one without isolation reaches the host.
+      requireMayHave(principal, row.spec.runtime, row.runtime);
+      return row;
     },
     again({ id }) {
       const current = sandboxes.get(id);
@@ -224,6 +240,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const { compare } = compareVerb(context, keeping, pausing);
   return {
     backend,
+    policy,
     events,
     commandKeys: commandKeys(database, now, clock.ageing),
     ...verbs,

@@ -24,7 +24,7 @@ export function createVerb(
     from: SnapshotRow | undefined,
     idempotencyKey: string | undefined,
   ): SandboxRow {
-    const { name, labels, timeoutMs, onTimeout, ports, idle, retention, onBoot } = request;
+    const { name, labels, onTimeout, ports, idle, retention, onBoot } = request;
     const row: SandboxRow = {
       id: newId('sbx'),
       project: principal.project,
@@ -37,7 +37,7 @@ export function createVerb(
       spec,
       labels,
       ports: ports.map((port) => (typeof port === 'number' ? { port, visibility: 'private' } : port)),
-      timeoutMs,
+      timeoutMs: planning.timeoutOf(request),
       onTimeout,
       expiresAtMs: null,
       incarnation: 0,
@@ -86,6 +86,7 @@ export function createVerb(
 
   async function make(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, options: Creating) {
     const spec = await planning.specOf(request, from, options.exactly);
+    await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
     // Another call may have come first meanwhile; from here to the insert nothing can come between.
     const meanwhile = existing(principal, request, options.idempotencyKey);

@@ -8,6 +8,7 @@ import { randomUUID } from 'node:crypto';
 import { CayError, ForkSchema, SandboxNameSchema, newId, type Fork, type Forked } from '@cay/sdk/protocol';
 import { faultPoint } from '../lib/fault-point.ts';
 import { KeyedQueue } from '../lib/keyed-queue.ts';
+import { requireLimits } from '../policy/bound-limits.ts';
 import { withHint } from './archive.ts';
 import type { Context } from './context.ts';
 import type { Keyed, TravelVerbs } from './contract.ts';
@@ -40,6 +41,7 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
     note,
     now,
     onError,
+    policy,
     pressure,
     quota,
     sandboxes,
@@ -187,7 +189,14 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
     });
   }
 
+  /** Children have the limits of their parent, which may be more than the operator allows by now. */
+  async function requireForkable({ spec, timeoutMs }: SandboxRow): Promise<void> {
+    const { abilities } = await context.capabilitiesOf(spec.platform);
+    requireLimits(policy, { ...spec.limits, timeoutMs }, abilities, 'change it on the sandbox first: its children have the same');
+  }
+
   async function forked(principal: Principal, found: SandboxRow, request: ForkRequest, key: string | undefined): Promise<Forked> {
+    await requireForkable(found);
     const id = newId('snap');
     const begun = begin(found, id, key !== undefined);
     try {

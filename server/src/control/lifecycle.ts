@@ -4,7 +4,8 @@
  *
  * Preconditions: everything but `make`, `recover` and `follow` is called in line with the other changes of the sandbox.
  */
-import { CayError, isCayError, type Pause, type SandboxId } from '@cay/sdk/protocol';
+import { isDeepStrictEqual } from 'node:util';
+import { CayError, isCayError, type Limits, type Pause, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { canSnapshot, isAway, type Backend, type Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import type { Deeds } from './deeds.ts';
@@ -27,6 +28,8 @@ export interface LifecycleOptions {
   pause(row: SandboxRow): Promise<boolean>;
   /** Lets a sandbox that rests be stopped: it is then here, and its processes can hear of it. */
   halted(row: SandboxRow): Promise<SandboxRow>;
+  /** The limits that its next processes get. */
+  limitsFor(row: SandboxRow): Promise<Limits>;
   /** Takes away what a sandbox that is gone has left. */
   removed(row: SandboxRow): Promise<void>;
   note(type: string, row: SandboxRow, principal: Principal | undefined, data?: Record<string, unknown>): void;
@@ -168,9 +171,18 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     });
   }
 
+  /** What it is started from: its limits may have become more than the operator allows. What only goes on keeps those it has. */
+  async function startedFrom(row: SandboxRow): Promise<SandboxSpec> {
+    const { spec, state, origin } = row;
+    if (state === 'active' || state === 'paused' || origin?.memory) return spec;
+    const limits = await options.limitsFor(row);
+    return isDeepStrictEqual(limits, spec.limits) ? spec : { ...spec, limits };
+  }
+
   /** Records that it runs, from now on. */
-  function running(row: SandboxRow, observed: Observation, tell?: Tell): SandboxRow {
+  function running(row: SandboxRow, observed: Observation, tell?: Tell, lowered: Partial<Pick<SandboxRow, 'spec'>> = {}): SandboxRow {
     const changes = {
+      ...lowered,
       state: 'active',
       reason: null,
       message: null,
@@ -289,9 +301,14 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     },
 
     async activate(row, tell) {
-      const observed = await backend.ensure(row.id, row.spec, { project: row.project });
+      const spec = await startedFrom(row);
+      const observed = await backend.ensure(row.id, spec, { project: row.project });
+      const andLowered: Tell = (active) => {
+        tell?.(active);
+        note('sandbox.updated', active, undefined, { fields: ['limits'], cause: 'policy' });
+      };
       try {
-        return running(row, observed, tell);
+        return spec === row.spec ? running(row, observed, tell) : running(row, observed, andLowered, { spec });
       } catch (error) {
         // What is recorded as resting must not run: nobody could end it.
         if (row.state === 'stopped' || row.state === 'failed') await backend.stop(row.id, { graceMs: 0 }).catch(onError);

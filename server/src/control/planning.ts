@@ -1,14 +1,9 @@
 /** What would be made for a request: of which snapshot, on which platform, from which spec. Nothing is made here. */
-import {
-  CayError,
-  LimitsSchema,
-  SandboxSpecSchema,
-  type Ability,
-  type CreateSandbox,
-  type Limits,
-  type SandboxSpec,
-} from '@cay/sdk/protocol';
+import { CayError, SandboxSpecSchema, type Ability, type CreateSandbox, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
 import { canRoute } from '../backends/backend.ts';
+import { requireMayHave } from '../policy/allow-runtime.ts';
+import { requireLimits } from '../policy/bound-limits.ts';
+import { usualLimits } from '../policy/policy.ts';
 import { choosePlatform } from './choose-platform.ts';
 import type { Context } from './context.ts';
 import { noMemory } from './fork.ts';
@@ -16,11 +11,23 @@ import type { Keeping } from './keeping.ts';
 import type { Principal } from './principal.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
 
+/** What of a sandbox, or of some of its parts, the policy has a say about. */
+export interface Wanted {
+  spec: Pick<SandboxSpec, 'runtime' | 'platform'> & { limits: Partial<Limits> };
+  timeoutMs?: number | null;
+  /** What the caller can do about limits that it has not asked for itself. */
+  hint?: string;
+}
+
 export interface Planning {
   /** The snapshot that it starts from: the one that was asked for, or what the project's template of that name is made of. */
   originOf(principal: Principal, request: CreateSandbox): SnapshotRow | undefined;
   /** With `exactly`, user and directory are the request's also where these are the default. Rejects for a platform that cannot be. */
   specOf(request: CreateSandbox, from: SnapshotRow | undefined, exactly?: boolean): Promise<SandboxSpec>;
+  /** How long it may run before its timeout. */
+  timeoutOf(request: CreateSandbox): number | null;
+  /** Rejects `permission_denied` or `invalid_argument` for what is not for this caller or beyond a maximum. */
+  requireAllowed(principal: Principal, wanted: Wanted): Promise<void>;
 }
 
 const ABILITY_OF_LIMIT = {
@@ -32,11 +39,11 @@ const ABILITY_OF_LIMIT = {
 
 const DEFAULTS = SandboxSpecSchema.parse({});
 
-export function openPlanning({ backend, capabilitiesOf, templates }: Context, keeping: Keeping): Planning {
+export function openPlanning({ backend, capabilitiesOf, policy, templates }: Context, keeping: Keeping): Planning {
   /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
   async function limitsFor(asked: Partial<Limits>, platform: string | undefined): Promise<Limits> {
     const { abilities } = await capabilitiesOf(platform);
-    const limits = LimitsSchema.parse({});
+    const limits = usualLimits(policy);
     for (const key of Object.keys(ABILITY_OF_LIMIT) as (keyof typeof ABILITY_OF_LIMIT)[]) {
       if (!abilities[ABILITY_OF_LIMIT[key]]) limits[key] = null;
     }
@@ -90,5 +97,13 @@ export function openPlanning({ backend, capabilitiesOf, templates }: Context, ke
     };
   };
 
-  return { originOf, specOf };
+  const timeoutOf: Planning['timeoutOf'] = ({ timeoutMs }) => (timeoutMs === undefined ? policy.defaults.timeoutMs : timeoutMs);
+
+  const requireAllowed: Planning['requireAllowed'] = async (principal, { spec, timeoutMs, hint }) => {
+    requireMayHave(principal, spec.runtime);
+    const { abilities } = await capabilitiesOf(spec.platform);
+    requireLimits(policy, { ...spec.limits, ...(timeoutMs !== undefined && { timeoutMs }) }, abilities, hint);
+  };
+
+  return { originOf, specOf, timeoutOf, requireAllowed };
 }

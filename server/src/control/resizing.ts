@@ -5,6 +5,7 @@
 import { CayError, isCayError, type SandboxId, type UpdateSandbox } from '@cay/sdk/protocol';
 import { canResize, type Backend, type Observation, type Resizing as CanResize } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
+import { requireLimits } from '../policy/bound-limits.ts';
 import type { Context } from './context.ts';
 import type { ResizeDeed, SandboxRow } from './records/sandboxes.ts';
 import { whenRoom } from './when-room.ts';
@@ -22,7 +23,7 @@ export interface Resizing {
 }
 
 export function openResizing(context: Context): Resizing {
-  const { database, deeds, lifecycle, note, onError, quota, sandboxes } = context;
+  const { database, deeds, lifecycle, note, onError, policy, quota, sandboxes } = context;
 
   const resized = (row: SandboxRow, limits: Limits) => ({ spec: { ...row.spec, limits: { ...row.spec.limits, ...limits } }, deed: null });
 
@@ -53,6 +54,7 @@ export function openResizing(context: Context): Resizing {
         throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state}; limits change while it is active`);
       const backend = resizing();
       const own = row.spec.limits;
+      requireLimits(policy, limits, (await context.capabilitiesOf(row.spec.platform)).abilities);
       quota.require(row.project, { sandboxes: 0, limits: { ...own, ...limits } }, own);
       const more = (key: 'cpus' | 'memoryBytes' | 'diskBytes') => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
       const added = { cpus: more('cpus'), memoryBytes: more('memoryBytes'), diskBytes: more('diskBytes') };

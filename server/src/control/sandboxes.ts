@@ -1,5 +1,6 @@
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { seldom } from '../lib/seldom.ts';
+import { requireLimits } from '../policy/bound-limits.ts';
 import type { Context } from './context.ts';
 import type { SandboxVerbs } from './contract.ts';
 import type { Idling } from './idle.ts';
@@ -29,7 +30,7 @@ export function sandboxVerbs(
   context: Context,
   { pausing, visits, idling, resizing, retaining, previews }: SandboxVerbParts,
 ): Omit<SandboxVerbs, 'create' | 'validate'> {
-  const { activity, again, backend, database, deeds, find, lifecycle, note, pressure, quota, sandboxes, show } = context;
+  const { activity, again, backend, database, deeds, find, lifecycle, note, policy, pressure, quota, sandboxes, show } = context;
   const opened = seldom({ everyMs: PREVIEW_NOTED_EVERY_MS });
 
   /** Records a change together with its event. */
@@ -62,6 +63,7 @@ export function sandboxVerbs(
 
     async update(principal, ref, changes) {
       const { id } = find(principal, ref);
+      if (changes.timeoutMs !== undefined) requireLimits(policy, { timeoutMs: changes.timeoutMs });
       return deeds.run(id, async () => {
         let row = again(find(principal, id));
         if (changes.limits) row = await pausing.present(row, { running: true });

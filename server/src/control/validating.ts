@@ -41,6 +41,13 @@ export function validateVerb(context: Context, planning: Planning): Pick<Sandbox
       const from = await attempt(request.snapshot === undefined ? 'template' : 'snapshot', () => planning.originOf(principal, request));
       const spec = await attempt('platform', () => planning.specOf(request, from));
       if (!spec) return answer(null);
+      await attempt('runtime', () => planning.requireAllowed(principal, { spec: { ...spec, limits: {} } }));
+      for (const [limit, value] of Object.entries(spec.limits)) {
+        const { platform } = spec;
+        await attempt(`limits.${limit}`, () => planning.requireAllowed(principal, { spec: { platform, limits: { [limit]: value } } }));
+      }
+      const timeoutMs = planning.timeoutOf(request);
+      await attempt('timeoutMs', () => planning.requireAllowed(principal, { spec: { platform: spec.platform, limits: {} }, timeoutMs }));
       for (const { error, field } of await objectionsTo(backend, spec)) add(error, field);
       const capabilities = await attempt('platform', () => context.capabilitiesOf(spec.platform));
       if (capabilities) {
@@ -70,7 +77,7 @@ function memoryProblem(request: CreateSandbox, from: SnapshotRow | undefined, { 
 
 /** What a create takes, and nothing comes of later. */
 function unhonoured(
-  { idle, timeoutMs, onTimeout, onBoot }: CreateSandbox,
+  { idle, timeoutMs = null, onTimeout, onBoot }: CreateSandbox,
   { abilities, notes }: Capabilities,
   archives: boolean,
 ): { field: string; error: CayError }[] {

@@ -14,7 +14,7 @@ export interface Visits {
 }
 
 export function openVisits(context: Context, wake: (id: SandboxId) => Promise<SandboxRow>): Visits {
-  const { activity, backend, lifecycle } = context;
+  const { activity, backend, commands, lifecycle } = context;
 
   async function running(id: SandboxId): Promise<SandboxRow> {
     for (;;) {
@@ -57,7 +57,12 @@ export function openVisits(context: Context, wake: (id: SandboxId) => Promise<Sa
       }
     }
 
-    return attendedGuest({ visit, hold: (use) => activity.within(id, use), connection });
+    return attendedGuest({
+      visit,
+      hold: (use) => activity.within(id, use),
+      admit: (inside, begin) => commands.start(id, inside, begin),
+      connection,
+    });
   }
 
   return {

@@ -1,11 +1,28 @@
-import { CapabilitiesSchema, HealthSchema, OrphansSchema, ReadinessSchema, VersionSchema } from '@cay/sdk/protocol';
+import { CapabilitiesSchema, HealthSchema, OrphansSchema, ReadinessSchema, VersionSchema, type Capabilities } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../control/control.ts';
+import { UNISOLATED } from '../../policy/allow-runtime.ts';
+import { policyFacts } from '../../policy/policy.ts';
 import type { Metrics } from '../metrics.ts';
 import { Flag } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 
 const tag = 'system';
+
+/** What isolates nothing is no choice like the others, and who may have it knows. */
+function offered({ runtimes, platforms, ...rest }: Capabilities): Capabilities {
+  const isolating = (names: readonly string[]) => names.filter((name) => name !== UNISOLATED);
+  return {
+    ...rest,
+    runtimes: isolating(runtimes),
+    ...(platforms && {
+      platforms: platforms.map(({ capabilities, ...platform }) => ({
+        ...platform,
+        ...(capabilities && { capabilities: { ...capabilities, runtimes: isolating(capabilities.runtimes) } }),
+      })),
+    }),
+  };
+}
 
 export interface SystemOptions {
   control: Control;
@@ -94,7 +111,10 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       summary: 'Tell what sandboxes can do here',
       tag,
       answers: { 200: { description: 'Each ability that was seen to work, and why others do not', schema: CapabilitiesSchema } },
-      handle: async ({ json, signal }) => json(await control.backend.capabilities({ signal })),
+      async handle({ json, signal }) {
+        const capabilities = await control.backend.capabilities({ signal });
+        return json({ ...offered(capabilities), policy: policyFacts(control.policy) });
+      },
     }),
   ];
 }

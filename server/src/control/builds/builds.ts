@@ -49,7 +49,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
     if (build.state === 'waiting') continue;
     const failure = { message: 'The server was stopped while this was being built', step: 0, steps: 0 };
     records.ended(build.id, { failure }, [], now());
-    for (const name of sandboxesOf(build)) await control.remove({ project: build.project, key: null, role: 'member' }, name).catch(onError);
+    for (const name of sandboxesOf(build)) await control.remove({ project: build.project, key: null, role: 'admin' }, name).catch(onError);
   }
 
   function find(principal: Principal, id: string): Build {

@@ -79,7 +79,7 @@ async function create({ control, principal, build, signal, timeoutMs }: BuildRun
     limits: build.limits,
     labels: { [OF_BUILD]: build.id },
     // Longer than the build itself: it is what remains if the server does not come back.
-    timeoutMs: timeoutMs + 60_000,
+    timeoutMs: Math.min(timeoutMs + 60_000, control.policy.maxima.timeoutMs ?? Number.POSITIVE_INFINITY),
     onTimeout: 'destroy',
   });
   return (await control.create(principal, request, { exactly: 'user' in input })).sandbox;
