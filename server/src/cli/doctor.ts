@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isCayError, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
+import { isCayError, type Capabilities, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
 import { withoutUnenforceable } from '../backends/check-spec.ts';
 import { canHibernate, canSweep } from '../backends/backend.ts';
 import { backendOption, namesOf } from './backend-option.ts';
@@ -10,6 +10,7 @@ import { withCommonOptions } from './common-options.ts';
 import { openClient } from './client.ts';
 import { usageError } from './failure.ts';
 import { colour, print, printJson, printable, table } from './output.ts';
+import { policyText } from './policy-text.ts';
 import { runningServer } from './running-server.ts';
 import { addressOf, dataDirOf, type CommonOptions } from './settings.ts';
 import type { Composition, OpenedBackend, Verb } from './verb.ts';
@@ -28,7 +29,7 @@ interface Options extends CommonOptions {
   dryRun?: boolean;
 }
 
-const RUNTIMES = ['runsc', 'crun', 'runc', 'process'] as const;
+const RUNTIMES = ['runsc', 'crun', 'runc'] as const;
 const REMEDIES: Record<string, string> = {
   runsc: 'scripts/install-host',
   runc: 'scripts/install-host',
@@ -57,7 +58,7 @@ export const doctorVerb: Verb = (program, composition) => {
       const names = namesOf(options.backend);
       if (names.includes('local')) add(rootFinding());
       for (const name of names) await tryBackend(composition, name, { engine: join(dataDirOf(options), 'engine'), add });
-      add(await serverFinding(options));
+      for (const finding of await serverFindings(options)) add(finding);
       const healthy = findings.every(({ state }) => state !== 'missing');
       if (options.json) printJson({ healthy, findings });
       else print(healthy ? `\n${colour.green('Sandboxes work here.')}` : `\n${colour.red('Sandboxes do not work here yet.')}`);
@@ -135,7 +136,7 @@ async function tryBackend(
       const asked: { runtime?: string; limits?: object } = name === 'local' || onCluster ? { runtime } : {};
       const wanted = withoutUnenforceable(asked, abilities);
       const finding = await tryRuntime(backend, runtime, runtimes.includes(runtime) ? wanted : undefined);
-      some ||= finding.state === 'works' && runtime !== 'process';
+      some ||= finding.state === 'works';
       add(finding);
     }
     if (!some) add({ what: 'isolation', state: 'missing', detail: 'no runtime isolates sandboxes', remedy: 'scripts/install-host' });
@@ -204,15 +205,18 @@ async function hibernates(backend: OpenedBackend, id: SandboxId, spec: SandboxSp
   }
 }
 
-async function serverFinding(options: CommonOptions): Promise<Finding> {
+async function serverFindings(options: CommonOptions): Promise<Finding[]> {
   const dataDir = dataDirOf(options);
   const server = runningServer(dataDir);
-  if (!server) return { what: 'server', state: 'absent', detail: `none runs for ${dataDir}`, remedy: 'cay up --detach' };
+  if (!server) return [{ what: 'server', state: 'absent', detail: `none runs for ${dataDir}`, remedy: 'cay up --detach' }];
   try {
-    await openClient(options).transport.json('GET', '/readyz');
-    return { what: 'server', state: 'works', detail: `${server.url}, process ${server.pid}` };
+    const { transport } = openClient(options);
+    await transport.json('GET', '/readyz');
+    const works: Finding = { what: 'server', state: 'works', detail: `${server.url}, process ${server.pid}` };
+    const { policy } = await transport.json<Capabilities>('GET', '/v1/capabilities');
+    return policy ? [works, { what: 'policy', state: 'works', detail: policyText(policy) }] : [works];
   } catch (error) {
-    return { what: 'server', state: 'missing', detail: (error as Error).message, remedy: 'cay down && cay up --detach' };
+    return [{ what: 'server', state: 'missing', detail: (error as Error).message, remedy: 'cay down && cay up --detach' }];
   }
 }
 

@@ -23,7 +23,7 @@ export function withSandboxOptions(command: Command): Command {
   return command
     .optionsGroup('Sandbox options:')
     .option('--template <name>', 'what to start from (default: base)')
-    .option('--runtime <name>', 'the isolation: runsc, crun, runc or process (default: the strongest there is)')
+    .option('--runtime <name>', 'the isolation, such as runsc, crun or runc (default: the strongest that is allowed)')
     .option('--platform <name>', 'which of several backends makes it (default: by its labels, or the first)')
     .option('--name <name>', 'a name of your own')
     .option('-l, --label <key=value>', 'a label; may be repeated', pairs())

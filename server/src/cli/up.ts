@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { Option } from 'commander';
 import type { PressureSettings } from '../control/pressure/pressure.ts';
+import type { Policy } from '../policy/policy.ts';
 import { writeFileAtomic } from '../lib/atomic-file.ts';
 import type { SealedBox } from '../lib/sealed-box.ts';
 import { bootId, lowerOomScore, processStat } from '../lib/proc.ts';
@@ -10,6 +11,7 @@ import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { colour, note, print } from './output.ts';
+import { policyFlags, policyOf, withPolicyOptions, type PolicyOptions } from './policy-options.ts';
 import {
   DEFAULT_LISTEN,
   cliFileOf,
@@ -26,12 +28,11 @@ import { parseCount, parseSize, parseTimes } from './units.ts';
 import type { RunningServer } from '../serve.ts';
 import type { BackendOptions, Composition, DockerSettings, OpenedBackend, Verb } from './verb.ts';
 
-interface Options extends CommonOptions {
+interface Options extends CommonOptions, PolicyOptions {
   detach?: boolean;
   listen?: string;
   backend: string;
   platformRules?: string;
-  runtime?: string;
   pool: number;
   storage?: string;
   dockerHost?: string;
@@ -131,10 +132,11 @@ export const upVerb: Verb = (program, composition) => {
         .default('info')
         .env('CAY_LOG_LEVEL'),
     );
-  withCommonOptions(command, { json: false }).action(async (options: Options) => {
+  withCommonOptions(withPolicyOptions(command), { json: false }).action(async (options: Options) => {
     if (options.url !== undefined) throw usageError('"up" starts a server on this machine and takes no --url');
     if ((options.tlsCert === undefined) !== (options.tlsKey === undefined)) throw usageError('--tls-cert and --tls-key belong together');
-    await (options.detach ? upDetached(composition, options) : upForeground(composition, options));
+    const policy = policyOf(options);
+    await (options.detach ? upDetached(composition, options) : upForeground(composition, options, policy));
   });
 };
 
@@ -179,10 +181,10 @@ function flagsOf(options: Options, dataDir: string): string[] {
   number('--disk-reserve', options.diskReserve);
   add('--reclaim', options.reclaim);
   add('--restore', options.restore && resolve(options.restore));
-  return flags;
+  return [...flags, ...policyFlags(options)];
 }
 
-async function upForeground(composition: Composition, options: Options): Promise<void> {
+async function upForeground(composition: Composition, options: Options, policy: Policy): Promise<void> {
   const dataDir = dataDirOf(options);
   const { host, port } = listenOf(options.listen);
   mkdirSync(dataDir, { recursive: true, mode: 0o711 });
@@ -226,6 +228,7 @@ async function upForeground(composition: Composition, options: Options): Promise
     for (const name of ['CAY_SECRET_KEY', 'CAY_SECRET_KEY_COMMAND']) delete process.env[name];
     backend = await openBackend(composition, options, dataDir, {
       box,
+      policy,
       onError(error) {
         log.error({ err: error }, 'backend');
         server?.noteError(error);
@@ -256,6 +259,7 @@ async function upForeground(composition: Composition, options: Options): Promise
         ...(options.keepEventDays !== undefined && { ageMs: options.keepEventDays * 24 * 3600 * 1000 }),
       },
       webhooks: { allowPrivate: options.webhookPrivate ?? process.env['CAY_WEBHOOK_PRIVATE'] === '1' },
+      policy,
       pressure: pressureOf(options),
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
@@ -287,7 +291,7 @@ async function openBackend(
   composition: Composition,
   options: Options,
   dataDir: string,
-  hooks: Pick<BackendOptions, 'box' | 'onError' | 'onSwept'>,
+  hooks: Pick<BackendOptions, 'box' | 'policy' | 'onError' | 'onSwept'>,
 ): Promise<OpenedBackend> {
   const { backend: names, runtime, storage, pool } = options;
   if (namesOf(names).includes('local') && process.getuid?.() !== 0) {

@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
 import type { PlatformRule } from '../backends/router/platform-rules.ts';
 import type { SealedBox } from '../lib/sealed-box.ts';
+import type { Policy } from '../policy/policy.ts';
 
 /** Which Docker engine, and what the template `base` stands for there. */
 export interface DockerSettings {
@@ -17,6 +18,8 @@ export interface BackendOptions {
   /** Seals what is secret in the backend's own records, where it keeps them itself. */
   box?: SealedBox;
   runtime?: string;
+  /** What may be asked for. */
+  policy?: Policy;
   poolSize?: number;
   storage?: string;
   docker?: DockerSettings;
