@@ -1,10 +1,12 @@
 import { connect } from 'node:net';
 import { describe, expect, it } from 'vitest';
+import { openPolicy } from '../policy/policy.ts';
 import { startTestServer } from './testing/test-server.ts';
 
 describe('quotas', () => {
   it('bound what a project may have', async () => {
-    await using test = await startTestServer();
+    // Unlimited may be asked for, so that the quota has to refuse it.
+    await using test = await startTestServer({ policy: openPolicy({ maxima: { memoryBytes: null } }) });
     const quota = (values: object) => test.call('PATCH', '/v1/projects/alice', { key: test.admin, body: { quota: values } });
     expect((await quota({ sandboxes: 1 })).json.quota).toMatchObject({ sandboxes: 1, cpus: null });
     const first = await test.create();

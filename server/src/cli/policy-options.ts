@@ -44,8 +44,10 @@ export function withPolicyOptions(command: Command): Command {
     .addOption(list('--allow-runtime <names>', 'the isolations that may be asked for (default: all)', 'CAY_ALLOW_RUNTIME'))
     .option('--allow-process', `with "${UNISOLATED}" in --allow-runtime: let admins make sandboxes without isolation (CAY_ALLOW_PROCESS=1)`)
     .addOption(list('--allow-image <patterns>', 'the images that may be asked for, such as python:* (default: all)', 'CAY_ALLOW_IMAGE'))
-    .addOption(list('--default-limit <name=value>', `what a sandbox gets that asks for nothing else, of ${NAMES}`, 'CAY_DEFAULT_LIMIT'))
-    .addOption(list('--max-limit <name=value>', 'the most that one may ask for, of the same; "none" is any amount', 'CAY_MAX_LIMIT'));
+    .addOption(
+      list('--default-limit <limits>', `what a sandbox gets that asks for nothing else, as NAME=VALUE of ${NAMES}`, 'CAY_DEFAULT_LIMIT'),
+    )
+    .addOption(list('--max-limit <limits>', 'the most that one may ask for, of the same; "none" is any amount', 'CAY_MAX_LIMIT'));
 }
 
 /** The same flags again. */

@@ -1,7 +1,7 @@
 /** What would be made for a request: of which snapshot, on which platform, from which spec. Nothing is made here. */
 import { CayError, SandboxSpecSchema, type Ability, type CreateSandbox, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
 import { canRoute } from '../backends/backend.ts';
-import { requireMayHave } from '../policy/allow-runtime.ts';
+import { allowsRuntime, requireMayHave, UNISOLATED } from '../policy/allow-runtime.ts';
 import { requireLimits } from '../policy/bound-limits.ts';
 import { usualLimits } from '../policy/policy.ts';
 import { choosePlatform } from './choose-platform.ts';
@@ -100,7 +100,8 @@ export function openPlanning({ backend, capabilitiesOf, policy, templates }: Con
   const timeoutOf: Planning['timeoutOf'] = ({ timeoutMs }) => (timeoutMs === undefined ? policy.defaults.timeoutMs : timeoutMs);
 
   const requireAllowed: Planning['requireAllowed'] = async (principal, { spec, timeoutMs, hint }) => {
-    requireMayHave(principal, spec.runtime);
+    // Where nobody may have it the backend says so, and what may be had instead.
+    if (allowsRuntime(policy, UNISOLATED)) requireMayHave(principal, spec.runtime);
     const { abilities } = await capabilitiesOf(spec.platform);
     requireLimits(policy, { ...spec.limits, ...(timeoutMs !== undefined && { timeoutMs }) }, abilities, hint);
   };

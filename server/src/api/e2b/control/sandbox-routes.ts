@@ -9,6 +9,7 @@ import { idempotencyKeyOf } from '../../start-command.ts';
 import { traceOf } from '../../trace.ts';
 import type { AccessTokens } from '../access-tokens.ts';
 import { requireE2bId } from '../sandbox-id.ts';
+import { requireLimits } from '../../../policy/bound-limits.ts';
 import { CreateBody, NetworkUpdateBody, TimeoutSeconds, refuseNetwork, timeoutMs, toCreateSandbox } from './create.ts';
 import { ListQuery, listSandboxes } from './list.ts';
 import { measure } from './measure.ts';
@@ -106,6 +107,7 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       async handle({ json, request, principal, params, body }) {
         const before = find(principal, params.id);
         const ran = before.state === 'active' || before.state === 'creating';
+        requireLimits(control.policy, { timeoutMs: timeoutMs(body.timeout ?? timeoutS) });
         if (!ran) await wake(principal, before, body.memory !== false);
         const sandbox = await extend(principal, before.id, body.timeout ?? timeoutS, !ran);
         return json(showAccess(sandbox, tokens, domainOf(request)), ran ? 200 : 201);

@@ -5,6 +5,7 @@ import type { Control } from '../../../control/contract.ts';
 import type { Principal } from '../../../control/principal.ts';
 import { route, type Route } from '../../route.ts';
 import { parseE2bId } from '../sandbox-id.ts';
+import { requireLimits } from '../../../policy/bound-limits.ts';
 import { TimeoutSeconds, timeoutMs } from './create.ts';
 import { findSandbox, type E2bRouteOptions } from './sandbox-routes.ts';
 import { e2bState, showAccess } from './show.ts';
@@ -107,10 +108,12 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       answers: { 201: { description: 'The forks' } },
       async handle({ json, request, principal, params, body }) {
         const { id } = findSandbox(control, principal, params.id);
+        const wanted = { timeoutMs: timeoutMs(body.timeout ?? 300) };
+        requireLimits(control.policy, wanted);
         const forked = await control.fork(principal, id, { count: body.count, memory: true }).catch(withoutMemory());
         const children: Sandbox[] = [];
         for (const child of forked.sandboxes) {
-          children.push(await control.update(principal, child.id, { timeoutMs: timeoutMs(body.timeout ?? 300) }));
+          children.push(await control.update(principal, child.id, wanted));
         }
         return json(
           children.map((sandbox) => ({ sandbox: showAccess(sandbox, tokens, domainOf(request)) })),
