@@ -38,7 +38,12 @@ export function commandBound(maximum: number): CommandBound {
     return count;
   }
 
-  const isFull = ({ starting, watched, detached }: Count) => starting + watched + detached >= maximum;
+  /** Nothing waits between looking and counting, so that no two take the same room. */
+  function takesRoom(count: Count): boolean {
+    if (count.starting + count.watched + count.detached >= maximum) return false;
+    count.starting++;
+    return true;
+  }
 
   /** A guest that does not answer has no room, and one that lies cannot hide what is watched. */
   async function ask(count: Count, guest: Guest): Promise<void> {
@@ -47,11 +52,11 @@ export function commandBound(maximum: number): CommandBound {
     if (commands) count.detached = Math.max(0, commands.filter(({ end }) => end === undefined).length - count.watched);
   }
 
-  async function requireRoom(id: SandboxId, count: Count, guest: Guest): Promise<void> {
+  async function takeRoom(id: SandboxId, count: Count, guest: Guest): Promise<void> {
     const askAgain = performance.now() - count.askedAtMs >= ASK_AGAIN_MS;
     if (askAgain) count.asking ??= ask(count, guest).finally(() => (count.asking = undefined));
     await count.asking;
-    if (!isFull(count)) return;
+    if (takesRoom(count)) return;
     throw new CayError('resource_exhausted', `Sandbox "${id}" runs ${maximum} commands already, as many as it may at once`, {
       details: { limit: 'commands', maximum },
       hint: 'wait for some to end, or end them; --max-limit commands=… of "cay up" sets the maximum',
@@ -61,8 +66,7 @@ export function commandBound(maximum: number): CommandBound {
   return {
     async start(id, guest, begin) {
       const count = countOf(id);
-      if (isFull(count)) await requireRoom(id, count, guest);
-      count.starting++;
+      if (!takesRoom(count)) await takeRoom(id, count, guest);
       let handle: CommandHandle;
       try {
         handle = await begin();

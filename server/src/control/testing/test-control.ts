@@ -35,7 +35,7 @@ export interface TestControl {
 export interface Installation {
   open(
     backend: Backend,
-    options?: Pick<ControlOptions, 'idleLookMs' | 'pressure' | 'reclaimUnusedMs' | 'reconcileMs'>,
+    options?: Pick<ControlOptions, 'policy' | 'idleLookMs' | 'pressure' | 'reclaimUnusedMs' | 'reconcileMs'>,
   ): Promise<TestControl>;
   /** The names of what is in the archive store. */
   archived(): string[];
