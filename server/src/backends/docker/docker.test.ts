@@ -6,6 +6,7 @@ import { backendSuite, type Ground } from '../../../../test/conformance/backend-
 import { drain, until } from '../../../../test/conformance/box.ts';
 import { startDockerd, whyNoDockerd, type Dockerd } from '../../../../test/support/dockerd.ts';
 import { guestBinary } from '../../guest/guest-binary.ts';
+import { openPolicy, type Policy } from '../../policy/policy.ts';
 import type { Observation } from '../backend.ts';
 import { LABELS } from './container-config.ts';
 import { dockerClient } from './docker-client.ts';
@@ -16,8 +17,8 @@ if (why !== undefined) console.info(`docker: skipped: ${why}`);
 
 const spec = SandboxSpecSchema.parse({ limits: { diskBytes: null } });
 
-function backendOn(engine: Pick<Dockerd, 'host'>): DockerBackend {
-  return dockerBackend({ host: engine.host, guestPath: guestBinary(), baseImage: 'base' });
+function backendOn(engine: Pick<Dockerd, 'host'>, policy?: Policy): DockerBackend {
+  return dockerBackend({ host: engine.host, guestPath: guestBinary(), baseImage: 'base', policy });
 }
 
 /** The engine's ids of the containers of a sandbox, behind the backend's back. */
@@ -176,6 +177,46 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
     const { guest } = await make({ readOnlyRoot: true, workdir: '/srv/made/here' });
     const ran = await drain(await guest.exec({ ...exec, id: 'id', shell: 'id -un; cd /srv/made/here && pwd; ls -d ~' }));
     expect(ran.stdout).toBe('user\n/srv/made/here\n/home/user\n');
+  });
+
+  it('makes and starts nothing of images and runtimes that the operator does not allow', async () => {
+    const docker = (...args: string[]) => execFileSync('docker', ['-H', engine.host, ...args]).toString();
+    for (const name of ['python:3', 'secret:1']) docker('tag', 'base', name);
+    const { id } = await make({ template: 'secret:1' });
+    await backend.stop(id, { graceMs: 0 });
+
+    const picky = backendOn(engine, openPolicy({ images: ['python:*'] }));
+    expect((await picky.capabilities()).templates).toEqual(['base', 'python:3']);
+    const of = (template: string) => ({ ...spec, template });
+    await picky.validate(of('python:3'));
+    for (const template of ['secret:1', 'secret', 'localhost/python:3', `secret@sha256:${'0'.repeat(64)}`]) {
+      const refused = { code: 'permission_denied', details: { allowed: ['python:*'] } };
+      await expect(picky.validate(of(template))).rejects.toMatchObject(refused);
+      await expect(picky.ensure(newId('sbx'), of(template))).rejects.toMatchObject(refused);
+    }
+    await expect(picky.ensure(id, of('secret:1'))).rejects.toMatchObject({ code: 'permission_denied' });
+    expect((await picky.observe(id)).phase).toBe('stopped');
+    await picky.close();
+
+    const strict = backendOn(engine, openPolicy({ runtimes: ['runsc'] }));
+    expect((await strict.capabilities()).runtimes).toEqual([]);
+    for (const runtime of [undefined, 'runc', 'process']) {
+      const wanted = { ...spec, ...(runtime && { runtime }) };
+      await expect(strict.validate(wanted)).rejects.toMatchObject({ code: 'permission_denied', details: { allowed: ['runsc'] } });
+      await expect(strict.ensure(newId('sbx'), wanted)).rejects.toMatchObject({ code: 'permission_denied' });
+    }
+    await expect(strict.ensure(id, of('secret:1'))).rejects.toMatchObject({ code: 'permission_denied', details: { runtime: 'runc' } });
+    await strict.close();
+    docker('rmi', 'python:3', 'secret:1');
+  });
+
+  it('starts a container again with the limits that it is to have by now', async () => {
+    const { id } = await make();
+    await backend.stop(id, { graceMs: 0 });
+    await backend.ensure(id, { ...spec, limits: { ...spec.limits, pids: 100, memoryBytes: 2 ** 29 } });
+    const [container] = await containersOf(engine, id);
+    const config = JSON.parse(execFileSync('docker', ['-H', engine.host, 'inspect', container!]).toString())[0].HostConfig;
+    expect(config).toMatchObject({ PidsLimit: 100, Memory: 2 ** 29, MemorySwap: 2 ** 29 });
   });
 
   it('hardens its containers', async () => {
