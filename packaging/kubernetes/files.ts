@@ -23,6 +23,11 @@ export const DEFAULTS: Installation = {
   warmPool: '0',
   sandboxStorage: '',
   storageClass: '',
+  runtimeClass: '',
+  allowRuntimes: '',
+  allowImages: '',
+  defaultLimits: '',
+  maxLimits: '',
   logLevel: 'info',
 };
 
@@ -41,6 +46,11 @@ const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
   warmPool: 'with agent-sandbox: how many sandboxes run already for those who ask for the usual',
   sandboxStorage: 'with agent-sandbox: a volume for the files of each sandbox, such as 5Gi',
   storageClass: 'with agent-sandbox: of which class; the usual one if empty',
+  runtimeClass: 'the RuntimeClass of sandboxes that ask for none, such as gvisor; pods without one are then not allowed',
+  allowRuntimes: 'RuntimeClasses that may be asked for, with commas, and "default" for pods without one; all if empty',
+  allowImages: 'images that may be asked for, by patterns with commas, such as python:*; all if empty',
+  defaultLimits: 'what a sandbox gets that asks for nothing else, such as cpus=1,memory=1g',
+  maxLimits: 'the most that one may ask for, such as cpus=4,memory=8g,timeout=24h',
   logLevel: 'debug, info, warn, error or silent',
 };
 

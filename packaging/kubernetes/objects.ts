@@ -28,6 +28,11 @@ export interface Installation {
   warmPool: string;
   sandboxStorage: string;
   storageClass: string;
+  runtimeClass: string;
+  allowRuntimes: string;
+  allowImages: string;
+  defaultLimits: string;
+  maxLimits: string;
   logLevel: string;
 }
 
@@ -140,6 +145,11 @@ function serverEnv(options: Installation): Record<string, string> {
     CAY_KUBERNETES_STORAGE: options.sandboxStorage,
     CAY_KUBERNETES_STORAGE_CLASS: options.storageClass,
     CAY_KUBERNETES_REACH: options.reach,
+    CAY_KUBERNETES_RUNTIME_CLASS: options.runtimeClass,
+    CAY_ALLOW_RUNTIME: options.allowRuntimes,
+    CAY_ALLOW_IMAGE: options.allowImages,
+    CAY_DEFAULT_LIMIT: options.defaultLimits,
+    CAY_MAX_LIMIT: options.maxLimits,
     CAY_KUBERNETES_SERVER_NAMESPACE: options.namespace,
   };
 }
