@@ -121,7 +121,11 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
     denied(await member('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['true'] } }));
     denied(await member('GET', `/v1/sandboxes/${id}/files?path=/proc/1/root/etc/shadow`));
     denied(await member('PUT', `/v1/sandboxes/${id}/ports/22`, { body: { visibility: 'public' } }));
-    for (const templateID of [snapshot, 'bare']) expect((await member('POST', '/v2/sandboxes', { body: { templateID } })).status).toBe(403);
+    for (const templateID of [snapshot, 'bare']) {
+      expect((await member('POST', '/v2/sandboxes', { body: { templateID } })).status).toBe(403);
+      // Its ports would be open to everybody, and they are the host's.
+      expect((await admin.call('POST', '/v2/sandboxes', { body: { templateID }, headers: { 'x-api-key': admin.key } })).status).toBe(403);
+    }
     expect((await member('POST', `/v2/sandboxes/${id.slice(4)}/connect`, { body: { timeout: 60 } })).status).toBe(403);
 
     await admin.call('POST', `/v1/sandboxes/${id}/stop`, { body: { graceMs: 0 } });

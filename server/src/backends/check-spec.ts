@@ -20,8 +20,8 @@ export function checkSpec(spec: SandboxSpec, where: string, known: Pick<Capabili
   }
 }
 
-/** A spec as it was written, with no limit where it asks for none and none could be enforced. */
-export function withoutUnenforceable(input: { limits?: object }, abilities: Capabilities['abilities']): object {
+/** A spec as it was written, with the `usual` limits where it asks for none, and with no limit where none could be enforced. */
+export function withoutUnenforceable(input: { limits?: object }, abilities: Capabilities['abilities'], usual: object = {}): object {
   const unlimited = Object.entries(ENFORCED_BY).flatMap(([limit, ability]) => (abilities[ability] ? [] : [[limit, null] as const]));
-  return { ...input, limits: { ...Object.fromEntries(unlimited), ...input.limits } };
+  return { ...input, limits: { ...usual, ...Object.fromEntries(unlimited), ...input.limits } };
 }

@@ -1,6 +1,6 @@
 import { SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
 import { requireLimits } from '../../policy/bound-limits.ts';
-import { DEFAULT_POLICY } from '../../policy/policy.ts';
+import { DEFAULT_POLICY, usualLimits } from '../../policy/policy.ts';
 import { requireSpec } from '../check.ts';
 import { checkSpec, withoutUnenforceable } from '../check-spec.ts';
 import type { Place } from './declarations.ts';
@@ -20,11 +20,12 @@ export async function renderedSpec(
   const { runtime: asked } = input as { runtime?: string };
   const runtime = known.pick(asked);
   const { abilities, notes } = podAbilitiesOf(runtime, can);
-  const asWritten = withoutUnenforceable(input, abilities);
+  const policy = settings.policy ?? DEFAULT_POLICY;
+  const asWritten = withoutUnenforceable(input, abilities, usualLimits(policy));
   requireSpec(asWritten as SandboxSpec);
   const spec = SandboxSpecSchema.parse(asWritten);
   checkSpec(spec, 'Kubernetes', { runtimes: known.names, abilities, notes });
-  requireLimits(settings.policy ?? DEFAULT_POLICY, spec.limits, abilities);
+  requireLimits(policy, spec.limits, abilities);
   const ground = { settings: { ...settings, ...checkSettings(settings) }, namespace, installation };
   return { spec, options: workloadOptionsOf(ground, spec, runtime) };
 }

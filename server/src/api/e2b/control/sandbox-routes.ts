@@ -65,7 +65,8 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
         if (wanted.onTimeout === 'pause') await requireMemory();
         const memory = wanted.snapshot === undefined ? undefined : control.getSnapshot(principal, wanted.snapshot).memory;
         const { sandbox } = await control.create(
-          principal,
+          // Its ports are open to everybody, so nobody gets one without isolation: those ports would be the host's.
+          { ...principal, role: 'member' },
           { ...wanted, ...(memory !== undefined && { memory }) },
           { idempotencyKey: idempotencyKeyOf(request.headers) },
         );
