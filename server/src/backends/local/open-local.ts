@@ -5,6 +5,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
 import type { Ground } from '../../host/instances/ground.ts';
+import { raiseKernelLimits } from '../../host/kernel-limits.ts';
 import { crunRuntime } from '../../host/runtimes/crun.ts';
 import { processRuntime } from '../../host/runtimes/process.ts';
 import { runcRuntime } from '../../host/runtimes/runc.ts';
@@ -62,6 +63,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   const lock = requireLock(options.dir);
   let laid: Laid | undefined;
   try {
+    raiseKernelLimits();
     laid = await layGround(options);
     if (options.protectServer) protect(laid.ground, options.onError);
     return await localBackend({

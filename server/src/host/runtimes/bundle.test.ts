@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Cgroup } from '../cgroups/cgroup.ts';
-import { type Bundled, type BundleTraits, buildBundle } from './bundle.ts';
+import { type Bundled, type BundleTraits, buildBundle, MAX_TERMINALS } from './bundle.ts';
 import { lastWords, parseVersion } from './oci.ts';
 import { seccompProfile } from './seccomp.ts';
 
@@ -47,6 +47,8 @@ describe('buildBundle()', () => {
   it('shows the host read-only, without devices and set-user-id programs', () => {
     const binds = buildBundle(container, traits).mounts.filter(({ type }) => type === 'bind');
     expect(binds.map(({ source, destination }) => [source, destination])).toEqual([
+      ['/sys/devices/system/cpu', '/sys/devices/system/cpu'],
+      ['/sys/kernel/mm/transparent_hugepage', '/sys/kernel/mm/transparent_hugepage'],
       ['/usr', '/usr'],
       ['/data/i1/socket', '/run/cay'],
       ['/sys/fs/cgroup/memory/cay/i1', '/run/cay/cgroup'],
@@ -68,8 +70,25 @@ describe('buildBundle()', () => {
   });
 
   it('asks for no more open files than can be had', () => {
-    expect(buildBundle(container, traits).process.rlimits).toEqual([{ type: 'RLIMIT_NOFILE', soft: 20_000, hard: 20_000 }]);
+    expect(buildBundle(container, traits).process.rlimits).toContainEqual({ type: 'RLIMIT_NOFILE', soft: 20_000, hard: 20_000 });
     expect(buildBundle({ ...container, openFiles: 100 }, traits).process.rlimits[0]?.hard).toBe(100);
+  });
+
+  it('bounds what the kernel counts for all sandboxes together', () => {
+    const { process, mounts } = buildBundle(container, traits);
+    expect(process.rlimits).toContainEqual({ type: 'RLIMIT_MSGQUEUE', soft: 0, hard: 0 });
+    expect(process.rlimits).toContainEqual({ type: 'RLIMIT_MEMLOCK', soft: 0, hard: 0 });
+    expect(mounts.find(({ destination }) => destination === '/dev/pts')?.options).toContain(`max=${MAX_TERMINALS}`);
+    expect(mounts.map(({ type }) => type)).not.toContain('mqueue');
+  });
+
+  it("shows processors and page sizes of the host's /sys and nothing else", () => {
+    const { mounts } = buildBundle(container, traits);
+    expect(mounts.map(({ type }) => type)).not.toContain('sysfs');
+    expect(mounts.find(({ destination }) => destination === '/sys')).toMatchObject({ type: 'tmpfs' });
+    const shown = mounts.filter(({ source }) => source.startsWith('/sys/') && !source.startsWith('/sys/fs/cgroup/'));
+    expect(shown.map(({ source }) => source)).toEqual(['/sys/devices/system/cpu', '/sys/kernel/mm/transparent_hugepage']);
+    expect(shown.every(({ options }) => options.includes('ro'))).toBe(true);
   });
 
   it('leaves filter, masks and memory events away from a runtime with a kernel of its own', () => {
@@ -104,7 +123,7 @@ describe('seccompProfile()', () => {
     'swapon',
   ])('refuses %s as if the right were missing', (name) => expect(rules(name)).toMatchObject([{ action: 'SCMP_ACT_ERRNO', errnoRet: 1 }]));
 
-  it.each(['io_uring_setup', 'io_uring_enter', 'io_uring_register', 'no_such_call_yet'])('has no %s', (name) => {
+  it.each(['io_uring_setup', 'io_uring_enter', 'io_uring_register', 'io_setup', 'mq_open', 'no_such_call_yet'])('has no %s', (name) => {
     expect(rules(name)).toEqual([]);
     expect(profile.defaultErrnoRet).toBe(38);
   });
@@ -112,6 +131,13 @@ describe('seccompProfile()', () => {
   it('makes clone3 missing and clone without new namespaces', () => {
     expect(rules('clone3')).toMatchObject([{ action: 'SCMP_ACT_ERRNO', errnoRet: 38 }]);
     expect(rules('clone')).toMatchObject([{ args: [{ index: 0, value: 0x7e020000, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }] }]);
+  });
+
+  it('has pairs of sockets in one family alone', () => {
+    expect(rules('socketpair')).toMatchObject([
+      { action: 'SCMP_ACT_ALLOW', args: [{ index: 0, value: 1, op: 'SCMP_CMP_EQ' }] },
+      { action: 'SCMP_ACT_ERRNO', errnoRet: 97, args: [{ index: 0, value: 1, op: 'SCMP_CMP_NE' }] },
+    ]);
   });
 
   it('says each name once, except where arguments tell the rules apart', () => {

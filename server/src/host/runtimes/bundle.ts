@@ -3,6 +3,7 @@
  *
  * Pure: the same container gives the same bundle. What only one kind of runtime needs is told by `BundleTraits`.
  */
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Container, IdMapping } from './runtime.ts';
 import type { Seccomp } from './seccomp.ts';
@@ -40,22 +41,47 @@ export const OOM_SCORE = 300;
  */
 const NAMING = ['CAP_SYS_ADMIN'] as const;
 
+/** What tells of the machine, its disks and its other tenants. Programs get along without it. */
 const MASKED_PATHS = [
   '/proc/acpi',
   '/proc/asound',
+  '/proc/cmdline',
+  '/proc/diskstats',
+  '/proc/driver',
+  '/proc/fs',
   '/proc/interrupts',
+  '/proc/kallsyms',
   '/proc/kcore',
+  '/proc/key-users',
   '/proc/keys',
   '/proc/latency_stats',
+  '/proc/mdstat',
+  '/proc/modules',
+  '/proc/partitions',
+  '/proc/pressure',
   '/proc/sched_debug',
   '/proc/scsi',
+  '/proc/swaps',
   '/proc/timer_list',
   '/proc/timer_stats',
-  '/sys/devices/virtual/powercap',
-  '/sys/firmware',
 ];
 
-const READONLY_PATHS = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger'];
+const READONLY_PATHS = ['/proc/bus', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger'];
+
+/**
+ * All of `/sys` that a sandbox on the host's kernel sees: what C libraries, Go, Java and allocators size themselves by.
+ * The rest has the disks, quotas and paths of the host and of other sandboxes.
+ */
+const SYS_PATHS = ['/sys/devices/system/cpu', '/sys/kernel/mm/transparent_hugepage'].filter((path) => existsSync(path));
+
+/** Terminals of one sandbox. The kernel has one count for the whole machine, and this one for each mount. */
+export const MAX_TERMINALS = 256;
+
+/**
+ * The kernel adds these up over all sandboxes, whoever has them inside, and compares the sum with the server's own limit: what one
+ * takes the others lack. So locked memory and message queues are refused, and queued signals few.
+ */
+const SHARED_LIMITS = { RLIMIT_MEMLOCK: 0, RLIMIT_MSGQUEUE: 0, RLIMIT_SIGPENDING: 1024 };
 
 const NAMESPACES = ['pid', 'mount', 'ipc', 'uts', 'network', 'cgroup', 'user'];
 
@@ -97,7 +123,11 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
       oomScoreAdj: OOM_SCORE,
       // Neither inheritable nor ambient: whoever is not root inside has none.
       capabilities: { bounding: capabilities, effective: capabilities, permitted: capabilities, inheritable: [], ambient: [] },
-      rlimits: [{ type: 'RLIMIT_NOFILE', soft: openFiles, hard: openFiles }],
+      rlimits: Object.entries({ RLIMIT_NOFILE: openFiles, ...(traits.sharesKernel && SHARED_LIMITS) }).map(([type, most]) => ({
+        type,
+        soft: most,
+        hard: most,
+      })),
     },
     mounts: mounts(container, traits),
     linux: {
@@ -121,12 +151,11 @@ function mounts(container: Bundled, traits: BundleTraits): Mount[] {
       destination: '/dev/pts',
       type: 'devpts',
       source: 'devpts',
-      options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+      options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5', `max=${MAX_TERMINALS}`],
     },
     // Counts as memory of the sandbox, which is the bound.
     tmpfs('/dev/shm', ['nosuid', 'noexec', 'nodev', 'mode=1777']),
-    { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
-    { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', 'ro'] },
+    ...(traits.sharesKernel ? hostSys() : ownKernel()),
     tmpfs('/run', ['nosuid', 'nodev', 'mode=755']),
     // Otherwise it is part of the root, bounded like the rest of the disk and kept by snapshots.
     ...(container.readOnlyRoot ? [tmpfs('/tmp', ['nosuid', 'nodev', 'mode=1777'])] : []),
@@ -135,6 +164,19 @@ function mounts(container: Bundled, traits: BundleTraits): Mount[] {
     ...(memoryPath === undefined ? [] : [bind(memoryPath, join(SOCKET_DIR, 'cgroup'), ['ro', 'noexec'])]),
     bind(container.guestBinary, GUEST_PATH, ['ro']),
   ];
+}
+
+/** A kernel of its own counts and shows only what is the sandbox's. */
+function ownKernel(): Mount[] {
+  return [
+    { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
+    { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', 'ro'] },
+  ];
+}
+
+function hostSys(): Mount[] {
+  const empty = tmpfs('/sys', ['nosuid', 'noexec', 'nodev', 'ro', 'mode=755', 'size=64k']);
+  return [empty, ...SYS_PATHS.map((path) => bind(path, path, ['ro', 'noexec']))];
 }
 
 function tmpfs(destination: string, options: string[]): Mount {

@@ -10,7 +10,7 @@ export interface SeccompRule {
   names: string[];
   action: 'SCMP_ACT_ALLOW' | 'SCMP_ACT_ERRNO';
   errnoRet?: number;
-  args?: { index: number; value: number; valueTwo?: number; op: 'SCMP_CMP_EQ' | 'SCMP_CMP_GT' | 'SCMP_CMP_MASKED_EQ' }[];
+  args?: { index: number; value: number; valueTwo?: number; op: 'SCMP_CMP_EQ' | 'SCMP_CMP_NE' | 'SCMP_CMP_GT' | 'SCMP_CMP_MASKED_EQ' }[];
 }
 
 export interface Seccomp {
@@ -26,6 +26,10 @@ const EAFNOSUPPORT = 97;
 
 const words = (text: string) => text.trim().split(/\s+/);
 
+/**
+ * Missing on purpose: `io_setup` and `mq_open`. The kernel counts AIO events for the whole machine and bytes of message
+ * queues for whoever made all sandboxes, so that one sandbox could take what all others have.
+ */
 const ALLOWED = words(`
   accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chroot clock_getres clock_gettime
   clock_nanosleep close close_range connect copy_file_range creat dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
@@ -35,11 +39,9 @@ const ALLOWED = words(`
   futex_wake futimesat get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents getdents64 getegid geteuid
   getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid
   getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr inotify_add_watch inotify_init
-  inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit ioprio_get
-  ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lgetxattr link linkat listen
+  inotify_init1 inotify_rm_watch ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lgetxattr link linkat listen
   listxattr llistxattr lremovexattr lseek lsetxattr lstat madvise map_shadow_stack membarrier memfd_create memfd_secret
-  mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap modify_ldt mprotect mq_getsetattr mq_notify mq_open
-  mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync munlock munlockall munmap
+  mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap modify_ldt mprotect mremap mseal msgctl msgget msgrcv msgsnd msync munlock munlockall munmap
   nanosleep newfstatat open openat openat2 pause pidfd_getfd pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc pkey_free
   pkey_mprotect poll ppoll prctl pread64 preadv preadv2 prlimit64 process_mrelease process_vm_readv process_vm_writev
   pselect6 ptrace pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg
@@ -49,7 +51,7 @@ const ALLOWED = words(`
   sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield seccomp select
   semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto set_robust_list set_thread_area set_tid_address
   setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid setresgid setresuid setreuid setrlimit
-  setsid setsockopt setuid setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 socketpair splice
+  setsid setsockopt setuid setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 splice
   stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee tgkill time timer_create timer_delete
   timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times tkill truncate umask
   uname unlink unlinkat utime utimensat utimes vfork vmsplice wait4 waitid write writev
@@ -71,6 +73,15 @@ const AF_INET = 2;
 const AF_INET6 = 10;
 const AF_NETLINK = 16;
 
+/** The type of a socket without the flags that go with it. */
+const SOCK_TYPE_MASK = 0xf;
+/** SOCK_STREAM, SOCK_DGRAM, and SOCK_RAW, which the kernel refuses for want of the right. */
+const DEFAULT_PROTOCOL_TYPES = [1, 2, 3];
+/** ICMP, TCP, UDP, ICMPv6, and MPTCP, which Go asks for. */
+const INTERNET_PROTOCOLS = [1, 6, 17, 58, 262];
+/** Routes and addresses, as `getifaddrs()` reads them; sockets, as `ss` lists them; events of devices, of which there are none. */
+const NETLINK_PROTOCOLS = [0, 4, 15];
+
 /** Linux, Linux with a 32 bit layout, without address randomisation (debuggers), and "tell which". */
 const PERSONALITIES = [0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff];
 
@@ -84,11 +95,6 @@ const ARCHITECTURES: Partial<Record<NodeJS.Architecture, string>> = {
 export function seccompProfile(architecture: NodeJS.Architecture = process.arch): Seccomp | undefined {
   const name = ARCHITECTURES[architecture];
   if (name === undefined) return undefined;
-  const allowValue = (syscall: string, value: number): SeccompRule => ({
-    names: [syscall],
-    action: 'SCMP_ACT_ALLOW',
-    args: [{ index: 0, value, op: 'SCMP_CMP_EQ' }],
-  });
   return {
     defaultAction: 'SCMP_ACT_ERRNO',
     defaultErrnoRet: ENOSYS,
@@ -103,18 +109,45 @@ export function seccompProfile(architecture: NodeJS.Architecture = process.arch)
         action: 'SCMP_ACT_ALLOW',
         args: [{ index: 0, value: NEW_NAMESPACE, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }],
       },
-      // Families by name: vsock would reach the machine's own hypervisor, others parts of the kernel that few look after.
-      ...[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK].map((family) => allowValue('socket', family)),
-      {
-        names: ['socket'],
-        action: 'SCMP_ACT_ERRNO',
-        errnoRet: EAFNOSUPPORT,
-        args: [{ index: 0, value: AF_NETLINK, op: 'SCMP_CMP_GT' }],
-      },
+      ...socketRules(),
       ...ioctlRules(),
       ...PERSONALITIES.map((value) => allowValue('personality', value)),
     ],
   };
+}
+
+function allowValue(syscall: string, value: number): SeccompRule {
+  return { names: [syscall], action: 'SCMP_ACT_ALLOW', args: [{ index: 0, value, op: 'SCMP_CMP_EQ' }] };
+}
+
+/**
+ * Families and protocols by name: vsock would reach the machine's own hypervisor, others parts of the kernel that few look after.
+ * Whoever asks for one that is not loaded has the kernel load its module, even where it then refuses.
+ */
+function socketRules(): SeccompRule[] {
+  const allow = (...args: SeccompRule['args'] & object): SeccompRule => ({ names: ['socket'], action: 'SCMP_ACT_ALLOW', args });
+  const family = (value: number) => ({ index: 0, value, op: 'SCMP_CMP_EQ' as const });
+  const type = (value: number) => ({ index: 1, value: SOCK_TYPE_MASK, valueTwo: value, op: 'SCMP_CMP_MASKED_EQ' as const });
+  const protocol = (value: number) => ({ index: 2, value, op: 'SCMP_CMP_EQ' as const });
+  const internet = [AF_INET, AF_INET6].flatMap((name) => [
+    ...DEFAULT_PROTOCOL_TYPES.map((kind) => allow(family(name), type(kind), protocol(0))),
+    ...INTERNET_PROTOCOLS.map((number) => allow(family(name), protocol(number))),
+  ]);
+  const refuse = (syscall: string, value: number, op: 'SCMP_CMP_GT' | 'SCMP_CMP_NE'): SeccompRule => ({
+    names: [syscall],
+    action: 'SCMP_ACT_ERRNO',
+    errnoRet: EAFNOSUPPORT,
+    args: [{ index: 0, value, op }],
+  });
+  return [
+    allow(family(AF_UNIX)),
+    ...internet,
+    ...NETLINK_PROTOCOLS.map((number) => allow(family(AF_NETLINK), protocol(number))),
+    refuse('socket', AF_NETLINK, 'SCMP_CMP_GT'),
+    // Pairs exist in that family alone.
+    allowValue('socketpair', AF_UNIX),
+    refuse('socketpair', AF_UNIX, 'SCMP_CMP_NE'),
+  ];
 }
 
 /** The kind of ioctl that btrfs has; three of them are every filesystem's: FICLONE, FICLONERANGE and FIDEDUPERANGE. */
