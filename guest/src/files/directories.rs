@@ -1,19 +1,28 @@
 //! `mkdir`, `symlink`, and the parents that other operations make on their way.
 
 use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::task::{Stopped, TaskStream};
 use crate::value::Value;
 
 use super::path::{self, FilePath, c_string};
+use super::reach::{Last, Place, Reach};
 use super::sys::{self, Doing, invalid};
 
 /// `mkdir`: a directory with its parents. One that exists already is left as it is.
-pub fn mkdir(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+pub fn mkdir(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
     let mode = path::mode(request, "mode")?;
     if matches!(path.stat(true), Ok(stat) if sys::kind(&stat) == libc::S_IFDIR) {
         return stream.send(&Value::map([("created", false.into())]));
+    }
+    if let Some(reach) = reach {
+        let Place { directory, name, parents } = reach.place(&path, Last::Followed, true, "make")?;
+        let made = reach.make_directory(directory.as_raw_fd(), &name).doing("make", path.bytes())?;
+        mode.map_or(Ok(()), |mode| sys::change_mode(&made, mode)).doing("change the mode of", path.bytes())?;
+        parents.keep();
+        return stream.send(&Value::map([("created", true.into())]));
     }
     let (directory, name) = path.place("make")?;
     let parents = Parents::make(&directory)?;
@@ -22,7 +31,7 @@ pub fn mkdir(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
         // The umask does not apply to a mode that was asked for.
         let changed = sys::open(&path.c(), sys::DIRECTORY, 0).and_then(|made| sys::change_mode(&made, mode));
         if let Err(error) = changed {
-            let _ = directory.hold().and_then(|held| sys::remove_directory_at(std::os::fd::AsRawFd::as_raw_fd(&held), &name));
+            let _ = directory.hold().and_then(|held| sys::remove_directory_at(held.as_raw_fd(), &name));
             return Err(error).doing("change the mode of", path.bytes());
         }
     }
@@ -44,10 +53,20 @@ pub fn symlink(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopp
 /// Directories that were missing and were made. Dropping it without `keep()` removes them again, as far
 /// as nobody has put anything into them.
 pub struct Parents {
-    made: Vec<CString>,
+    made: Vec<(Option<OwnedFd>, CString)>,
 }
 
 impl Parents {
+    /// None was missing so far.
+    pub fn none() -> Parents {
+        Parents { made: Vec::new() }
+    }
+
+    /// One more was made, in a directory that is held.
+    pub fn made_in(&mut self, directory: OwnedFd, name: CString) {
+        self.made.push((Some(directory), name));
+    }
+
     /// Makes `directory` and what is missing above it.
     pub fn make(directory: &FilePath) -> Result<Parents, Stopped> {
         let mut missing = Vec::new();
@@ -62,10 +81,10 @@ impl Parents {
             next = path.parent();
             missing.push(path);
         }
-        let mut parents = Parents { made: Vec::new() };
+        let mut parents = Parents::none();
         for path in missing.iter().rev() {
             match sys::make_directory_at(libc::AT_FDCWD, &path.c(), 0o755) {
-                Ok(()) => parents.made.push(path.c()),
+                Ok(()) => parents.made.push((None, path.c())),
                 // Somebody else was faster, or the path goes back up with `..`.
                 Err(error) if sys::is(&error, libc::EEXIST) => {}
                 Err(error) => return Err(error).doing("make", path.bytes()),
@@ -82,8 +101,8 @@ impl Parents {
 
 impl Drop for Parents {
     fn drop(&mut self) {
-        for path in self.made.iter().rev() {
-            let _ = sys::remove_directory_at(libc::AT_FDCWD, path);
+        for (directory, name) in self.made.iter().rev() {
+            let _ = sys::remove_directory_at(directory.as_ref().map_or(libc::AT_FDCWD, |held| held.as_raw_fd()), name);
         }
     }
 }

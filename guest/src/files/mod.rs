@@ -5,7 +5,10 @@
 
 use crate::failure::Failure;
 use crate::task::{Stopped, TaskStream};
+use crate::users::Identity;
 use crate::value::Value;
+use reach::Reach;
+use sys::Doing;
 
 mod chain;
 mod copy;
@@ -16,6 +19,7 @@ mod info;
 mod list;
 mod names;
 mod path;
+mod reach;
 mod read;
 mod relocate;
 mod remove;
@@ -46,30 +50,45 @@ pub fn handles(op: &str) -> bool {
 /// Runs one file operation on the calling thread, which already has the rights of the requesting user.
 pub fn run(op: &str, request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     match operation(op) {
-        Some(operation) => operation(request, stream),
+        Some(Operation::Plain(operation)) => operation(request, stream),
+        Some(Operation::Reaching(operation)) => operation(request, None, stream),
         None => Err(Failure::new("unsupported", format!("Unknown file operation \"{op}\"")).into()),
     }
 }
 
-type Operation = fn(&Value, &mut dyn TaskStream) -> Result<(), Stopped>;
+/// Runs one with root's reach for `user`, on a thread that is root's. Those that have no such reach get the user's rights.
+pub fn run_reaching(op: &str, request: &Value, user: Identity, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+    let reach = Reach::new(user);
+    if let Some(Operation::Reaching(operation)) = operation(op) {
+        return operation(request, Some(&reach), stream);
+    }
+    reach.give_up().doing("act as the user of", b"")?;
+    run(op, request, stream)
+}
+
+enum Operation {
+    Plain(fn(&Value, &mut dyn TaskStream) -> Result<(), Stopped>),
+    Reaching(fn(&Value, Option<&Reach>, &mut dyn TaskStream) -> Result<(), Stopped>),
+}
 
 fn operation(op: &str) -> Option<Operation> {
+    use Operation::{Plain, Reaching};
     Some(match op {
-        "stat" => info::stat,
-        "list" => list::list,
-        "read" => read::read,
-        "write" => write::write,
-        "mkdir" => directories::mkdir,
-        "symlink" => directories::symlink,
-        "move" => relocate::relocate,
-        "remove" => remove::remove,
-        "chmod" => rights::chmod,
-        "chown" => rights::chown,
-        "xattrs" => xattrs::xattrs,
-        "watch" => watch::watch,
-        "tar" => tar_write::tar,
-        "untar" => unpack::untar,
-        "disk" => disk::disk,
+        "stat" => Plain(info::stat),
+        "list" => Plain(list::list),
+        "read" => Plain(read::read),
+        "write" => Reaching(write::write),
+        "mkdir" => Reaching(directories::mkdir),
+        "symlink" => Plain(directories::symlink),
+        "move" => Reaching(relocate::relocate),
+        "remove" => Reaching(remove::remove),
+        "chmod" => Plain(rights::chmod),
+        "chown" => Plain(rights::chown),
+        "xattrs" => Reaching(xattrs::xattrs),
+        "watch" => Plain(watch::watch),
+        "tar" => Plain(tar_write::tar),
+        "untar" => Plain(unpack::untar),
+        "disk" => Plain(disk::disk),
         _ => return None,
     })
 }

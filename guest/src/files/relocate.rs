@@ -8,21 +8,21 @@ use crate::value::Value;
 
 use super::copy::{Place, copy};
 use super::path::FilePath;
+use super::reach::{self, Reach};
 use super::remove::remove_tree;
 use super::sys::{self, Doing};
 
 /// As `rename`: an existing `to` is replaced only with `overwrite`, a directory only if it is empty.
-pub fn relocate(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+pub fn relocate(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let (from, to) = (FilePath::of(request, "from")?, FilePath::of(request, "to")?);
     let overwrite = request.flag("overwrite");
-    let (from_directory, from_name) = from.place("move")?;
-    let (to_directory, to_name) = to.place("move to")?;
-    let from_held = from_directory.hold().doing("move", from.bytes())?;
-    let to_held = to_directory.hold().doing("move to", to.bytes())?;
+    let (from_held, from_name) = reach::hold(reach, &from, "move")?;
+    let (to_held, to_name) = reach::hold(reach, &to, "move to")?;
     let (source, target) = ((from_held.as_raw_fd(), &*from_name), (to_held.as_raw_fd(), &*to_name));
     match sys::rename_at(source.0, source.1, target.0, target.1, overwrite) {
         Err(error) if sys::is(&error, libc::EXDEV) => {
-            let into_itself = matches!((from.real(), to_directory.real()), (Ok(from), Ok(to)) if to.is_within(&from));
+            let to_directory = to.parent().and_then(|directory| directory.real().ok());
+            let into_itself = matches!((from.real(), to_directory), (Ok(from), Some(to)) if to.is_within(&from));
             if into_itself {
                 return Err(sys::errno(libc::EINVAL)).doing("move", from.bytes());
             }

@@ -7,14 +7,14 @@ use crate::task::{Stopped, TaskStream};
 use crate::value::Value;
 
 use super::path::FilePath;
+use super::reach::{self, Reach};
 use super::sys::{self, Doing};
 use super::walk::{Step, Walk};
 
 /// A symlink is removed itself, never what it points to.
-pub fn remove(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+pub fn remove(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
-    let (directory, name) = path.place("remove")?;
-    let directory = directory.hold().doing("remove", path.bytes())?;
+    let (directory, name) = reach::hold(reach, &path, "remove")?;
     let directory = directory.as_raw_fd();
     let stat = sys::stat_at(directory, &name, false).doing("remove", path.bytes())?;
     if sys::kind(&stat) != libc::S_IFDIR {

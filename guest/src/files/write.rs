@@ -11,41 +11,49 @@ use crate::value::Value;
 use super::directories::Parents;
 use super::info;
 use super::path::{self, FilePath};
+use super::reach::{Last, Place, Reach};
 use super::read::check_regular;
 use super::sys::{self, Doing};
 
 /// Writes through a symlink to the file it points to. Until all of the data has arrived nobody sees any
 /// of it, unless it is appended.
-pub fn write(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+pub fn write(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
     let mode = path::mode(request, "mode")?;
     let exclusive = request.flag("exclusive");
-    let real = if exclusive { path.clone() } else { path.followed()? };
-    let existing = match real.stat(false) {
+    let Place { directory, name, parents } = match reach {
+        Some(reach) => reach.place(&path, if exclusive { Last::Itself } else { Last::Followed }, true, "write")?,
+        None => place(&path, exclusive)?,
+    };
+    let existing = match sys::stat_at(directory.as_raw_fd(), &name, false) {
         Ok(_) if exclusive => return Err(sys::errno(libc::EEXIST)).doing("write", path.bytes()),
         Ok(stat) => Some(stat),
         Err(error) if sys::is(&error, libc::ENOENT) => None,
         Err(error) => return Err(error).doing("write", path.bytes()),
     };
-    let (directory, name) = real.place("write")?;
     if let Some(stat) = &existing {
         check_regular(&path, stat, "write")?;
-        check_writable(&real)?;
+        check_writable(&directory, &name).doing("write", path.bytes())?;
     }
-    let parents = Parents::make(&directory)?;
-    let held = directory.hold().doing("write", path.bytes())?;
-    let target = Target { path: &path, directory: held, name, mode, existing, exclusive };
+    let target = Target { path: &path, directory, name, mode, existing, exclusive, reach };
     let stat = if request.flag("append") && !exclusive { target.append(stream)? } else { target.replace(stream)? };
     parents.keep();
     stream.send(&Value::map([("info", info::info(path.name(), path.bytes(), &stat))]))
 }
 
+fn place(path: &FilePath, exclusive: bool) -> Result<Place, Stopped> {
+    let real = if exclusive { path.clone() } else { path.followed()? };
+    let (directory, name) = real.place("write")?;
+    let parents = Parents::make(&directory)?;
+    let directory = directory.hold().doing("write", path.bytes())?;
+    Ok(Place { directory, name, parents })
+}
+
 /// The right to change a directory would be enough to replace a file in it; a file that the user could not
 /// open for writing is still not theirs to write.
-fn check_writable(path: &FilePath) -> Result<(), Stopped> {
-    let name = path.c();
+fn check_writable(directory: &OwnedFd, name: &CStr) -> io::Result<()> {
     // SAFETY: `name` ends with NUL.
-    sys::check(|| unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) }).doing("write", path.bytes()).map(drop)
+    sys::check(|| unsafe { libc::faccessat(directory.as_raw_fd(), name.as_ptr(), libc::W_OK, libc::AT_EACCESS) }).map(drop)
 }
 
 struct Target<'a> {
@@ -55,6 +63,7 @@ struct Target<'a> {
     mode: Option<u32>,
     existing: Option<libc::stat>,
     exclusive: bool,
+    reach: Option<&'a Reach>,
 }
 
 impl Target<'_> {
@@ -87,7 +96,9 @@ impl Target<'_> {
 
     /// Gives a new file the owner and mode of the one it replaces, or those asked for.
     fn finish(&self, file: &File) -> io::Result<()> {
-        if let (Some(existing), true) = (&self.existing, sys::is_root()) {
+        if let Some(reach) = self.reach {
+            reach.give(file)?;
+        } else if let (Some(existing), true) = (&self.existing, sys::is_root()) {
             sys::change_owner(file, existing.st_uid, existing.st_gid)?;
         }
         let mode = self.mode.or(self.existing.as_ref().map(sys::permissions)).unwrap_or(0o644);
@@ -121,6 +132,7 @@ impl Target<'_> {
             Err(error) if sys::is(&error, libc::ENOENT) => {
                 let flags = flags | libc::O_CREAT | libc::O_EXCL;
                 let file = sys::open_at(directory, &self.name, flags, 0o644).doing("write", self.path.bytes())?;
+                self.reach.map_or(Ok(()), |reach| reach.give(&file)).doing("write", self.path.bytes())?;
                 (file, Some(Unfinished { directory, name: &self.name }))
             }
             Err(error) => return Err(error).doing("write", self.path.bytes()),

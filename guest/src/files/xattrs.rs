@@ -1,13 +1,14 @@
 //! `xattrs`: extended attributes of the `user.` namespace.
 
 use std::ffi::CStr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use crate::failure::Failure;
 use crate::task::{Stopped, TaskStream};
 use crate::value::Value;
 
 use super::path::{FilePath, c_string};
+use super::reach::Reach;
 use super::sys::{self, Doing, invalid, shown};
 use super::tar_header::Attribute;
 
@@ -18,9 +19,11 @@ const MAX_TOTAL: usize = 512 * 1024;
 pub const LARGEST: usize = 64 * 1024;
 
 /// Sets what is to be set, then answers with all there are.
-pub fn xattrs(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+pub fn xattrs(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
-    let file = path.c();
+    // Held open until the end: by its number nothing else can take its place.
+    let held = reach.map(|reach| reach.open(&path, "open")).transpose()?;
+    let file = held.as_ref().map_or_else(|| path.c(), |held| c_string(format!("/proc/self/fd/{}", held.as_raw_fd()).as_bytes()));
     match request.get("set") {
         None | Some(Value::Null) => {}
         Some(Value::Map(attrs)) => {

@@ -28,18 +28,25 @@ export function guestFiles(reach: Reach, user: string): Files {
     },
 
     async write(path, data, options) {
-      const { mode, append, exclusive } = options ?? {};
-      const stream = await open('write', { path, mode, append, exclusive }, options, false);
+      const { mode, append, exclusive, reach: far } = options ?? {};
+      const stream = await open('write', { path, mode, append, exclusive, reach: far }, options, false);
       return upload(stream, data, info);
     },
 
-    mkdir: (path, options) => ask('mkdir', { path, mode: options?.mode }, options, (answer) => bool(answer, 'created')),
-    move: (from, to, options) => ask('move', { from, to, overwrite: options?.overwrite ?? false }, options, nothing),
-    remove: (path, options) => ask('remove', { path, recursive: options?.recursive ?? false }, options, nothing),
+    mkdir: (path, options) =>
+      ask('mkdir', { path, mode: options?.mode, reach: options?.reach }, options, (answer) => bool(answer, 'created')),
+    move: (from, to, options) => {
+      const { overwrite = false, reach: far } = options ?? {};
+      return ask('move', { from, to, overwrite, reach: far }, options, nothing);
+    },
+    remove: (path, options) => {
+      const { recursive = false, reach: far } = options ?? {};
+      return ask('remove', { path, recursive, reach: far }, options, nothing);
+    },
     chmod: (path, mode, options) => ask('chmod', { path, mode, recursive: options?.recursive ?? false }, options, nothing),
     chown: (path, owner, options) => ask('chown', { path, owner, recursive: options?.recursive ?? false }, options, nothing),
     symlink: (path, target, options) => ask('symlink', { path, target }, options, nothing),
-    xattrs: (path, set, options) => ask('xattrs', { path, set }, options, parseXattrs),
+    xattrs: (path, set, options) => ask('xattrs', { path, set, reach: options?.reach }, options, parseXattrs),
 
     async watch(path, options) {
       const begin = async () => {

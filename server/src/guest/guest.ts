@@ -65,7 +65,15 @@ export interface ReadOptions extends CallOptions {
   length?: number;
 }
 
-export interface WriteOptions extends CallOptions {
+/**
+ * Root's reach on behalf of the user, for callers that rule the whole sandbox: what is made, parents included, is the user's. A symlink
+ * that is not root's leads only where the user's own rights do, so that nobody inside can lead root astray.
+ */
+export interface ReachOptions extends CallOptions {
+  reach?: boolean;
+}
+
+export interface WriteOptions extends ReachOptions {
   mode?: number;
   /** Adds to the file in place instead of replacing it. */
   append?: boolean;
@@ -103,17 +111,17 @@ export interface Files {
    */
   write(path: string, data: AsyncIterable<Uint8Array> | Uint8Array, options?: WriteOptions): Promise<FileInfo>;
   /** Creates missing parents. A directory that exists already is done; resolves whether it was made. */
-  mkdir(path: string, options?: CallOptions & { mode?: number }): Promise<boolean>;
+  mkdir(path: string, options?: ReachOptions & { mode?: number }): Promise<boolean>;
   /** Rejects `already_exists` unless `overwrite`. */
-  move(from: string, to: string, options?: CallOptions & { overwrite?: boolean }): Promise<void>;
+  move(from: string, to: string, options?: ReachOptions & { overwrite?: boolean }): Promise<void>;
   /** Rejects `not_found`, and `failed_precondition` for a directory that is not empty unless `recursive`. */
-  remove(path: string, options?: CallOptions & { recursive?: boolean }): Promise<void>;
+  remove(path: string, options?: ReachOptions & { recursive?: boolean }): Promise<void>;
   chmod(path: string, mode: number, options?: CallOptions & { recursive?: boolean }): Promise<void>;
   /** `owner` is `name`, `uid`, `name:group` or `uid:gid`. */
   chown(path: string, owner: string, options?: CallOptions & { recursive?: boolean }): Promise<void>;
   symlink(path: string, target: string, options?: CallOptions): Promise<void>;
   /** Extended attributes of the `user.` namespace, after setting those given (`null` removes one). */
-  xattrs(path: string, set?: Record<string, Uint8Array | null>, options?: CallOptions): Promise<Record<string, Uint8Array>>;
+  xattrs(path: string, set?: Record<string, Uint8Array | null>, options?: ReachOptions): Promise<Record<string, Uint8Array>>;
   /** Resolves when the watch is in place; what happens from then on is seen. Closing the iterator ends it. */
   watch(path: string, options?: CallOptions & { recursive?: boolean }): Promise<AsyncIterable<FileEvent>>;
   /** The tree below `path` as a tar stream (POSIX pax). */

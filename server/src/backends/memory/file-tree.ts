@@ -47,9 +47,11 @@ export interface FileTree {
   emit(type: FileEvent['type'], path: string): void;
 }
 
+const isRoot = (user: User) => user.uid === 0 || user.reach === true;
+
 export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
   function demand(user: User, node: FileNode, bits: number, path: string): void {
-    if (user.uid === 0) {
+    if (isRoot(user)) {
       // Root reads and writes all, but executes only what somebody may execute.
       if (bits & 1 && node.type === 'file' && !(node.mode & 0o111)) throw fileError('EACCES', path);
       return;
@@ -80,6 +82,7 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
       const atEnd = rest.length === 0;
       if (node?.type === 'symlink' && (!atEnd || follow || path.endsWith('/'))) {
         if (++links > MAX_LINKS) throw fileError('ELOOP', path);
+        if (node.uid !== 0) user.reach = false;
         if (node.target.startsWith('/')) trail.length = 0;
         rest.unshift(...partsOf(node.target));
         continue;
@@ -101,7 +104,7 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
   function demandName(user: User, { parent, node, path }: Place): void {
     demandMutable(path);
     demand(user, parent, 2, path);
-    if (!(parent.mode & 0o1000) || !node || user.uid === 0) return;
+    if (!(parent.mode & 0o1000) || !node || isRoot(user)) return;
     if (node.uid !== user.uid && parent.uid !== user.uid) throw fileError('EPERM', path);
   }
 

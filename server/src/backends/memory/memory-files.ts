@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { CayError, type FileInfo } from '@cay/sdk/protocol';
-import type { CallOptions, Files } from '../../guest/guest.ts';
+import type { CallOptions, Files, ReachOptions } from '../../guest/guest.ts';
 import { fileError } from './errno.ts';
 import { contentOf, newFile, newSymlink, type FileNode } from './file-node.ts';
 import { byBytes, infoOf, type FileTree } from './file-tree.ts';
@@ -23,9 +23,10 @@ export interface FilesOptions {
 
 /** The Files contract over a tree in memory. Every step between two awaits is atomic, which is what makes this short. */
 export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Files {
-  async function begin(options: CallOptions = {}): Promise<User> {
+  async function begin(options: ReachOptions = {}): Promise<User> {
     await check(options);
-    return typeof asked === 'string' ? lookUpUser(tree, asked) : asked;
+    const user = typeof asked === 'string' ? lookUpUser(tree, asked) : asked;
+    return options.reach ? { ...user, reach: true } : user;
   }
 
   async function check({ signal }: CallOptions): Promise<void> {

@@ -4,6 +4,8 @@ import type { FileTree } from './file-tree.ts';
 
 export interface User {
   uid: number;
+  /** Has root's reach, until a symlink that is not root's is followed. */
+  reach?: boolean;
   gid: number;
   name: string;
   home: string;

@@ -86,9 +86,8 @@ export function openInterpreter(control: Control, builds: Builds, log: Pick<Logg
       const start = sandbox.base === null ? undefined : builds.of(principal, sandbox.base)?.start;
       if (Object.keys(env).length === 0 || start !== wanted().recipe.start) return;
       const { guest, row } = await control.enter(principal, sandbox.id);
-      const files = guest.files('root');
-      await files.write(ENVIRONMENT, Buffer.from(JSON.stringify(row.spec.env)), { mode: 0o600 });
-      await files.chown(ENVIRONMENT, row.spec.user);
+      const environment = Buffer.from(JSON.stringify(row.spec.env));
+      await guest.files(row.spec.user).write(ENVIRONMENT, environment, { mode: 0o600, reach: true });
     },
   };
 }

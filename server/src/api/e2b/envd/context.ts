@@ -24,12 +24,30 @@ export interface EnvdContext extends EnvdCaller {
   readonly guest: Guest;
 }
 
-/**
- * Files of the whole sandbox: E2B's file verbs are never refused for want of rights. What they make belongs to the user
- * they were called for.
- */
-export function filesOf(context: EnvdContext): Files {
+/** Files of the whole sandbox, to look at: E2B's file verbs are not refused for want of rights. */
+export function filesOf(context: EnvdContext): Pick<Files, 'stat' | 'list' | 'read' | 'watch' | 'xattrs'> {
   return context.guest.files('root');
+}
+
+/** The same, to change. What is made belongs to the user that the request is for. */
+export async function changesOf(context: EnvdContext): Promise<Changes> {
+  const files = context.guest.files((await accountOf(context)).name);
+  return {
+    write: (path, data, options) => files.write(path, data, { ...options, reach: true }),
+    mkdir: (path) => files.mkdir(path, { reach: true }),
+    move: (from, to) => files.move(from, to, { overwrite: true, reach: true }),
+    remove: (path) => files.remove(path, { recursive: true, reach: true }),
+    setXattrs: (path, set) => files.xattrs(path, set, { reach: true }),
+  };
+}
+
+export interface Changes {
+  write: Files['write'];
+  /** With those that it is in. */
+  mkdir(path: string): Promise<boolean>;
+  move(from: string, to: string): Promise<void>;
+  remove(path: string): Promise<void>;
+  setXattrs(path: string, set: Record<string, Uint8Array | null>): Promise<unknown>;
 }
 
 /** The user that the request is for. Rejects `unauthenticated` for one that the sandbox does not have. */

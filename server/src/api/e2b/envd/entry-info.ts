@@ -56,7 +56,7 @@ export async function statEntry(context: EnvdContext, path: string): Promise<Ent
 }
 
 /** Where a link leads in the end. One that leads nowhere is said to lead to itself. */
-async function follow(files: Files, link: FileInfo): Promise<{ path: string; info: FileInfo | undefined }> {
+async function follow(files: Pick<Files, 'stat'>, link: FileInfo): Promise<{ path: string; info: FileInfo | undefined }> {
   let current = link;
   for (let steps = 0; current.type === 'symlink' && steps < MAX_LINKS; steps++) {
     const target = posix.resolve(posix.dirname(current.path), current.target ?? '');

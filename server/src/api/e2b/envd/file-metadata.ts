@@ -1,6 +1,6 @@
 /** What callers note about a file: extended attributes of a namespace of their own, as E2B has them. */
 import { CayError, isCayError } from '@cay/sdk/protocol';
-import { filesOf, type EnvdContext } from './context.ts';
+import { changesOf, filesOf, type EnvdContext } from './context.ts';
 
 const PREFIX = 'e2b.';
 const HEADER = 'x-metadata-';
@@ -31,9 +31,9 @@ export async function readMetadata(context: EnvdContext, path: string): Promise<
 /** Rejects `unsupported` where there is no place for them, before anything is written. */
 export async function requireMetadata(context: EnvdContext, directory: string): Promise<void> {
   const probe = PREFIX + 'probe';
-  const files = filesOf(context);
-  await files.xattrs(directory, { [probe]: Buffer.alloc(0) });
-  await files.xattrs(directory, { [probe]: null });
+  const changes = await changesOf(context);
+  await changes.setXattrs(directory, { [probe]: Buffer.alloc(0) });
+  await changes.setXattrs(directory, { [probe]: null });
 }
 
 /** Replaces all that were noted before. */
@@ -42,7 +42,8 @@ export async function writeMetadata(context: EnvdContext, path: string, metadata
   const removed = Object.keys(before ?? {}).filter((name) => name.startsWith(PREFIX));
   const set = Object.entries(metadata).map(([key, value]): [string, Buffer] => [PREFIX + key, Buffer.from(value)]);
   if (removed.length === 0 && set.length === 0) return;
-  await filesOf(context).xattrs(path, { ...Object.fromEntries(removed.map((name) => [name, null])), ...Object.fromEntries(set) });
+  const changes = await changesOf(context);
+  await changes.setXattrs(path, { ...Object.fromEntries(removed.map((name) => [name, null])), ...Object.fromEntries(set) });
 }
 
 async function attributesOf(context: EnvdContext, path: string): Promise<Record<string, Uint8Array> | undefined> {

@@ -3,9 +3,8 @@ import { posix } from 'node:path';
 import { CayError, type FileInfo } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { noteFile } from '../../open-files.ts';
-import { filesOf, resolvePath, type EnvdContext } from './context.ts';
+import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { absent, entryInfo, statEntry, type EntryInfo } from './entry-info.ts';
-import { makeDirectories } from './owned.ts';
 import { deadlineMs, type StreamOut } from './stream-out.ts';
 import type { Uploads } from './uploads.ts';
 import { watchEvents, type WatchEvent } from './watch-events.ts';
@@ -59,7 +58,7 @@ export function filesystem(uploads: Uploads): Filesystem {
       const info = await filesOf(context).stat(path, { follow: true }).catch(absent);
       if (info?.type === 'directory') throw new CayError('already_exists', `directory already exists: ${path}`);
       if (info) throw new CayError('invalid_argument', `path already exists but it is not a directory: ${path}`);
-      await makeDirectories(context, path);
+      await (await changesOf(context)).mkdir(path);
       changed(context, 'file.created', { path });
       return { entry: await statEntry(context, path) };
     },
@@ -68,8 +67,9 @@ export function filesystem(uploads: Uploads): Filesystem {
       const request = MoveRequest.parse(message);
       const [from, to] = [await resolvePath(context, request.source), await resolvePath(context, request.destination)];
       await filesOf(context).stat(from, { follow: false });
-      await makeDirectories(context, posix.dirname(to));
-      await filesOf(context).move(from, to, { overwrite: true });
+      const changes = await changesOf(context);
+      await changes.mkdir(posix.dirname(to));
+      await changes.move(from, to);
       changed(context, 'file.moved', { from, to });
       return { entry: await statEntry(context, to) };
     },
@@ -89,7 +89,7 @@ export function filesystem(uploads: Uploads): Filesystem {
 
     async remove(context, message) {
       const path = await resolvePath(context, PathRequest.parse(message).path);
-      await filesOf(context).remove(path, { recursive: true }).catch(absent);
+      await (await changesOf(context)).remove(path).catch(absent);
       changed(context, 'file.removed', { path });
       return {};
     },

@@ -4,12 +4,11 @@ import { posix } from 'node:path';
 import { createGunzip } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
 import { noteFile } from '../../open-files.ts';
-import { filesOf, resolvePath, type EnvdContext } from './context.ts';
+import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { givenEncoding } from './encoding.ts';
 import { absent } from './entry-info.ts';
 import { metadataOf, requireMetadata, writeMetadata } from './file-metadata.ts';
 import { boundaryOf, readParts } from './multipart.ts';
-import { give, makeDirectories } from './owned.ts';
 import type { Uploads } from './uploads.ts';
 
 interface Written {
@@ -57,15 +56,16 @@ interface WholeFile {
 }
 
 async function write(context: EnvdContext, uploads: Uploads, { path, data, metadata }: WholeFile): Promise<Written> {
-  const files = filesOf(context);
-  await makeDirectories(context, posix.dirname(path));
+  const changes = await changesOf(context);
   const noted = Object.keys(metadata).length > 0;
-  if (noted) await requireMetadata(context, posix.dirname(path));
-  const before = await files.stat(path, { follow: true }).catch(absent);
+  if (noted) {
+    await changes.mkdir(posix.dirname(path));
+    await requireMetadata(context, posix.dirname(path));
+  }
+  const before = await filesOf(context).stat(path, { follow: true }).catch(absent);
   if (before?.type === 'directory') throw new CayError('invalid_argument', `path is a directory: ${path}`);
   uploads.note(context.row.id, path, before ? 'replaced' : 'made');
-  const { sizeBytes } = await files.write(path, data, { signal: context.signal });
-  await give(context, [path]);
+  const { sizeBytes } = await changes.write(path, data, { signal: context.signal });
   await writeMetadata(context, path, metadata);
   noteFile(context.control, context.principal, context.row, 'file.written', { path, sizeBytes });
   return { path, name: posix.basename(path), type: 'file', ...(noted && { metadata }) };
