@@ -49,6 +49,8 @@ fn prepare_process() {
                 break;
             }
         }
+        // Nobody inside may trace the guest, or a command before it is itself. A change of user would do the same, but not before the first one.
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::umask(0o022);
         libc::chdir(c"/".as_ptr());
         if libc::getpid() != 1 {

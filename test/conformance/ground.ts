@@ -16,6 +16,11 @@ export interface Ground {
   hostPaths?: string[];
   /** True if root inside is another user on the host, and `/proc/self/uid_map` inside tells so. */
   mapsUsers?: boolean;
+  /**
+   * Whose kernel a sandbox runs on: the host's, behind the filter, masks and limits of our own bundle, or one of its own. Absent where an engine
+   * brings its own rules.
+   */
+  kernel?: 'shared' | 'own';
   /** A program that echoes every connection on `127.0.0.1:port`, where neither python3 nor perl is at hand. */
   echoServer?(port: number): string[];
   cleanup(): Promise<void>;

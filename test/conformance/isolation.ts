@@ -3,6 +3,7 @@ import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import { until } from './box.ts';
+import { kernelCases } from './isolation-kernel.ts';
 import { echoServer } from './ports.ts';
 import { rejects, type Suite } from './suite.ts';
 
@@ -135,4 +136,6 @@ export function isolationCases(suite: Suite): void {
     const names = (await box.run(['ls', '/dev'], { user: box.strongest })).stdout.split('\n');
     expect(names.filter((name) => /^(sd|vd|nvme|loop|dm-|kvm|mem|kmsg|port)/.test(name))).toEqual([]);
   });
+
+  kernelCases(suite);
 }

@@ -72,6 +72,7 @@ export async function localGround(options: Partial<OpenLocalOptions> & { runtime
     },
     hostPaths: [dir, import.meta.dirname],
     mapsUsers: options.runtime === 'runc' || options.runtime === 'crun',
+    ...(options.runtime !== 'process' && { kernel: options.runtime === 'runsc' ? 'own' : 'shared' }),
     async cleanup() {
       await current.destroy();
       await rm(dir, { recursive: true, force: true });
