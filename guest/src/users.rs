@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 
 use crate::failure::Failure;
 
@@ -104,7 +105,10 @@ fn lines(file: &[u8], fields: usize) -> impl Iterator<Item = Vec<&[u8]>> {
 
 fn load(path: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if let Ok(file) = File::open(path) {
+    // A fifo in its place would hold the guest until somebody writes to it.
+    if let Ok(file) = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+    {
         let _ = file.take(MAX_FILE).read_to_end(&mut bytes);
     }
     bytes

@@ -267,6 +267,7 @@ def take():
     sent, sockets = pairs_in_flight(60000)
     said['descriptors in flight'] = sent
     print(json.dumps(said), flush=True)
+    open('/tmp/trial-taken', 'w').close()
     sys.stdin.read()
 
 
@@ -279,6 +280,52 @@ def have():
     said['descriptors in flight'] = 'ok' if sent >= 500 else 'ETOOMANYREFS'
     import fcntl
     said['pipe bytes'] = min(fcntl.fcntl(os.pipe()[1], 1032) for _ in range(20))
+
+
+def entries():
+    """Other ways into the kernel than the system calls of the machine's own architecture."""
+    import mmap
+    in_child('x32', lambda: checked(0x40000000 | 39))
+    code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(b'\xb8\x14\x00\x00\x00\xcd\x80\xc3')  # mov eax, getpid of i386; int 0x80; ret
+    enter = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+
+    def old():
+        result = enter()
+        if result != os.getpid():
+            raise OSError(-result if result < 0 else errno.ENOSYS, 'refused')
+
+    in_child('i386', old)
+
+
+def files():
+    """Rights that a file would carry out of the sandbox, and what would keep it from being removed."""
+    path = '/tmp/trial-file'
+    open(path, 'w').close()
+    attempt('file capability', lambda: os.setxattr(path, 'security.capability', struct.pack('<IIIII', 0x02000001, 1 << 21, 0, 0, 0)))
+    fd = os.open(path, os.O_RDONLY)
+    call('immutable', 16, fd, 0x40086602, ctypes.byref(ctypes.c_long(0x10)))
+    directory = os.open('/tmp', os.O_RDONLY)
+    for label, number in (('subvolume', 0x5000940E), ('snapshot', 0x50009417), ('tree search', 0xD0009411), ('quota', 0xC0109428)):
+        call('btrfs ' + label, 16, directory, number, ctypes.create_string_buffer(b'\0' * 8 + b'trial', 8192))
+        call('btrfs ' + label + ' with high bits', 16, directory, number | 1 << 40, ctypes.create_string_buffer(8192))
+
+
+def trace():
+    """As a user: traces whatever appears, for two seconds. Says of which users those were that could be traced."""
+    import time
+    owners, until = set(), time.time() + 2
+    while time.time() < until:
+        for pid in [int(entry) for entry in os.listdir('/proc') if entry.isdigit()]:
+            if pid == os.getpid() or libc.ptrace(0x4206, pid, 0, 0) != 0:
+                continue
+            try:
+                status = open(f'/proc/{pid}/status').read()
+                owners.add(status.split('Uid:')[1].split()[0])
+            except OSError:
+                pass
+            libc.ptrace(17, pid, 0, 0)
+    said['owners'] = sorted(owners)
 
 
 globals()[sys.argv[1]]()

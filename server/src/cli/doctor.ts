@@ -9,6 +9,7 @@ import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
 import { openClient } from './client.ts';
 import { usageError } from './failure.ts';
+import { hostFindings } from './host-findings.ts';
 import { colour, print, printJson, printable, table } from './output.ts';
 import { policyText } from './policy-text.ts';
 import { runningServer } from './running-server.ts';
@@ -58,6 +59,7 @@ export const doctorVerb: Verb = (program, composition) => {
       const names = namesOf(options.backend);
       if (names.includes('local')) add(rootFinding());
       for (const name of names) await tryBackend(composition, name, { engine: join(dataDirOf(options), 'engine'), add });
+      if (names.includes('local')) for (const finding of await hostFindings()) add(finding);
       for (const finding of await serverFindings(options)) add(finding);
       const healthy = findings.every(({ state }) => state !== 'missing');
       if (options.json) printJson({ healthy, findings });

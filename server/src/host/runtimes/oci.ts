@@ -13,6 +13,7 @@ import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
 import { buildBundle, type Bundled, type BundleTraits } from './bundle.ts';
 import { probeContainer } from './probe-container.ts';
+import { requireReadableAccounts } from './readable-accounts.ts';
 import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
 
 export interface OciOptions {
@@ -109,6 +110,7 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
     // Of a container that ended by itself, or when the machine went down.
     await forget(container.name);
     try {
+      if (traits.bundle.sharesKernel) requireReadableAccounts(container.rootDir);
       await launch(container, [...verb, '--detach']);
     } catch (error) {
       await container.cgroup.remove();

@@ -1,0 +1,138 @@
+/** Code in one sandbox against the host, against its neighbour, and against root of its own sandbox. */
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, readdirSync, watch } from 'node:fs';
+import { join } from 'node:path';
+import { Sandbox } from 'e2b';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { guestBinary } from '../../server/src/guest/guest-binary.ts';
+import { whyNoLocal } from '../support/local-ground.ts';
+import { startTarget, type Target } from './support/target.ts';
+
+const TRIALS = readFileSync(join(import.meta.dirname, '../support/trials.py'), 'utf8');
+const reason = process.arch === 'x64' ? whyNoLocal() : 'the trials know the system calls of x86-64 alone';
+if (reason !== undefined) console.info(`attacks from inside: skipped: ${reason}`);
+
+for (const runtime of ['runc', 'runsc'] as const) {
+  describe.skipIf(reason !== undefined)(`code in a sandbox of ${runtime}`, { timeout: 60_000 }, () => {
+    let target: Target;
+    let ours: string;
+    let theirs: string;
+    beforeAll(async () => {
+      target = await startTarget({ backend: 'local', runtime });
+      ours = (await target.alice.create()).id;
+      theirs = (await target.bob.create()).id;
+    }, 60_000);
+    afterAll(() => target[Symbol.asyncDispose]());
+
+    async function tried(group: string, user: string, id = ours): Promise<Record<string, unknown>> {
+      const { stdout, stderr, exitCode } = await target.alice.exec(id, ['python3', '-c', TRIALS, group, '[]'], { user });
+      expect(exitCode, stderr).toBe(0);
+      return JSON.parse(stdout) as Record<string, unknown>;
+    }
+
+    async function requireOthersWell(): Promise<void> {
+      await target.requireAlive();
+      expect((await target.bob.exec(theirs, ['true'])).exitCode).toBe(0);
+    }
+
+    it('leaves inotify, terminals and timers to the host and to its neighbour', async () => {
+      const body = { argv: ['python3', '-c', TRIALS, 'take'], user: 'root', stdin: true };
+      const started = await target.alice.call('POST', `/v1/sandboxes/${ours}/commands`, { body });
+      expect(started.status).toBe(201);
+      const { exitCode } = await target.alice.exec(ours, [
+        'sh',
+        '-c',
+        'for i in $(seq 300); do [ -e /tmp/trial-taken ] && exit; sleep 0.1; done; exit 1',
+      ]);
+      expect(exitCode).toBe(0);
+      const { stdout } = await target.bob.exec(theirs, ['python3', '-c', TRIALS, 'have']);
+      expect(JSON.parse(stdout)).toMatchObject({ inotify: 'ok', terminals: 'ok', signals: 'ok' });
+      for (let count = 0; count < 50; count += 1) watch(target.dataDir).close();
+      await target.alice.call('POST', `/v1/sandboxes/${ours}/commands/${started.json.command.id}/signal`, { body: { signal: 'SIGKILL' } });
+      await requireOthersWell();
+    });
+
+    it('enters the kernel by no other door, and leaves no file that carries rights or cannot be removed', async () => {
+      const { id } = await target.alice.create();
+      for (const user of ['user', 'root']) {
+        const { i386, x32 } = await tried('entries', user, id);
+        expect(x32).not.toBe('ok');
+        if (runtime === 'runc') expect(i386).not.toBe('ok');
+      }
+      const said = await tried('files', 'root', id);
+      expect(Object.keys(said).filter((name) => said[name] === 'ok')).toEqual([]);
+      expect((await target.alice.call('DELETE', `/v1/sandboxes/${id}`)).status).toBeLessThan(300);
+      await requireOthersWell();
+    });
+
+    it('traces, as a user, no process of root while commands are started', async () => {
+      const tracing = tried('trace', 'user');
+      const commands = Array.from({ length: 40 }, (_, index) =>
+        target.alice.exec(ours, ['true'], { user: index % 2 === 0 ? 'root' : 'user' }),
+      );
+      await Promise.allSettled(commands);
+      expect((await tracing)['owners']).not.toContain('0');
+      expect((await target.alice.exec(ours, ['id', '-u'], { user: 'root' })).stdout.trim()).toBe('0');
+    });
+
+    it('changes no program of the host, by whatever name it has inside', async () => {
+      const programs = [guestBinary(), '/usr/bin/python3', `/usr/bin/${runtime}`, `/usr/sbin/${runtime}`].filter((path) =>
+        existsSync(path),
+      );
+      const digests = () => programs.map((path) => createHash('sha256').update(readFileSync(path)).digest('hex'));
+      const before = digests();
+      const overwrite = 'for f in /run/cay-guest /proc/1/exe /proc/self/exe /usr/bin/python3; do echo x > $f; rm -f $f; done';
+      await target.alice.exec(ours, ['sh', '-c', overwrite], { user: 'root' });
+      expect(digests()).toEqual(before);
+    });
+
+    it('touches nothing of the host by links in its tree when it is stopped and started', async () => {
+      const { id } = await target.alice.create();
+      const before = readdirSync('/').toSorted();
+      const swap =
+        'rm -rf /tmp /home/user; ln -s ../../../../.. /tmp; ln -s / /home/user; mkfifo /etc/p; mv /etc/p /etc/passwd; ln -sf /dev/null /etc/group';
+      await target.alice.exec(id, ['sh', '-c', swap], { user: 'root', workdir: '/' });
+      await target.alice.call('POST', `/v1/sandboxes/${id}/stop`, { body: {} });
+      const begun = performance.now();
+      const started = await target.alice.call('POST', `/v1/sandboxes/${id}/start`, { body: {} });
+      expect(performance.now() - begun).toBeLessThan(10_000);
+      expect([200, 202, 409, 412, 503]).toContain(started.status);
+      expect(readdirSync('/').toSorted()).toEqual(before);
+      expect((await target.alice.call('DELETE', `/v1/sandboxes/${id}`)).status).toBeLessThan(300);
+      await requireOthersWell();
+    });
+
+    it("leads E2B's file verbs by no link to a file of root", async () => {
+      const sandbox = await Sandbox.create({ apiKey: target.alice.key, apiUrl: target.url, sandboxUrl: target.url });
+      const id = `sbx_${sandbox.sandboxId}`;
+      const root = (line: string) => target.alice.exec(id, ['sh', '-c', line], { user: 'root' });
+      await root('mkdir -p /srv/root; echo secret > /srv/root/f; echo secret > /srv/root/g; chmod 755 /srv/root');
+      const facts = async () => (await root('ls -lnaR --time-style=+ /srv; cat /srv/root/*')).stdout;
+      const before = await facts();
+      const { files } = sandbox;
+      // First without a race: the links are there.
+      await target.alice.exec(id, ['sh', '-c', 'ln -s /srv/root d; ln -s /srv/root/f l']);
+      await Promise.allSettled([
+        files.write('d/f', 'x'),
+        files.write('d/new', 'x'),
+        files.write('l', 'x'),
+        files.makeDir('d/sub'),
+        files.remove('d/g'),
+      ]);
+      await Promise.allSettled([files.rename('d/g', 'mine'), files.rename('l', 'd/f')]);
+      expect(await facts()).toBe(before);
+      // Then with links that come and go.
+      const loop =
+        'rm -rf d; end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do mkdir d; mv d e; ln -s /srv/root d; rm d; mv e d; rm -rf d; done';
+      const swapping = target.alice.exec(id, ['bash', '-c', loop]);
+      for (let turn = 0; turn < 60; turn += 1) {
+        await Promise.allSettled([files.write('d/f', 'x'), files.makeDir('d/sub'), files.makeDir('d'), files.remove('d/g')]);
+      }
+      await swapping;
+      expect(await facts()).toBe(before);
+      // What E2B promises is kept: a file anywhere, which is the user's, with the directories that were made for it.
+      await files.write('/app/src/main.py', 'print(1)');
+      expect((await root('stat -c %U /app /app/src /app/src/main.py')).stdout).toBe('user\nuser\nuser\n');
+    });
+  });
+}
