@@ -55,7 +55,14 @@ export type Phase =
   /** It ended by itself, or could not be made. `reason` tells why. */
   | 'failed';
 
-export type FailureReason = 'oom_killed' | 'crashed' | 'start_failed' | 'host_restarted' | 'removed_outside';
+export type FailureReason =
+  | 'oom_killed'
+  | 'crashed'
+  | 'start_failed'
+  | 'host_restarted'
+  | 'removed_outside'
+  /** It has written more than its limit, where the ground ends a sandbox for that and cannot refuse the write. */
+  | 'disk_full';
 
 export interface Observation {
   id: SandboxId;

@@ -2,6 +2,7 @@ import type { Backend } from '../backend.ts';
 import { kubernetesBackend } from '../kubernetes/kubernetes-backend.ts';
 import type { PodBackendKind } from '../kubernetes/pod-backend.ts';
 import type { Runtime } from '../kubernetes/runtimes.ts';
+import { abilitiesWith } from './abilities.ts';
 import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';
 import { agentSandboxes } from './sandboxes.ts';
 import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
@@ -20,13 +21,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
     name: 'agent-sandbox',
     kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
     rights: [...RIGHTS, ...(settings.storage ? STORAGE_RIGHTS : []), ...(usesPool ? POOL_RIGHTS : [])],
-    suspends: settings.storage !== undefined,
-    notes: {
-      freeze: 'agent-sandbox suspends a sandbox by ending its pod, and keeps no processes',
-      suspend: settings.storage
-        ? 'its pod is ended and its volume is kept; waking it makes a pod anew'
-        : "the files of a sandbox are its pod's: set CAY_KUBERNETES_STORAGE for a volume each",
-    },
+    ...abilitiesWith(settings),
     in(place) {
       const pool = usesPool ? warmPool(place, settings) : undefined;
       let usual: Runtime | undefined;

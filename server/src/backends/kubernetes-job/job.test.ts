@@ -71,6 +71,19 @@ describe('observationOf', () => {
       reason: 'removed_outside',
       message: expect.stringContaining('Evicted') as string,
     });
+    const said = [
+      'Usage of EmptyDir volume "files" exceeds the limit "48Mi". ',
+      'Pod ephemeral local storage usage exceeds the total limit of containers 48Mi. ',
+      'Container sandbox exceeded its local ephemeral storage limit "48Mi". ',
+    ];
+    for (const message of said) {
+      const evicted = pod({}, { phase: 'Failed', reason: 'Evicted', message });
+      const told = { phase: 'failed', reason: 'disk_full', message: expect.stringContaining(message.trim()) as string };
+      expect(seen(ready, [evicted])).toMatchObject(told);
+      expect(seen({ ...ready, mark: 'stopped' }, [evicted])).toMatchObject(told);
+    }
+    const pressed = 'The node was low on resource: ephemeral-storage. Container sandbox was using 9Gi, request is 64Mi';
+    expect(seen(ready, [pod({}, { phase: 'Failed', reason: 'Evicted', message: pressed })]).reason).toBe('removed_outside');
     const conditions = [{ type: 'DisruptionTarget', status: 'True', reason: 'PreemptionByScheduler' }];
     expect(seen(ready, [pod({ state: running }, { conditions })]).message).toContain('PreemptionByScheduler');
   });

@@ -21,6 +21,10 @@ describe('kubernetesSettings', () => {
     ['QUOTA_PODS', 'many'],
     ['QUOTA_CPU', 'two'],
     ['MAX_MEMORY', '64 Gi'],
+    ['DISK', '500m'],
+    ['DISK', '1Mi'],
+    ['QUOTA_DISK', 'all'],
+    ['MAX_DISK', '-1Gi'],
     ['PULL_POLICY', 'Sometimes'],
     ['REACH', 'somehow'],
     ['DIRECT_PORT', '80'],
@@ -40,6 +44,15 @@ describe('kubernetesSettings', () => {
     expect(read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app=x,tier=y' }).tenancy?.direct?.labels).toEqual({ app: 'x', tier: 'y' });
     expect(() => read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app' })).toThrow('"CAY_KUBERNETES_SERVER_LABELS" is "app"');
     expect(read({ ...direct, CAY_KUBERNETES_TENANCY: 'unmanaged' })).toMatchObject({ reach: 'direct' });
+  });
+
+  it('has a usual disk limit that is never more than the most', () => {
+    const GiB = 1024 ** 3;
+    expect(read({})).not.toHaveProperty('diskBytes');
+    expect(read({ CAY_KUBERNETES_DISK: '5Gi' })).toMatchObject({ diskBytes: 5 * GiB, tenancy: { diskBytes: 5 * GiB } });
+    expect(read({ CAY_KUBERNETES_MAX_DISK: '2Gi' })).toMatchObject({ diskBytes: 2 * GiB, tenancy: { maxDisk: '2Gi' } });
+    expect(read({ CAY_KUBERNETES_DISK: '1Gi', CAY_KUBERNETES_MAX_DISK: '2Gi' })).toMatchObject({ diskBytes: GiB });
+    expect(read({ CAY_KUBERNETES_QUOTA_DISK: '1Ti' }).tenancy).toMatchObject({ disk: '1Ti' });
   });
 
   it('says that the image of the guest is missing', () => {

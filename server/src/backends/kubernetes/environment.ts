@@ -1,4 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
+import { DEFAULT_DISK_BYTES, diskBytesOf } from './disk.ts';
 import { SERVER_LABELS } from './names.ts';
 import { DIRECT_PORT, type KubernetesSettings } from './settings.ts';
 import type { TenancySettings } from './tenancy.ts';
@@ -29,8 +30,9 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
     throw new CayError('invalid_argument', `"CAY_KUBERNETES_PULL_POLICY" is "${pullPolicy}": must be one of ${PULL_POLICIES.join(', ')}`);
   }
   const leaseSeconds = read('LEASE_SECONDS');
+  const diskBytes = diskIn(read);
   const reach = reachIn(read);
-  const tenancy = tenancyIn(read, reach);
+  const tenancy = tenancyIn(read, reach, diskBytes);
   return {
     guestImage,
     baseImage: read('BASE_IMAGE') ?? 'debian:stable-slim',
@@ -43,6 +45,7 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
     pullPolicy: pullPolicy as KubernetesSettings['pullPolicy'],
     pullSecrets: read('PULL_SECRETS')?.split(','),
     ...(leaseSeconds !== undefined && { leaseSeconds: Number(leaseSeconds) }),
+    ...(diskBytes !== undefined && { diskBytes }),
   };
 }
 
@@ -82,7 +85,17 @@ function serverIn(read: Read, { reach, directPort: port }: Reach): TenancySettin
   return { port, namespace, labels: Object.fromEntries(pairs.map((pair) => pair.split('=') as [string, string])) };
 }
 
-function tenancyIn(read: Read, reach: Reach): TenancySettings | undefined {
+/** The limit of a sandbox that has none, which is never more than the most that one may have. */
+function diskIn(read: Read): number | undefined {
+  const bytes = (name: string) => {
+    const amount = read(name);
+    return amount === undefined ? undefined : diskBytesOf(amount, `CAY_KUBERNETES_${name}`);
+  };
+  const [usual, most] = [bytes('DISK'), bytes('MAX_DISK')];
+  return most === undefined ? usual : Math.min(usual ?? DEFAULT_DISK_BYTES, most);
+}
+
+function tenancyIn(read: Read, reach: Reach, diskBytes: number | undefined): TenancySettings | undefined {
   const mode = read('TENANCY') ?? 'projects';
   if (mode === 'unmanaged') return undefined;
   if (mode !== 'projects' && mode !== 'installation') {
@@ -95,6 +108,11 @@ function tenancyIn(read: Read, reach: Reach): TenancySettings | undefined {
     if (amount === undefined || QUANTITY.test(amount)) return amount;
     throw new CayError('invalid_argument', `"CAY_KUBERNETES_${name}" is "${amount}": must be an amount such as 16, 500m or 64Gi`);
   };
+  const disk = (name: string) => {
+    const amount = read(name);
+    if (amount !== undefined) diskBytesOf(amount, `CAY_KUBERNETES_${name}`);
+    return amount;
+  };
   const direct = serverIn(read, reach);
   return {
     perProject: mode === 'projects',
@@ -104,5 +122,8 @@ function tenancyIn(read: Read, reach: Reach): TenancySettings | undefined {
     memory: quantity('QUOTA_MEMORY'),
     maxCpu: quantity('MAX_CPU'),
     maxMemory: quantity('MAX_MEMORY'),
+    disk: disk('QUOTA_DISK'),
+    maxDisk: disk('MAX_DISK'),
+    ...(diskBytes !== undefined && { diskBytes }),
   };
 }

@@ -18,6 +18,7 @@ export interface Live {
   readonly link: GuestLink;
   readonly guest: Guest;
   readonly memoryLimitBytes: number | null;
+  readonly diskLimitBytes: number | null;
   /** What the sandbox has used of the processor, of what its guest reads at a moment. */
   cpuUsageMs(readMs: number, atMs: number): number;
   /** The most that was read: counters only grow. */
@@ -27,7 +28,7 @@ export interface Live {
 export interface OpenOptions extends Omit<ServerHello, 'sandbox'> {
   id: SandboxId;
   pod: Pod;
-  limits: Pick<Limits, 'cpus' | 'memoryBytes'>;
+  limits: Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'>;
   /**
    * Of a guest that is being started: resolves each time that it may be dialled. Until it has answered, whoever starts it says whether it
    * ever will, and the cluster is not asked.
@@ -89,7 +90,7 @@ export function guestLinks({ client, namespace, whyGone, spares, directPort, onE
   return {
     get: (id) => live.get(id),
 
-    open({ id, pod, limits: { cpus, memoryBytes }, turn, ...hello }) {
+    open({ id, pod, limits: { cpus, memoryBytes, diskBytes }, turn, ...hello }) {
       const { incarnation } = hello;
       const now = live.get(id);
       if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
@@ -107,7 +108,16 @@ export function guestLinks({ client, namespace, whyGone, spares, directPort, onE
       );
       const guest = guestWithPodEnv(link.guest);
       const { uid } = pod.metadata;
-      const made: Live = { pod: uid, incarnation, link, guest, memoryLimitBytes: memoryBytes, cpuUsageMs: cpuCounter(cpus), oomKills: 0 };
+      const made: Live = {
+        pod: uid,
+        incarnation,
+        link,
+        guest,
+        memoryLimitBytes: memoryBytes,
+        diskLimitBytes: diskBytes,
+        cpuUsageMs: cpuCounter(cpus),
+        oomKills: 0,
+      };
       live.set(id, made);
       return made;
     },

@@ -26,6 +26,7 @@ export const ANNOTATIONS = {
   runtime: 'cay.dev/runtime',
   memoryBytes: 'cay.dev/memory-bytes',
   cpus: 'cay.dev/cpus',
+  diskBytes: 'cay.dev/disk-bytes',
 } as const;
 
 export const MANAGER = 'cay';

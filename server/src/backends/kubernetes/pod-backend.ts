@@ -38,6 +38,7 @@ import { ANSWER_MS, startWorkload } from './start-workload.ts';
 import { stopWorkload, type Ending } from './stop-workload.ts';
 import { keepTenancy } from './tenancy-keeping.ts';
 import type { WorkloadGround } from './workload-ground.ts';
+import { checkWorkdir } from './workdir.ts';
 import { absent, observationOf } from './workload-state.ts';
 import { workloadView } from './workload-view.ts';
 import type { Found, Workloads } from './workloads.ts';
@@ -185,6 +186,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     const runtime = known.pick(spec.runtime);
     checkSpec(spec, 'Kubernetes', { runtimes: known.names, ...podAbilitiesOf(runtime, kind) });
     imageOf(spec.template, settings);
+    checkWorkdir(spec.workdir);
     if (!USERS.includes(spec.user)) {
       throw new CayError('unsupported', `Kubernetes cannot run sandboxes as "${spec.user}": everybody in a pod is "${USER.name}"`);
     }
@@ -318,7 +320,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
         memoryLimitBytes: now.memoryLimitBytes,
         pids: read.processes,
         diskBytes: null,
-        diskLimitBytes: null,
+        diskLimitBytes: now.diskLimitBytes,
         networkRxBytes: 0,
         networkTxBytes: 0,
         oomKills: now.oomKills,

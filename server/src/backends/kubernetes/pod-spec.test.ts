@@ -9,12 +9,15 @@ interface Container {
   volumeMounts: { mountPath: string; readOnly?: boolean }[];
 }
 
-function pod(spec: SandboxSpecInput = {}, runtime = { name: 'default', gvisor: false }) {
-  const settings = { guestImage: 'guest:1', baseImage: 'base:1' };
+const MiB = 1024 * 1024;
+
+function pod(spec: SandboxSpecInput = {}, runtime = { name: 'default', gvisor: false }, more: { diskBytes?: number } = {}) {
+  const settings = { guestImage: 'guest:1', baseImage: 'base:1', ...more };
   const options = { settings, runtime, pullPolicy: 'IfNotPresent', requests: { cpus: 0.05, memoryBytes: 64 * 1024 * 1024 } };
   return podSpec(newId('sbx'), SandboxSpecSchema.parse(spec), options) as Record<string, unknown> & {
     initContainers: Container[];
     containers: Container[];
+    volumes: { name: string; emptyDir: { medium?: string; sizeLimit?: string } }[];
   };
 }
 
@@ -55,15 +58,34 @@ describe('podSpec', () => {
   });
 
   it('sets aside no more than it allows', () => {
-    const { limits, requests } = pod({ limits: { cpus: 0.05, memoryBytes: 16 * 1024 * 1024 } }).containers[0]!.resources;
-    expect(limits).toEqual({ cpu: '50m', memory: '16777216' });
-    expect(requests).toEqual({ cpu: '50m', memory: '16777216' });
-    expect(pod({ limits: { cpus: null, memoryBytes: null } }).containers[0]!.resources.limits).toEqual({});
+    const limited = { limits: { cpus: 0.05, memoryBytes: 16 * MiB, diskBytes: 16 * MiB } };
+    const { limits, requests } = pod(limited).containers[0]!.resources;
+    expect(limits).toEqual({ cpu: '50m', memory: '16777216', 'ephemeral-storage': '16777216' });
+    expect(requests).toEqual(limits);
+    const unlimited = pod({ limits: { cpus: null, memoryBytes: null } }).containers[0]!.resources.limits;
+    expect(Object.keys(unlimited)).toEqual(['ephemeral-storage']);
+  });
+
+  it('bounds what is written in every container and every volume, also where the sandbox has no limit', () => {
+    const bounds = (spec: SandboxSpecInput, more?: { diskBytes?: number }) => {
+      const { containers, initContainers, volumes } = pod(spec, undefined, more);
+      const sizes = Object.fromEntries(volumes.map(({ name, emptyDir }) => [name, emptyDir.sizeLimit]));
+      expect(Object.values(sizes)).not.toContain(undefined);
+      const [limit, ...others] = [...containers, ...initContainers].map(({ resources }) => resources.limits['ephemeral-storage']);
+      expect(others).toEqual([limit]);
+      expect(containers[0]!.resources.requests['ephemeral-storage']).toBe(String(64 * MiB));
+      return [limit, sizes['files']];
+    };
+    const both = (bytes: number) => [String(bytes), String(bytes)];
+    expect(bounds({ limits: { diskBytes: 300 * MiB } })).toEqual(both(300 * MiB));
+    expect(bounds({ limits: { diskBytes: null } })).toEqual(both(10 * 1024 * MiB));
+    expect(bounds({ limits: { diskBytes: null } }, { diskBytes: 200 * MiB })).toEqual(both(200 * MiB));
+    expect(bounds({ limits: { diskBytes: 300 * MiB } }, { diskBytes: 200 * MiB })).toEqual(both(300 * MiB));
   });
 
   it('leaves gVisor room above what the guest guards, and lets the first container have no more than the second', () => {
-    const { initContainers, containers } = pod({ limits: { cpus: 0.5, memoryBytes: 128 * 1024 * 1024 } }, GVISOR);
-    expect(containers[0]!.resources.limits).toEqual({ cpu: '500m', memory: String(320 * 1024 * 1024) });
+    const { initContainers, containers } = pod({ limits: { cpus: 0.5, memoryBytes: 128 * MiB } }, GVISOR);
+    expect(containers[0]!.resources.limits).toMatchObject({ cpu: '500m', memory: String(320 * MiB) });
     expect(initContainers[0]!.resources).toEqual(containers[0]!.resources);
   });
 });

@@ -7,6 +7,7 @@
  */
 import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { USER } from '../sandbox-user.ts';
+import { DISK_REQUEST_BYTES, diskLimitOf, EPHEMERAL_STORAGE } from './disk.ts';
 import type { Runtime } from './runtimes.ts';
 import { DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from './settings.ts';
 
@@ -46,7 +47,8 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
   const { settings, runtime, pullPolicy } = options;
   const writable = writableOf(spec);
   // For both containers alike: the limits of a pod, which are those that hold for gVisor, are those of its largest container.
-  const allowed = resources(hardLimits(spec.limits, runtime), options.requests);
+  const disk = diskLimitOf(spec.limits, settings);
+  const allowed = resources({ ...hardLimits(spec.limits, runtime), diskBytes: disk }, options.requests);
   const security = {
     allowPrivilegeEscalation: false,
     privileged: false,
@@ -109,7 +111,7 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
     volumes: [
       { name: 'guest', emptyDir: { sizeLimit: '64Mi' } },
       { name: 'socket', emptyDir: { medium: 'Memory', sizeLimit: '1Mi' } },
-      { name: 'files', emptyDir: {} },
+      { name: 'files', emptyDir: { sizeLimit: String(disk) } },
     ],
   };
 }
@@ -137,14 +139,21 @@ function hardLimits(limits: Limits, { gvisor }: Runtime): Limits {
   return { ...limits, memoryBytes: memoryBytes + Math.max(192 * MiB, Math.ceil(memoryBytes / 8)) };
 }
 
-function resources(limits: Pick<Limits, 'cpus' | 'memoryBytes'>, requests: { cpus: number; memoryBytes: number }): object {
-  const { cpus, memoryBytes } = limits;
+function resources(
+  { cpus, memoryBytes, diskBytes }: Pick<Limits, 'cpus' | 'memoryBytes'> & { diskBytes: number },
+  requests: { cpus: number; memoryBytes: number },
+): object {
   return {
-    limits: { ...(cpus !== null && { cpu: millicores(cpus) }), ...(memoryBytes !== null && { memory: String(memoryBytes) }) },
+    limits: {
+      ...(cpus !== null && { cpu: millicores(cpus) }),
+      ...(memoryBytes !== null && { memory: String(memoryBytes) }),
+      [EPHEMERAL_STORAGE]: String(diskBytes),
+    },
     // What is set aside may not be more than what is allowed.
     requests: {
       cpu: millicores(Math.min(requests.cpus, cpus ?? Infinity)),
       memory: String(Math.min(requests.memoryBytes, memoryBytes ?? Infinity)),
+      [EPHEMERAL_STORAGE]: String(Math.min(DISK_REQUEST_BYTES, diskBytes)),
     },
   };
 }

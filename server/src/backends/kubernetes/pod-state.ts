@@ -73,9 +73,15 @@ export function isAboutToRun(pod: Pod): boolean {
   return initial.length > 0 && initial.every(({ state }) => state?.terminated?.exitCode === 0);
 }
 
+/** What the kubelet says of a pod that has more than its own limit. One that is evicted because its node is short is not told like this. */
+const OVER_DISK =
+  /^Usage of EmptyDir volume .* exceeds the limit|^Pod ephemeral local storage usage exceeds|^Container .* exceeded its local ephemeral storage limit/;
+
 /** Why a sandbox that ran in this pod, whose container had then been started again `restarts` times, does so no longer. */
 export function failureOf(pod: Pod, restarts: number): Failure | undefined {
   const { phase, reason, message } = pod.status ?? {};
+  if (reason === 'Evicted' && OVER_DISK.test(message ?? ''))
+    return { reason: 'disk_full', message: `It wrote more than its disk limit, and its pod was evicted: ${message?.trim()}` };
   if (reason === 'Evicted' || reason === 'Preempting' || reason === 'NodeLost' || reason === 'Shutdown' || reason === 'NodeShutdown') {
     return { reason: 'removed_outside', message: `Its pod was ended by the cluster (${reason}): ${message ?? ''}`.trim() };
   }

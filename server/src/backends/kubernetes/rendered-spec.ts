@@ -7,6 +7,7 @@ import type { Place } from './declarations.ts';
 import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
 import { findRuntimes, runtimeChoice } from './runtimes.ts';
 import { checkSettings, type KubernetesSettings } from './settings.ts';
+import { checkWorkdir } from './workdir.ts';
 import { workloadOptionsOf, type WorkloadOptions } from './workloads.ts';
 
 /** A spec as somebody wrote it, made whole and checked as a create would be, with all that is needed to render it. */
@@ -26,6 +27,7 @@ export async function renderedSpec(
   const spec = SandboxSpecSchema.parse(asWritten);
   checkSpec(spec, 'Kubernetes', { runtimes: known.names, abilities, notes });
   requireLimits(policy, spec.limits, abilities);
+  checkWorkdir(spec.workdir);
   const ground = { settings: { ...settings, ...checkSettings(settings) }, namespace, installation };
   return { spec, options: workloadOptionsOf(ground, spec, runtime) };
 }

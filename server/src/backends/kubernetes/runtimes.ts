@@ -65,7 +65,6 @@ export function runtimeChoice(
 
 const MISSING: Partial<Record<Ability, string>> = {
   users: 'everybody in a pod is one user that is not root, as Pod Security "restricted" demands',
-  diskLimit: 'Kubernetes ends a pod that writes too much, and cannot refuse the write',
   resize: 'the limits of a pod are not changed while it runs',
   freeze: 'Kubernetes cannot pause a pod',
   suspend: 'the files of a pod end with it',
@@ -81,9 +80,16 @@ const MISSING_ON_GVISOR: Partial<Record<Ability, string>> = {
   xattrs: 'gVisor has no user extended attributes',
 };
 
+/** How it is done, where that is not as elsewhere. */
+const HOW: Partial<Record<Ability, string>> = {
+  diskLimit:
+    'no write is refused: the kubelet looks every few seconds to every minute, and evicts a pod that has written more. ' +
+    'The sandbox is then "failed" with the reason "disk_full", and its files are gone',
+};
+
 /** `said` in place of the usual reasons. */
 export function abilitiesOf(runtime: Runtime, said: Partial<Record<Ability, string>> = {}): Pick<Capabilities, 'abilities' | 'notes'> {
   const notes = { ...MISSING, ...(runtime.gvisor ? MISSING_ON_GVISOR : MISSING_ON_LINUX), ...said };
   const abilities = Object.fromEntries(ABILITIES.map((ability) => [ability, notes[ability] === undefined])) as Record<Ability, boolean>;
-  return { abilities, notes };
+  return { abilities, notes: { ...HOW, ...notes } };
 }

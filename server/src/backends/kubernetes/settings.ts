@@ -26,6 +26,8 @@ export interface KubernetesSettings extends ClientOptions {
   leaseSeconds?: number;
   /** What the scheduler sets aside for a sandbox, whatever its limits are. */
   requests?: { cpus: number; memoryBytes: number };
+  /** How much a sandbox may write that has no limit of its own. Default 10 GiB. */
+  diskBytes?: number;
   /** How guests are reached: by an exec through API server and kubelet (default), or from inside the cluster over the network of pods. */
   reach?: 'exec' | 'direct';
   /** The port on which guests listen for that. Default 7071. */

@@ -6,6 +6,7 @@
  * cluster.
  */
 import type { Declared } from './apply.ts';
+import { DEFAULT_DISK_BYTES, DISK_REQUEST, EPHEMERAL_STORAGE } from './disk.ts';
 import { LABELS, MANAGER } from './names.ts';
 import type { Right } from './prerequisites.ts';
 
@@ -20,6 +21,11 @@ export interface TenancySettings {
   /** The most that one sandbox may have. */
   maxCpu?: string;
   maxMemory?: string;
+  /** What the disk limits of all sandboxes may add up to. Absent: `diskBytes` for each pod. */
+  disk?: string;
+  maxDisk?: string;
+  /** The disk limit of a container that has none. Default 10 GiB. */
+  diskBytes?: number;
   /** Who may reach the guests over the network of pods, on which port. Absent: nobody. */
   direct?: { port: number; namespace: string; labels: Record<string, string> };
 }
@@ -104,8 +110,10 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
     ...(project !== undefined && { [LABELS.project]: project }),
   };
   const metadata = { name: NAME, namespace, labels };
-  const all = amounts(tenancy.cpu, tenancy.memory);
-  const most = amounts(tenancy.maxCpu, tenancy.maxMemory);
+  const { diskBytes = DEFAULT_DISK_BYTES } = tenancy;
+  // What is written is always bounded: a node whose disk is full evicts everybody.
+  const all = amounts(tenancy.cpu, tenancy.memory, tenancy.disk ?? String(tenancy.pods * diskBytes));
+  const most = amounts(tenancy.maxCpu, tenancy.maxMemory, tenancy.maxDisk);
   return [
     {
       apiVersion: 'v1',
@@ -138,9 +146,9 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
         limits: [
           {
             type: 'Container',
-            defaultRequest: { cpu: '50m', memory: '64Mi' },
-            // Under a bound of all, a pod without limits is refused: it may have what there is.
-            ...(Object.keys({ ...all, ...most }).length > 0 && { default: { ...all, ...most } }),
+            defaultRequest: { cpu: '50m', memory: '64Mi', [EPHEMERAL_STORAGE]: DISK_REQUEST },
+            // Under a bound of all, a pod without limits is refused: it may have what there is, and of the disk what is usual.
+            default: { ...all, ...most, [EPHEMERAL_STORAGE]: String(diskBytes) },
             ...(Object.keys(most).length > 0 && { max: most }),
           },
         ],
@@ -184,6 +192,10 @@ function fromServer({ port, namespace, labels }: NonNullable<TenancySettings['di
   };
 }
 
-function amounts(cpu: string | undefined, memory: string | undefined): Record<string, string> {
-  return { ...(cpu !== undefined && { cpu }), ...(memory !== undefined && { memory }) };
+function amounts(cpu: string | undefined, memory: string | undefined, disk: string | undefined): Record<string, string> {
+  return {
+    ...(cpu !== undefined && { cpu }),
+    ...(memory !== undefined && { memory }),
+    ...(disk !== undefined && { [EPHEMERAL_STORAGE]: disk }),
+  };
 }

@@ -30,5 +30,6 @@ export function observationOf(
   const failure = failureOf(pod, restarts);
   if (mark === 'ready') return failure ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'ready', ...(frozen && { frozen }) };
   // A guest that was started again meanwhile has no processes either way; only a pod that ends takes the files along.
-  return failure?.reason === 'removed_outside' ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'stopped' };
+  const ended = failure?.reason === 'removed_outside' || failure?.reason === 'disk_full';
+  return ended ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'stopped' };
 }

@@ -79,7 +79,7 @@ export function workloadMetadata(
   incarnation: number,
   options: Pick<WorkloadOptions, 'namespace' | 'installation' | 'project' | 'specHash' | 'runtime'>,
 ): { name: string; namespace: string; labels: Record<string, string>; annotations: Record<string, string> } {
-  const { cpus, memoryBytes } = spec.limits;
+  const { cpus, memoryBytes, diskBytes } = spec.limits;
   return {
     name: objectName(id),
     namespace: options.namespace,
@@ -90,6 +90,7 @@ export function workloadMetadata(
       [ANNOTATIONS.mark]: 'starting' satisfies Standing['mark'],
       ...(memoryBytes !== null && { [ANNOTATIONS.memoryBytes]: String(memoryBytes) }),
       ...(cpus !== null && { [ANNOTATIONS.cpus]: String(cpus) }),
+      ...(diskBytes !== null && { [ANNOTATIONS.diskBytes]: String(diskBytes) }),
     },
   };
 }
