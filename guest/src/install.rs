@@ -1,7 +1,7 @@
 //! `cay-guest install DIR [MODE:DIRECTORY]…`: puts the guest where another container will find it, as the first container of a pod does.
 //!
-//! Into DIR go this program, as `guest`, and the accounts of the image that it came in, as `passwd` and `group`. Then the
-//! directories are made, each with its mode. All of it can be repeated.
+//! Into DIR go this program, as `guest`, and the accounts of the image that it came in, as `passwd` and `group`, and an empty file
+//! `closed/file` in a directory that nobody may enter. Then the directories are made, each with its mode. All of it can be repeated.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -20,7 +20,15 @@ pub fn run(target: &Path, directories: &[OsString]) -> Result<(), String> {
             put(&source, name, 0o644)?;
         }
     }
+    closed(&target.join("closed"))?;
     directories.iter().try_for_each(|directory| make(directory.as_bytes()))
+}
+
+/// A file that only root reaches: a node mounts one of its own there that everybody could write, and that no limit counts.
+fn closed(directory: &Path) -> Result<(), String> {
+    let mode = |bits| fs::set_permissions(directory, Permissions::from_mode(bits));
+    let done = fs::create_dir_all(directory).and_then(|()| mode(0o700)).and_then(|()| fs::write(directory.join("file"), "")).and_then(|()| mode(0));
+    done.map_err(|error| format!("Cannot make \"{}\": {error}", directory.display()))
 }
 
 /// Whole or not at all: a container that is started again may be using the old one.
@@ -56,9 +64,11 @@ mod tests {
             run(&target, std::slice::from_ref(&directory)).unwrap();
         }
         let mode = |name: &str| fs::metadata(target.join(name)).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode("guest"), mode("tmp")), (0o755, 0o1777));
+        assert_eq!((mode("guest"), mode("tmp"), mode("closed")), (0o755, 0o1777, 0));
         assert_eq!(fs::metadata(target.join("guest")).unwrap().len(), fs::metadata("/proc/self/exe").unwrap().len());
         assert!(run(&target, &[OsString::from("no-mode")]).unwrap_err().contains("\"no-mode\""));
+        fs::set_permissions(target.join("closed"), Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(fs::metadata(target.join("closed/file")).unwrap().len(), 0);
         fs::remove_dir_all(target).unwrap();
     }
 }

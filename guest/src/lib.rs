@@ -18,6 +18,7 @@ pub mod pack;
 pub mod poller;
 pub mod ports;
 pub mod process_table;
+pub mod reach;
 pub mod sealed;
 pub mod sys;
 pub mod task;

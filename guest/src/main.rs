@@ -1,4 +1,4 @@
-//! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | pack … | unpack …`
+//! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS ADDRESS… | pack … | unpack …`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use cay_guest::event_loop;
 use cay_guest::link::Way;
-use cay_guest::{install, pack};
+use cay_guest::{install, pack, reach};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -22,6 +22,8 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         [mode, directory, rest @ ..] if mode == OsStr::new("install") => install::run(directory.as_ref(), rest).map(|()| false),
+        [mode, port] if mode == OsStr::new("listen") => reach::listen(port).map(|()| false),
+        [mode, within, addresses @ ..] if mode == OsStr::new("reach") => return reach::reach(within, addresses),
         [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Way::Pack, rest),
         [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Way::Unpack, rest),
         _ => return usage(),
@@ -54,7 +56,7 @@ fn pack(way: pack::Way, arguments: &[std::ffi::OsString]) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

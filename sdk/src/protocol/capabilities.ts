@@ -40,6 +40,15 @@ export const ABILITIES = [
 ] as const;
 export type Ability = (typeof ABILITIES)[number];
 
+/** Whether what is asked of the ground is also done there, as far as that was tried. */
+export const NetworkEnforcementSchema = z.object({
+  /** `unknown`: it could not be tried, or not yet. */
+  state: z.enum(['enforced', 'not_enforced', 'unknown']),
+  /** What was seen, or why nothing was. */
+  reason: z.string(),
+});
+export type NetworkEnforcement = z.infer<typeof NetworkEnforcementSchema>;
+
 const OneBackendSchema = z.object({
   backend: z.string(),
   /** Those that work here and may be asked for. */
@@ -48,6 +57,8 @@ const OneBackendSchema = z.object({
   abilities: z.record(z.enum(ABILITIES), z.boolean()),
   /** Why an ability is missing, or what it does not cover. */
   notes: z.partialRecord(z.enum(ABILITIES), z.string()),
+  /** Of backends whose walls are built by somebody else: `network` is whether a cluster keeps sandboxes off the network. */
+  enforcement: z.object({ network: NetworkEnforcementSchema }).optional(),
 });
 
 /** One of several platforms behind one API. */

@@ -40,6 +40,8 @@ export interface ClusterOptions {
   agentSandbox?: boolean;
   /** After how long without a word the node counts as lost. Default: as clusters do. */
   lossSeconds?: number;
+  /** How often the kubelet looks at how much pods have written. Default: as clusters do, each minute. */
+  diskSeconds?: number;
 }
 
 function partsOf(tier: Tier, { agentSandbox = false }: ClusterOptions): Part[] {
@@ -129,7 +131,7 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
   try {
     await Promise.all(['daemons', 'held', 'pids', 'logs'].map((name) => mkdir(`${directory}/${name}`)));
     const [daemons] = await Promise.all([
-      full ? makeNode({ parts, directory, cgroup, lossSeconds: options.lossSeconds }) : [],
+      full ? makeNode({ parts, directory, cgroup, lossSeconds: options.lossSeconds, diskSeconds: options.diskSeconds }) : [],
       makeCertificates(`${directory}/pki`),
       full ? makeCgroups(cgroup) : undefined,
     ]);

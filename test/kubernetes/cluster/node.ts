@@ -14,15 +14,17 @@ export interface NodeOptions {
   cgroup: string;
   /** After how long without a word the node counts as lost. */
   lossSeconds?: number;
+  /** How often the kubelet looks at how much pods have written. */
+  diskSeconds?: number;
 }
 
-export async function makeNode({ parts, directory, cgroup, lossSeconds }: NodeOptions): Promise<Daemon[]> {
+export async function makeNode({ parts, directory, cgroup, lossSeconds, diskSeconds }: NodeOptions): Promise<Daemon[]> {
   const debian = parts.directory('debian');
   const containerd = `${parts.directory('containerd')}/usr/bin`;
   const gvisor = parts.whyNot('gvisor') === undefined ? parts.directory('gvisor') : undefined;
   await mkdir(`${directory}/cni`, { recursive: true });
   await Promise.all([
-    writeFile(`${directory}/kubelet.json`, JSON.stringify(kubeletConfig(directory, cgroup, lossSeconds), null, 1)),
+    writeFile(`${directory}/kubelet.json`, JSON.stringify(kubeletConfig(directory, { cgroup, lossSeconds, diskSeconds }), null, 1)),
     writeFile(`${directory}/containerd.toml`, containerdConfig(directory, { debian, gvisor: gvisor !== undefined })),
     writeFile(`${directory}/cni/10-bridge.conflist`, JSON.stringify(cniConfig(directory))),
     ...(gvisor ? [writeFile(`${directory}/runsc.toml`, runscConfig(gvisor))] : []),
@@ -45,7 +47,10 @@ export async function makeNode({ parts, directory, cgroup, lossSeconds }: NodeOp
   ];
 }
 
-function kubeletConfig(directory: string, cgroup: string, lossSeconds = 40): object {
+function kubeletConfig(
+  directory: string,
+  { cgroup, lossSeconds = 40, diskSeconds = 60 }: Pick<NodeOptions, 'cgroup' | 'lossSeconds' | 'diskSeconds'>,
+): object {
   return {
     apiVersion: 'kubelet.config.k8s.io/v1beta1',
     kind: 'KubeletConfiguration',
@@ -73,6 +78,7 @@ function kubeletConfig(directory: string, cgroup: string, lossSeconds = 40): obj
     maxPods: 200,
     // It gives a sign of life four times in that time.
     nodeLeaseDurationSeconds: lossSeconds,
+    volumeStatsAggPeriod: `${diskSeconds}s`,
     podLogsDir: '/var/log/pods',
   };
 }

@@ -4,6 +4,7 @@ import type { PodBackendKind } from '../kubernetes/pod-backend.ts';
 import type { Runtime } from '../kubernetes/runtimes.ts';
 import { abilitiesWith } from './abilities.ts';
 import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';
+import { renderSandboxProbe } from './sandbox-probe.ts';
 import { agentSandboxes } from './sandboxes.ts';
 import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
 import { unusedPools } from './unused-pools.ts';
@@ -22,6 +23,7 @@ export function agentSandboxBackend(options: AgentSandboxOptions): Promise<Backe
     kinds: [...KINDS, ...(usesPool ? POOL_KINDS : [])],
     rights: [...RIGHTS, ...(settings.storage ? STORAGE_RIGHTS : []), ...(usesPool ? POOL_RIGHTS : [])],
     ...abilitiesWith(settings),
+    renderProbe: renderSandboxProbe,
     in(place) {
       const pool = usesPool ? warmPool(place, settings) : undefined;
       let usual: Runtime | undefined;

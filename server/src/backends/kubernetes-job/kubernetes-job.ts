@@ -1,6 +1,7 @@
 import type { Backend } from '../backend.ts';
 import { kubernetesBackend } from '../kubernetes/kubernetes-backend.ts';
 import type { PodBackendOptions } from '../kubernetes/pod-backend.ts';
+import { renderJobProbe } from './job-probe.ts';
 import { kubernetesJobs } from './jobs.ts';
 import { KINDS, RIGHTS } from './needs.ts';
 
@@ -10,7 +11,14 @@ import { KINDS, RIGHTS } from './needs.ts';
  */
 export function kubernetesJobBackend(options: PodBackendOptions): Promise<Backend> {
   return kubernetesBackend(
-    { name: 'kubernetes-job', kinds: KINDS, rights: RIGHTS, freezes: true, in: (place) => ({ workloads: kubernetesJobs(place) }) },
+    {
+      name: 'kubernetes-job',
+      kinds: KINDS,
+      rights: RIGHTS,
+      freezes: true,
+      in: (place) => ({ workloads: kubernetesJobs(place) }),
+      renderProbe: renderJobProbe,
+    },
     options,
   );
 }

@@ -21,6 +21,7 @@ describe('kubernetesSettings', () => {
     ['QUOTA_PODS', 'many'],
     ['QUOTA_CPU', 'two'],
     ['MAX_MEMORY', '64 Gi'],
+    ['REQUIRE_NETWORK_POLICY', 'yes'],
     ['DISK', '500m'],
     ['DISK', '1Mi'],
     ['QUOTA_DISK', 'all'],

@@ -31,6 +31,7 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
   }
   const leaseSeconds = read('LEASE_SECONDS');
   const diskBytes = diskIn(read);
+  const serverPort = /:(\d{1,5})$/.exec(env['CAY_LISTEN'] ?? '')?.[1];
   const reach = reachIn(read);
   const tenancy = tenancyIn(read, reach, diskBytes);
   return {
@@ -39,6 +40,9 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
     namespace: read('NAMESPACE') ?? (tenancy && OUR_NAMESPACE),
     ...(tenancy && { tenancy }),
     ...reach,
+    probeNetwork: true,
+    ...(flagIn(read, 'REQUIRE_NETWORK_POLICY') && { requireNetworkPolicy: true }),
+    ...(serverPort !== undefined && { serverPort: Number(serverPort) }),
     context: read('CONTEXT'),
     installation: read('INSTALLATION') ?? installation,
     runtimeClass: read('RUNTIME_CLASS'),
@@ -51,6 +55,12 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
 
 type Read = (name: string) => string | undefined;
 type Reach = Required<Pick<KubernetesSettings, 'reach' | 'directPort'>>;
+
+function flagIn(read: Read, name: string): boolean {
+  const text = read(name) ?? '0';
+  if (text === '0' || text === '1') return text === '1';
+  throw new CayError('invalid_argument', `"CAY_KUBERNETES_${name}" is "${text}": must be 0 or 1`);
+}
 
 function reachIn(read: Read): Reach {
   const reach = read('REACH') ?? 'exec';

@@ -9,6 +9,9 @@ export const LABELS = {
   sandbox: 'cay.dev/sandbox',
   incarnation: 'cay.dev/incarnation',
   project: 'cay.dev/project',
+  /** Of what the network is tried with, and whose that is. It is no sandbox, and is not looked for as one. */
+  probe: 'cay.dev/probe',
+  probeOf: 'cay.dev/probe-of',
 } as const;
 
 export const ANNOTATIONS = {

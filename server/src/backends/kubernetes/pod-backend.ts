@@ -20,7 +20,10 @@ import { neededRights } from './declarations.ts';
 import { guestLinks, type Live } from './guest-links.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import { ANNOTATIONS } from './names.ts';
+import type { NetworkEnforcing } from './network-enforcement.ts';
+import type { ProbeObject, ProbeOptions } from './network-probe.ts';
 import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
+import { requireServerPolicy } from './require-server-policy.ts';
 import { requirePrerequisites, type Kind, type Right } from './prerequisites.ts';
 import { findRuntimes, runtimeChoice, type Runtime, type RuntimeChoice } from './runtimes.ts';
 import { checkSettings, imageOf, type KubernetesSettings } from './settings.ts';
@@ -63,6 +66,8 @@ export interface PodBackendKind extends PodAbilities {
   kinds: Kind[];
   rights: Right[];
   in(place: Place): KindInPlace;
+  /** What keeps a pod with which the network is tried. */
+  renderProbe(probe: Parameters<ProbeOptions['render']>[0], place: Pick<Place, 'namespace' | 'client'>): ProbeObject;
 }
 
 export interface KindInPlace {
@@ -88,12 +93,14 @@ export interface Whereabouts extends Pick<Place, 'client' | 'namespace'> {
   project?: string;
   /** Nobody's sandboxes are to be here. */
   vacant?: boolean;
+  /** Of the whole cluster, tried where the installation is. */
+  network?: NetworkEnforcing | undefined;
 }
 
 export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whereabouts: Whereabouts): Backend & Sweeping {
   const settings = { ...options, ...checkSettings(options) };
   const { installation } = settings;
-  const { client, namespace, project, vacant } = whereabouts;
+  const { client, namespace, project, vacant, network } = whereabouts;
   const { workloads, ...shared } = kind.in({ client, namespace, installation, settings });
   const observed = (id: SandboxId, found: Found) => observationOf(id, found, workloads);
   const starts = new Semaphore(options.startsAtOnce ?? 32);
@@ -163,6 +170,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     // The rights in a project's namespace come with it, and are those that were tried in the installation's.
     if (project === undefined) {
       await requirePrerequisites(client, { namespace, kinds: kind.kinds, rights: neededRights(kind.rights, settings) });
+      if (settings.tenancy?.perProject) await requireServerPolicy(client, { installation, signal: closing.signal });
     }
     await tenancy?.ready();
     const found = await findRuntimes(client, options.runtimeClass);
@@ -175,6 +183,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     const choice = runtimeChoice(found, options);
     const usual = choice.pick();
     if (!vacant) await shared.prepare?.(usual);
+    if (project === undefined) network?.begin(usual);
     setTimeout(() => (runtimes = undefined), RUNTIMES_MS).unref();
     return choice;
   }
@@ -264,11 +273,13 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
       const known = await knownRuntimes();
       const usual = known.pick();
       const templates = ['base', ...Object.keys(options.templates ?? {})];
-      return { backend: kind.name, runtimes: known.names, templates, ...podAbilitiesOf(usual, kind) };
+      const enforcement = network && { enforcement: { network: network.current } };
+      return { backend: kind.name, runtimes: known.names, templates, ...podAbilitiesOf(usual, kind), ...enforcement };
     },
 
     async validate(spec) {
       await check(spec);
+      await network?.require();
     },
 
     async ensure(id, spec, call = {}) {
@@ -283,6 +294,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
         const now = found && observed(id, found);
         if (now?.frozen) return setFrozen(ground, id, await reach(id, `thaw sandbox "${id}"`, call), { frozen: false, ...call });
         if (now?.phase === 'ready') return now;
+        await network?.require();
         links.hangUp(id, 'it is started anew');
         return starts.run(() => startWorkload(ground, found, { id, spec, runtime, ...call }));
       });

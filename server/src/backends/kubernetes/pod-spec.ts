@@ -20,8 +20,13 @@ const GUEST_DIRECTORY = '/.cay';
 const SOCKET_DIRECTORY = '/.cay-run';
 export const GUEST_PATH = `${GUEST_DIRECTORY}/guest`;
 export const SOCKET_PATH = `${SOCKET_DIRECTORY}/guest.sock`;
+/**
+ * Where the node mounts the file for the last words of the container: one of its own, which everybody may write and no limit counts. It
+ * lies in a directory that nobody in the pod can enter, on a volume that nobody there can change.
+ */
+const LAST_WORDS = `${GUEST_DIRECTORY}/closed/file`;
 /** Where the guest lies in the image that it comes in. */
-const GUEST_IN_IMAGE = '/cay-guest';
+export const GUEST_IN_IMAGE = '/cay-guest';
 
 /** A pod that is told to end is not asked twice: the guest ends what runs within this time, or the kubelet does. */
 const TERMINATION_SECONDS = 2;
@@ -97,6 +102,7 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
         imagePullPolicy: pullPolicy,
         command: [GUEST_PATH, 'serve', SOCKET_PATH],
         workingDir: '/',
+        terminationMessagePath: LAST_WORDS,
         securityContext: security,
         resources: allowed,
         volumeMounts: [

@@ -100,6 +100,8 @@ export function failureOf(pod: Pod, restarts: number): Failure | undefined {
     return isUnknown ? { reason: 'removed_outside', message: 'Its node does not answer' } : undefined;
   }
   const ended = endedIn(container?.state) ?? endedIn(container?.lastState);
+  // It ends well only when it is told to, and is not started again: the node says in a moment what it was for.
+  if (phase === 'Running' && container?.state?.terminated?.exitCode === 0) return undefined;
   // The guest answers before its node has told that the container runs.
   if (phase === 'Pending' && container?.restartCount === 0 && !ended && isAboutToRun(pod)) return undefined;
   if (ended?.reason === 'OOMKilled') return { reason: 'oom_killed', message: 'The sandbox was out of memory and its guest was killed' };

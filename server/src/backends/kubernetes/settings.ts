@@ -32,6 +32,12 @@ export interface KubernetesSettings extends ClientOptions {
   reach?: 'exec' | 'direct';
   /** The port on which guests listen for that. Default 7071. */
   directPort?: number;
+  /** Whether it is tried from pods if the cluster enforces NetworkPolicies. Default not. */
+  probeNetwork?: boolean;
+  /** No sandbox is started while that is not so. */
+  requireNetworkPolicy?: boolean;
+  /** Where the server listens, which no sandbox has any business with. Default 7070. */
+  serverPort?: number;
   /** The namespace is ours to make and to keep, with these bounds. Absent: it is somebody else's, and nothing of it is touched. */
   tenancy?: TenancySettings;
 }

@@ -7,7 +7,7 @@ const RESERVED = ['/.cay', '/.cay-run', '/dev', '/etc', '/proc', '/sys'];
 const MAX_BYTES = 1024;
 const MAX_NAME_BYTES = 255;
 // The cluster takes no ":" in such a path.
-const REFUSED = /[:\u0000-\u001f\u007f]/;
+const REFUSED = /[:\p{Cc}]/u;
 
 /** Refuses what could hide a part of the pod, or what no node could mount. */
 export function checkWorkdir(workdir: string): void {
