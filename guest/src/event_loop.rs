@@ -10,8 +10,18 @@ use crate::poller::Poller;
 use crate::sys;
 use crate::tasks::{Bell, Tasks};
 
-/// Runs until the guest is shut down; whether it was asked to begin anew.
-pub fn run(way: Way) -> Result<bool, String> {
+/// Why the guest is done.
+pub enum End {
+    /// It was asked to end.
+    Asked,
+    /// It was asked to begin anew.
+    Again,
+    /// This signal from outside the sandbox has ended it.
+    Signalled(i32),
+}
+
+/// Runs until the guest is shut down.
+pub fn run(way: Way) -> Result<End, String> {
     let said = |what: &'static str| move |errno: i32| format!("Cannot {what}: {}", std::io::Error::from_raw_os_error(errno));
     prepare_process();
     let nofile = raise_open_files();
@@ -25,7 +35,11 @@ pub fn run(way: Way) -> Result<bool, String> {
     while !guest.over {
         guest.turn(&mut ready);
     }
-    Ok(guest.again)
+    Ok(match (guest.again, guest.ended_by) {
+        (true, _) => End::Again,
+        (false, Some(signal)) => End::Signalled(signal),
+        (false, None) => End::Asked,
+    })
 }
 
 const CAP_SYS_ADMIN: libc::c_ulong = 21;

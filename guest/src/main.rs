@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cay_guest::event_loop;
+use cay_guest::event_loop::{self, End};
 use cay_guest::link::Way;
 use cay_guest::{install, pack, reach};
 
@@ -21,8 +21,8 @@ fn main() -> ExitCode {
             println!("{}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
-        [mode, directory, rest @ ..] if mode == OsStr::new("install") => install::run(directory.as_ref(), rest).map(|()| false),
-        [mode, port] if mode == OsStr::new("listen") => reach::listen(port).map(|()| false),
+        [mode, directory, rest @ ..] if mode == OsStr::new("install") => install::run(directory.as_ref(), rest).map(|()| End::Asked),
+        [mode, port] if mode == OsStr::new("listen") => reach::listen(port).map(|()| End::Asked),
         [mode, within, addresses @ ..] if mode == OsStr::new("reach") => return reach::reach(within, addresses),
         [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Way::Pack, rest),
         [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Way::Unpack, rest),
@@ -30,8 +30,10 @@ fn main() -> ExitCode {
     };
     match result {
         // What ends with the first process, such as a container, goes on, and with it its files.
-        Ok(true) => begin_anew(),
-        Ok(false) => ExitCode::SUCCESS,
+        Ok(End::Again) => begin_anew(),
+        Ok(End::Asked) => ExitCode::SUCCESS,
+        // A kubelet that ends a pod says why only of one that did not end well.
+        Ok(End::Signalled(signal)) => ExitCode::from(128 + signal as u8),
         Err(message) => {
             let _ = writeln!(std::io::stderr(), "cay-guest: {message}");
             ExitCode::FAILURE

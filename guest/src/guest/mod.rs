@@ -79,6 +79,8 @@ pub struct Guest {
     pub over: bool,
     /// It was asked to begin anew when it is done.
     pub again: bool,
+    /// The signal from outside that it ends for.
+    pub ended_by: Option<i32>,
 }
 
 impl Guest {
@@ -114,6 +116,7 @@ impl Guest {
             carried: 0,
             over: false,
             again: false,
+            ended_by: None,
         };
         match &guest.way {
             Way::Dial(_) => guest.dial(),

@@ -5,14 +5,16 @@ use super::*;
 impl Guest {
     pub(super) fn signalled(&mut self) {
         let mut info = [0u8; 128 * 8];
-        let mut stop = false;
+        let mut stop = None;
         while let Ok(Some(n)) = sys::read(self.signals.as_raw_fd(), &mut info) {
             for one in info[..n].chunks_exact(128) {
                 let number = u32::from_ne_bytes([one[0], one[1], one[2], one[3]]) as i32;
                 let sender = u32::from_ne_bytes([one[12], one[13], one[14], one[15]]);
                 // As PID 1 we listen to those who are outside and so have no number here; root inside may not end the sandbox.
                 let heard = sender == 0 || std::process::id() != 1;
-                stop |= heard && (number == libc::SIGTERM || number == libc::SIGINT);
+                if heard && (number == libc::SIGTERM || number == libc::SIGINT) {
+                    stop = Some(number);
+                }
             }
             if n < info.len() {
                 break;
@@ -27,7 +29,11 @@ impl Guest {
             }
             self.commands.reaped(pid, status, &self.poller, &mut self.buffer, &mut self.timers, &mut self.memory);
         }
-        if stop {
+        if stop.is_some() {
+            // Whoever has asked for its end before is still the one who did.
+            if self.shutdown_at.is_none() {
+                self.ended_by = stop;
+            }
             self.shut_down(5_000);
         }
     }

@@ -65,6 +65,15 @@ describe('observationOf', () => {
     });
   });
 
+  it('waits for the node to say why it ended a guest that was told to end', () => {
+    for (const exitCode of [0, 143]) {
+      const told = { terminated: { reason: 'Error', exitCode } };
+      expect(seen(ready, [pod({ state: told })]).phase).toBe('ready');
+      expect(seen(ready, [pod({ state: told }, { phase: 'Failed' })])).toMatchObject({ phase: 'failed', reason: 'crashed' });
+      expect(seen(ready, [pod({ state: running, restartCount: 1, lastState: told })]).phase).toBe('failed');
+    }
+  });
+
   it('says what the cluster did to the pod', () => {
     expect(seen(ready, [])).toMatchObject({ phase: 'failed', reason: 'removed_outside' });
     expect(seen(ready, [pod({}, { phase: 'Failed', reason: 'Evicted', message: 'low on disk' })])).toMatchObject({

@@ -77,6 +77,9 @@ export function isAboutToRun(pod: Pod): boolean {
 const OVER_DISK =
   /^Usage of EmptyDir volume .* exceeds the limit|^Pod ephemeral local storage usage exceeds|^Container .* exceeded its local ephemeral storage limit/;
 
+/** By us, or by its node with a SIGTERM. */
+const EXITS_WHEN_TOLD = [0, 143];
+
 /** Why a sandbox that ran in this pod, whose container had then been started again `restarts` times, does so no longer. */
 export function failureOf(pod: Pod, restarts: number): Failure | undefined {
   const { phase, reason, message } = pod.status ?? {};
@@ -100,8 +103,8 @@ export function failureOf(pod: Pod, restarts: number): Failure | undefined {
     return isUnknown ? { reason: 'removed_outside', message: 'Its node does not answer' } : undefined;
   }
   const ended = endedIn(container?.state) ?? endedIn(container?.lastState);
-  // It ends well only when it is told to, and is not started again: the node says in a moment what it was for.
-  if (phase === 'Running' && container?.state?.terminated?.exitCode === 0) return undefined;
+  // The guest was told to end: the node says in a moment what for.
+  if (phase === 'Running' && EXITS_WHEN_TOLD.includes(container?.state?.terminated?.exitCode ?? -1)) return undefined;
   // The guest answers before its node has told that the container runs.
   if (phase === 'Pending' && container?.restartCount === 0 && !ended && isAboutToRun(pod)) return undefined;
   if (ended?.reason === 'OOMKilled') return { reason: 'oom_killed', message: 'The sandbox was out of memory and its guest was killed' };
