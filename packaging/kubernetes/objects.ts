@@ -23,6 +23,10 @@ export interface Installation {
   storage: string;
   leaseSeconds: string;
   quotaPods: string;
+  quotaDisk: string;
+  maxDisk: string;
+  disk: string;
+  requireNetworkPolicy: string;
   reach: string;
   backend: string;
   warmPool: string;
@@ -115,7 +119,10 @@ function serverPod(options: Installation): object {
         livenessProbe: { ...probe('/healthz'), failureThreshold: 6 },
         readinessProbe: probe('/readyz'),
         securityContext: { allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: ['ALL'] } },
-        resources: { requests: { cpu: '100m', memory: '256Mi' }, limits: { memory: '1Gi' } },
+        resources: {
+          requests: { cpu: '100m', memory: '256Mi', 'ephemeral-storage': '64Mi' },
+          limits: { memory: '1Gi', 'ephemeral-storage': '1Gi' },
+        },
         volumeMounts: [
           { name: 'data', mountPath: '/data' },
           { name: 'tmp', mountPath: '/tmp' },
@@ -141,6 +148,10 @@ function serverEnv(options: Installation): Record<string, string> {
     CAY_KUBERNETES_PULL_POLICY: options.pullPolicy,
     CAY_KUBERNETES_LEASE_SECONDS: options.leaseSeconds,
     CAY_KUBERNETES_QUOTA_PODS: options.quotaPods,
+    CAY_KUBERNETES_QUOTA_DISK: options.quotaDisk,
+    CAY_KUBERNETES_MAX_DISK: options.maxDisk,
+    CAY_KUBERNETES_DISK: options.disk,
+    CAY_KUBERNETES_REQUIRE_NETWORK_POLICY: options.requireNetworkPolicy,
     CAY_KUBERNETES_WARM_POOL: options.warmPool,
     CAY_KUBERNETES_STORAGE: options.sandboxStorage,
     CAY_KUBERNETES_STORAGE_CLASS: options.storageClass,

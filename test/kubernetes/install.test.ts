@@ -112,7 +112,8 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
     const homes = projects.items.map(({ metadata }) => metadata.name);
     expect(homes).toEqual([expect.stringMatching(/^cay-sandboxes-prj-/)]);
     for (const home of ['cay-sandboxes', ...homes]) {
-      expect(await api.names(home)).toEqual([]);
+      // The network is tried in the background after each start.
+      await until('nothing is left', async () => (await api.names(home)).length === 0, 30_000);
       const policies = await api.get<List<KubernetesObject>>(`/apis/networking.k8s.io/v1/namespaces/${home}/networkpolicies`);
       expect(policies.items.map(({ metadata }) => metadata.name)).toEqual(['cay-sandboxes']);
     }

@@ -8,6 +8,7 @@ import { canHibernate, canSweep } from '../backends/backend.ts';
 import { backendOption, namesOf } from './backend-option.ts';
 import { withCommonOptions } from './common-options.ts';
 import { openClient } from './client.ts';
+import { networkFinding } from './network-finding.ts';
 import { usageError } from './failure.ts';
 import { hostFindings } from './host-findings.ts';
 import { colour, print, printJson, printable, table } from './output.ts';
@@ -142,6 +143,8 @@ async function tryBackend(
       add(finding);
     }
     if (!some) add({ what: 'isolation', state: 'missing', detail: 'no runtime isolates sandboxes', remedy: 'scripts/install-host' });
+    const network = await networkFinding(backend);
+    if (network) add(network);
     for (const [ability, works] of Object.entries(abilities)) {
       if (!works) add({ what: ability, state: 'absent', detail: notes[ability as keyof typeof notes] ?? 'not on this machine' });
     }
