@@ -5,7 +5,7 @@ import { PROBE_PORT } from './probe-pod.ts';
 import { fakeApiServer } from './testing/fake-api-server.ts';
 
 const runtime = { name: 'default', gvisor: false };
-const settings = { guestImage: 'guest:1', baseImage: 'base:1', pullPolicy: 'Never' };
+const settings = { guestImage: 'guest:1', baseImage: 'base:1', pullPolicy: 'Never' as const };
 const PEER = `10.0.0.2:${PROBE_PORT}`;
 
 function pod(name: string, ip: string, phase: 'running' | 'unpullable' = 'running') {
@@ -44,7 +44,7 @@ describe('probeNetwork', () => {
     });
     closing.push(() => api.close());
     const render: ProbeOptions['render'] = ({ name, labels, pod: spec }) => ({ path: '/made', body: { name, labels, spec } });
-    const seen = probeNetwork({ client: api.client, namespace: 'here', installation: 'ours', settings, render }, runtime);
+    const seen = probeNetwork({ client: api.client, namespace: 'here', installation: 'ours', settings, render, settleMs: 5 }, runtime);
     return { seen, tried, asked: api.asked };
   }
 
@@ -63,6 +63,13 @@ describe('probeNetwork', () => {
   it('says that it is enforced only if what was not reached was there', async () => {
     expect(await (await probing((name) => name === 'b')).seen).toMatchObject({ state: 'enforced' });
     expect(await (await probing(() => false)).seen).toMatchObject({ state: 'unknown' });
+  });
+
+  it('gives a plugin a moment until its rules hold', async () => {
+    let attempts = 0;
+    const slow = await probing((name, address) => name === 'b' || (address === PEER && ++attempts <= 2));
+    expect(await slow.seen).toMatchObject({ state: 'enforced' });
+    expect(attempts).toBe(3);
   });
 
   it('rejects and cleans up where the pods cannot run', async () => {

@@ -36,8 +36,13 @@ export interface ProbeOptions {
   /** What this kind of backend makes pods by. It has to end by itself after `seconds`. */
   render(probe: { name: string; labels: Record<string, string>; pod: object; seconds: number }): ProbeObject;
   signal?: AbortSignal;
+  /** How long after something was reached it is tried again. */
+  settleMs?: number;
 }
 
+/** How often it is tried before what is reached counts. */
+const ATTEMPTS = 3;
+const SETTLE_MS = 2_000;
 /** How long an attempt to connect may take: far longer than a packet, within a cluster. */
 const REACH_MS = 3_000;
 /** Most of it is for the image. */
@@ -66,20 +71,20 @@ export async function probeNetwork(options: ProbeOptions, runtime: Runtime): Pro
     const [one, other] = await runningPods(options, name);
     const peer = `${addressed(other.status!.podIP!)}:${PROBE_PORT}`;
     const targets = [{ what: 'another pod', address: peer }, ...(await targetsOf(options))];
-    const [reached, own] = await Promise.all([
-      reach(
-        options,
-        one,
-        targets.map(({ address }) => address),
-      ),
-      reach(options, other, [peer]),
-    ]);
-    const open = targets.filter(({ address }) => reached.has(address));
     const where = `in namespace "${namespace}"`;
-    if (open.length > 0) {
+    const addresses = targets.map(({ address }) => address);
+    let reached = await reach(options, one, addresses);
+    // A plugin may take a moment until its rules hold for a new pod.
+    for (let attempt = 1; attempt < ATTEMPTS && reached.size > 0; attempt++) {
+      await sleep(options.settleMs ?? SETTLE_MS, undefined, { signal: options.signal });
+      reached = await reach(options, one, addresses);
+    }
+    if (reached.size > 0) {
+      const open = targets.filter(({ address }) => reached.has(address));
       const named = open.map(({ what, address }) => `${what} (${address})`).join(', ');
       return { state: 'not_enforced', reason: `a pod ${where} has reached ${named}` };
     }
+    const own = await reach(options, other, [peer]);
     if (!own.has(peer)) return { state: 'unknown', reason: `the pod ${where} that was to be reached does not reach itself` };
     const tried = targets.map(({ what }) => what);
     return { state: 'enforced', reason: `a pod ${where} could not reach ${[...new Set(tried)].join(', ')}` };
