@@ -28,6 +28,10 @@ if (whyNoGvisor !== why) console.info(`attacks of pods on gVisor: skipped: ${why
 const run = promisify(execFile);
 const MiB = 1024 * 1024;
 const RUNTIMES = [undefined, ...(whyNoGvisor === undefined ? ['gvisor'] : [])];
+const FILLING: [what: string, shell: string][] = [
+  ['several places, each within the limit', 'for place in /tmp /home/user /var/tmp /run; do head -c 40M /dev/zero > $place/big; done'],
+  ['one directory', 'head -c 96M /dev/zero > /tmp/big'],
+];
 /** The kubelet looks every ten seconds at what it knows, and that is as old as it is told to be. */
 const EVICTION_MS = 90_000;
 const installation = 'attacked';
@@ -75,10 +79,8 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
   describe.each(RUNTIMES)('on the disk of the node, on runtime %s', (runtime) => {
     const limits = { diskBytes: 64 * MiB };
 
-    it.each([
-      ['one directory', 'head -c 96M /dev/zero > /tmp/big'],
-      ['several, each within the limit', 'for place in /tmp /home/user /var/tmp /run; do head -c 40M /dev/zero > $place/big; done'],
-    ])(
+    // What the node counts is the same on every runtime.
+    it.each(runtime === undefined ? FILLING : FILLING.slice(0, 1))(
       'one that fills %s is evicted, and its neighbour is not',
       async (_, shell) => {
         const backend = await open('disk');
@@ -288,7 +290,6 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
       const unbounded = await open(namespace, { kubeconfig, tenancy });
       const refused = { code: 'failed_precondition', details: { reason: 'server_policy_missing' } };
       await expect(unbounded.capabilities()).rejects.toMatchObject(refused);
-      await expect(unbounded.validate(specOf())).rejects.toMatchObject(refused);
     }, 120_000);
   });
 });
