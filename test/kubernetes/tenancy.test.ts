@@ -26,7 +26,7 @@ if (why !== undefined) console.info(`tenancy on a cluster: skipped: ${why}`);
 
 const run = promisify(execFile);
 const MAIN = new URL('../../server/src/main.ts', import.meta.url).pathname;
-const spec = SandboxSpecSchema.parse({ limits: { diskBytes: null, pids: null } });
+const spec = SandboxSpecSchema.parse({ limits: { pids: null } });
 const installation = 'test';
 const action = 'look behind the backend';
 
