@@ -2,12 +2,15 @@ import type { CommandEnd, ExecRequest } from '@cay/sdk/protocol';
 import type { Control } from '../control/control.ts';
 import type { Principal } from '../control/principal.ts';
 import type { SandboxRow } from '../control/records/sandboxes.ts';
+import { valueMask } from './mask-values.ts';
 import { withoutSecrets } from './redact.ts';
 
 const ARGUMENTS = 64;
 const TEXT = 1024;
-/** Shorter values are words that stand in many command lines by chance. */
-const SHORTEST_VALUE = 6;
+/** Of all arguments together. */
+const ALL_TEXT = 16 * 1024;
+
+const PROGRAM = 256;
 
 /** What is known of a command when it starts: the line and who runs it where, and of its environment and input nothing. */
 export function noteStart(
@@ -18,14 +21,9 @@ export function noteStart(
   request: Pick<ExecRequest, 'argv' | 'shell' | 'env' | 'user' | 'workdir'>,
   outcome = 'ok',
 ): void {
-  const values = [row.spec.env, request.env ?? {}].flatMap((env) => Object.values(env)).filter(({ length }) => length >= SHORTEST_VALUE);
-  // Longest first, so that no rest of one stays behind where a shorter one was blanked.
-  values.sort((one, other) => other.length - one.length);
-  const safe = (text: string) => {
-    let line = text;
-    for (const value of values) line = line.replaceAll(value, '***');
-    return withoutSecrets(line).slice(0, TEXT);
-  };
+  const mask = valueMask(row.spec.env, request.env ?? {});
+  // More than is kept, so that a key which is cut off at the end is still known as one.
+  const safe = (text: string, length = TEXT) => withoutSecrets(mask(text, 2 * length)).slice(0, length);
   const { argv, shell } = request;
   control.events.append({
     type: 'command.started',
@@ -35,14 +33,27 @@ export function noteStart(
     outcome,
     data: {
       command: id,
-      program: argv?.[0] === undefined ? 'shell' : safe(argv[0]).slice(0, 256),
-      ...(argv && { argv: argv.slice(0, ARGUMENTS).map(safe) }),
-      ...(shell !== undefined && { shell: safe(shell) }),
-      ...(argv && argv.length > ARGUMENTS && { arguments: argv.length }),
+      program: argv?.[0] === undefined ? 'shell' : safe(argv[0], PROGRAM),
+      // Of a command that was refused the line is not told: it may be as long as it likes.
+      ...(argv && outcome === 'ok' && shownArguments(argv, safe)),
+      ...(shell !== undefined && outcome === 'ok' && { shell: safe(shell) }),
       user: request.user ?? row.spec.user,
       workdir: request.workdir ?? row.spec.workdir,
     },
   });
+}
+
+/** The arguments as far as there is room for them, and how many there are if that is not all. */
+function shownArguments(argv: readonly string[], safe: (text: string) => string): { argv: string[]; arguments?: number } {
+  const shown: string[] = [];
+  let room = ALL_TEXT;
+  for (const text of argv) {
+    if (shown.length === ARGUMENTS || room <= 0) return { argv: shown, arguments: argv.length };
+    const argument = safe(text);
+    room -= argument.length;
+    shown.push(argument);
+  }
+  return { argv: shown };
 }
 
 export function noteEnd(control: Control, key: string | null, row: Pick<SandboxRow, 'id' | 'project'>, id: string, end: CommandEnd): void {

@@ -1,5 +1,11 @@
 import type { IncomingMessage } from 'node:http';
 import { CayError } from '@cay/sdk/protocol';
+import { collectBytes } from '../lib/bounded-bytes.ts';
+import { jsonValues } from '../lib/json-values.ts';
+
+/** A body that is not larger cannot have so many values that parsing it takes long. */
+const SMALL_BYTES = 64 * 1024;
+const MOST_VALUES = 100_000;
 
 export interface BodyLimits {
   maxBytes: number;
@@ -15,21 +21,20 @@ export async function readJson(request: IncomingMessage, { maxBytes, timeoutMs }
   const tooLarge = () =>
     new CayError('invalid_argument', `The request's body is larger than ${maxBytes} bytes`, { details: { limitBytes: maxBytes } });
   if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge();
-  const chunks: Buffer[] = [];
-  let length = 0;
   const timer = setTimeout(() => request.destroy(new CayError('deadline_exceeded', 'The request took too long to arrive')), timeoutMs);
+  let body: Buffer | undefined;
   try {
-    for await (const chunk of request as AsyncIterable<Buffer>) {
-      length += chunk.length;
-      if (length > maxBytes) throw tooLarge();
-      chunks.push(chunk);
-    }
+    body = await collectBytes(request as AsyncIterable<Buffer>, maxBytes);
   } finally {
     clearTimeout(timer);
   }
-  if (length === 0) return undefined;
+  if (!body) throw tooLarge();
+  if (body.length === 0) return undefined;
+  if (body.length > SMALL_BYTES && jsonValues(body, MOST_VALUES) > MOST_VALUES) {
+    throw new CayError('invalid_argument', `The request's body has more than ${MOST_VALUES} values in it`);
+  }
   try {
-    return JSON.parse(Buffer.concat(chunks).toString());
+    return JSON.parse(body.toString());
   } catch {
     throw new CayError('invalid_argument', "The request's body is not JSON");
   }

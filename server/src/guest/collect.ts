@@ -1,6 +1,6 @@
-import { Buffer } from 'node:buffer';
+import type { Buffer } from 'node:buffer';
 import type { CommandEnd } from '@cay/sdk/protocol';
-import { compact } from './frame-parser.ts';
+import { BoundedBytes } from '../lib/bounded-bytes.ts';
 import type { CommandHandle } from './guest.ts';
 
 export interface Collected {
@@ -14,16 +14,13 @@ export interface Collected {
 
 /** Reads a command to its end and keeps the first `maxBytes` of its output, both channels together. */
 export async function collect(handle: CommandHandle, options: { maxBytes: number }): Promise<Collected> {
-  const kept = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
+  const kept = { stdout: new BoundedBytes(options.maxBytes), stderr: new BoundedBytes(options.maxBytes) };
   let left = options.maxBytes;
   let truncated = false;
   for await (const chunk of handle.output) {
     if (chunk.channel === 'gap' || chunk.data.length > left) truncated = true;
     if (chunk.channel === 'gap' || left === 0) continue;
-    const { buffer, byteOffset, length } = chunk.data;
-    const data = Buffer.from(buffer, byteOffset, Math.min(length, left));
-    left -= data.length;
-    kept[chunk.channel === 'stderr' ? 'stderr' : 'stdout'].push(compact(data));
+    left -= kept[chunk.channel === 'stderr' ? 'stderr' : 'stdout'].add(chunk.data.subarray(0, left));
   }
-  return { stdout: Buffer.concat(kept.stdout), stderr: Buffer.concat(kept.stderr), end: await handle.ended, truncated };
+  return { stdout: kept.stdout.whole(), stderr: kept.stderr.whole(), end: await handle.ended, truncated };
 }

@@ -1,3 +1,5 @@
+import { BoundedBytes } from './bounded-bytes.ts';
+
 /** Hands out as many bytes as are asked for, however the source cuts them. */
 export interface ByteReader {
   /** At most `length` bytes, none at the end. */
@@ -22,16 +24,14 @@ export function byteReader(data: AsyncIterable<Uint8Array>): ByteReader {
       return part;
     },
     async exactly(length) {
-      const parts: Uint8Array[] = [];
-      let missing = length;
-      while (missing > 0) {
-        const part = await reader.some(missing);
+      const bytes = new BoundedBytes(length);
+      while (bytes.length < length) {
+        const part = await reader.some(length - bytes.length);
         if (part.length === 0) break;
-        parts.push(part);
-        missing -= part.length;
+        bytes.add(part);
       }
-      if (missing > 0 && missing < length) throw new Error('it is cut off');
-      return Buffer.concat(parts);
+      if (bytes.length > 0 && bytes.length < length) throw new Error('it is cut off');
+      return bytes.whole();
     },
     async close() {
       await source.return?.();

@@ -1,19 +1,15 @@
 /** Bodies of HTTP answers from somebody who is not trusted to keep them short. */
 import type { IncomingMessage } from 'node:http';
+import { collectBytes } from './bounded-bytes.ts';
 
 export class BodyTooLong extends Error {
   override readonly name = 'BodyTooLong';
 }
 
 export async function readWhole(answer: IncomingMessage, maxBytes: number): Promise<Buffer> {
-  const parts: Buffer[] = [];
-  let size = 0;
-  for await (const part of answer as AsyncIterable<Buffer>) {
-    size += part.length;
-    if (size > maxBytes) throw new BodyTooLong(`it answers with more than ${maxBytes} bytes`);
-    parts.push(part);
-  }
-  return Buffer.concat(parts);
+  const body = await collectBytes(answer as AsyncIterable<Buffer>, maxBytes);
+  if (!body) throw new BodyTooLong(`it answers with more than ${maxBytes} bytes`);
+  return body;
 }
 
 /** The lines, each a JSON value, until the body ends. Nothing is left open when the reader stops. */

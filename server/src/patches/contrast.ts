@@ -27,14 +27,3 @@ export async function contrast(sides: Sides, { oldPath, newPath }: FilePair, bou
   return Math.max(before.length, after.length) <= maxBinaryBytes ? { kind: 'binary', before, after } : { kind: 'large' };
 }
 
-/** All of it, or nothing if it is more than `most` bytes. */
-async function whole(content: AsyncIterable<Uint8Array>, most: number): Promise<Buffer | undefined> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of content) {
-    length += chunk.length;
-    if (length > most) return undefined;
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
-}

@@ -1,4 +1,5 @@
 import type { Guest } from '../../guest/guest.ts';
+import { collectBytes } from '../../lib/bounded-bytes.ts';
 import { imageEnvOf } from '../image-env.ts';
 import { USER } from '../sandbox-user.ts';
 
@@ -18,14 +19,9 @@ export function guestWithPodEnv(guest: Guest): Guest {
 
 async function read(guest: Guest): Promise<Record<string, string>> {
   const { data } = await guest.files(USER.name).read('/proc/1/environ');
-  const parts: Uint8Array[] = [];
-  let size = 0;
-  for await (const part of data) {
-    size += part.length;
-    if (size > MAX_BYTES) return {};
-    parts.push(part);
-  }
-  const lines = Buffer.concat(parts).toString().split('\0');
+  const environ = await collectBytes(data, MAX_BYTES);
+  if (!environ) return {};
+  const lines = environ.toString().split('\0');
   // What the cluster puts there for its own clients is none of the image's.
   return imageEnvOf(lines.filter((line) => line.includes('=') && !line.startsWith('KUBERNETES_')));
 }

@@ -1,6 +1,7 @@
 /** Commands of a build: run to their end in its sandbox, told to its log. */
 import { CayError, isCayError, newId } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';
+import { BoundedBytes } from '../../lib/bounded-bytes.ts';
 import type { BuildLog } from './build-log.ts';
 
 /** What commands start from. Steps change it, and sandboxes of the template have it. */
@@ -30,20 +31,18 @@ export async function runIn({ guest, signal, surroundings, log }: RunIn, argv: s
     throw new CayError('invalid_argument', `User "${surroundings.user}" does not exist`, { details: { unknownUser: surroundings.user } });
   });
   const told = { stdout: log?.lines('info', '[stdout]: '), stderr: log?.lines('info', '[stderr]: ') };
-  const stdout: Uint8Array[] = [];
-  let room = MAX_OUTPUT;
+  const stdout = new BoundedBytes(MAX_OUTPUT);
   for await (const chunk of handle.output) {
     if (chunk.channel === 'gap') continue;
     const channel = chunk.channel === 'stderr' ? 'stderr' : 'stdout';
     told[channel]?.write(chunk.data);
-    if (channel === 'stdout' && room > 0) stdout.push(Buffer.from(chunk.data.subarray(0, room)));
-    room -= chunk.data.length;
+    if (channel === 'stdout') stdout.add(chunk.data);
   }
   told.stdout?.end();
   told.stderr?.end();
   const end = await handle.ended;
   signal.throwIfAborted();
-  if (end.kind === 'exited') return { exitCode: end.exitCode, stdout: Buffer.concat(stdout).toString() };
+  if (end.kind === 'exited') return { exitCode: end.exitCode, stdout: stdout.whole().toString() };
   const how = end.kind === 'signalled' ? `was ended by ${end.signal}` : end.kind === 'oom_killed' ? 'ran out of memory' : 'was lost';
   throw new CayError('failed_precondition', `The command ${how}`);
 }
