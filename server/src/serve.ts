@@ -11,6 +11,7 @@ import { openApi, type Api } from './api/api.ts';
 import { errorAnswer } from './api/error-answer.ts';
 import { previewHost } from './api/preview/preview-address.ts';
 import type { TracingSettings } from './api/tracing/tracing-settings.ts';
+import { DEFAULT_BUDGETS, type BudgetLimits } from './api/budgets.ts';
 import type { RateLimitOptions } from './api/rate-limit.ts';
 import type { RequestSpans } from './api/tracing/request-spans.ts';
 import { REDACTED } from './api/redact.ts';
@@ -65,6 +66,8 @@ export interface ServeOptions {
   corsOrigins?: readonly string[];
   /** For each key. Default 1000 a second, 2000 at once. */
   rateLimit?: RateLimitOptions;
+  /** What each project may have under way at once. */
+  budgets?: Partial<BudgetLimits>;
   /** How long a request's head and its JSON body may take to arrive. Default 15 s and 5 min. */
   slowestSender?: { headersMs?: number; bodyMs?: number };
   /** Connections that visitors of previews and ports may hold open into one sandbox. Default 1000. */
@@ -235,6 +238,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       publicUrl,
       corsOrigins: options.corsOrigins ?? [],
       rateLimit: options.rateLimit ?? { perSecond: 1000, burst: 2000 },
+      budgets: { ...DEFAULT_BUDGETS, ...options.budgets },
       bodyTimeoutMs: options.slowestSender?.bodyMs ?? BODY_MS,
       previewConnections: options.previewConnections ?? PREVIEW_CONNECTIONS,
       previewAnswerMs: options.previewAnswerMs ?? PREVIEW_ANSWER_MS,

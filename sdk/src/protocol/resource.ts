@@ -222,6 +222,8 @@ export type ExecEvent = z.infer<typeof ExecEventSchema>;
 export const OutputEncodingSchema = z.enum(['utf8', 'base64']);
 export type OutputEncoding = z.infer<typeof OutputEncodingSchema>;
 
+const MOST_WAITED_BYTES = 8 * 1024 * 1024;
+
 /** Starting a command by HTTP: what the guest takes, and input that is known beforehand. */
 export const ExecBodySchema = ExecRequestSchema.safeExtend({
   /** Text for standard input, which is then closed. */
@@ -230,11 +232,11 @@ export const ExecBodySchema = ExecRequestSchema.safeExtend({
     .max(8 * 1024 * 1024)
     .optional(),
   encoding: OutputEncodingSchema.optional(),
-  /** How much output an answer that waits may hold, both streams together. Default 1 MiB. */
+  /** How much output an answer that waits may hold, both streams together. Default 1 MiB, at most 8 MiB: a stream has no such bound. */
   maxOutputBytes: z
     .int()
     .min(1024)
-    .max(64 * 1024 * 1024)
+    .max(MOST_WAITED_BYTES, `it is at most ${MOST_WAITED_BYTES}: stream the output, or leave the command running and read it, for more`)
     .optional(),
   /** Makes this port reachable when the command is launched. */
   expose: PortSchema.optional(),

@@ -20,6 +20,7 @@ import type { Webhooks } from '../control/webhooks/webhooks.ts';
 import type { SandboxRecords } from '../control/records/sandboxes.ts';
 import { callAudit } from './audit-calls.ts';
 import { authenticator, limitStrangers } from './authenticate.ts';
+import { openBudgets, type BudgetLimits } from './budgets.ts';
 import { answerCors } from './cors.ts';
 import { openE2b, type OwnClaim } from './e2b/e2b.ts';
 import { errorAnswer, type ErrorAnswer } from './error-answer.ts';
@@ -92,6 +93,7 @@ export interface ApiOptions {
   /** Origins whose pages may call the API; `*` for all. None by default. */
   corsOrigins: readonly string[];
   rateLimit: RateLimitOptions;
+  budgets: BudgetLimits;
   /** How long a JSON body may take to arrive. Streams may take as long as they like. */
   bodyTimeoutMs: number;
   /** Connections that visitors may hold open into one sandbox. */
@@ -124,6 +126,7 @@ export function openApi(options: ApiOptions): Api {
   const audit = callAudit(control.events);
   const known = authenticator(keys, rateLimit(options.rateLimit));
   const authenticate = audit.authenticator(limitStrangers(known, rateLimit(STRANGERS)));
+  const budgets = openBudgets(options.budgets);
   const addresses = previewAddresses(options.previewDomains);
   const carrying = { connections: openConnections(options.previewConnections), answerMs: options.previewAnswerMs };
   const previews = previewProxy({
@@ -139,6 +142,7 @@ export function openApi(options: ApiOptions): Api {
     sandboxes: options.sandboxes,
     publicUrl: options.publicUrl,
     authenticator: authenticate,
+    budgets,
     secret: options.e2bSecret,
     epochs: options.epochs,
     domains: options.previewDomains,
@@ -185,7 +189,7 @@ export function openApi(options: ApiOptions): Api {
   ];
   const app = new Hono<Env>();
   for (const route of routes)
-    mount(app, route, { authenticator: authenticate, bodyTimeoutMs: options.bodyTimeoutMs, onFailure: audit.failed });
+    mount(app, route, { authenticator: authenticate, budgets, bodyTimeoutMs: options.bodyTimeoutMs, onFailure: audit.failed });
   let document: string | undefined;
   app.get('/openapi.json', (context) => {
     traceOf(context.env.outgoing).route = 'openapi';
@@ -293,6 +297,7 @@ export function openApi(options: ApiOptions): Api {
       open.add(response);
       response.once('close', () => {
         open.delete(response);
+        trace.share?.release();
         finish(request, response, trace);
       });
       const answer = async () => {

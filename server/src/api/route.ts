@@ -9,6 +9,7 @@ import type { Context, Hono } from 'hono';
 import { z } from 'zod';
 import type { Principal } from '../control/principal.ts';
 import { requireAdmin, type Authenticator } from './authenticate.ts';
+import type { BudgetKind, Budgets } from './budgets.ts';
 import { invalid } from './error-answer.ts';
 import { readJson } from './read-json.ts';
 import { sendJson } from './send-json.ts';
@@ -53,6 +54,8 @@ export interface RouteSpec<Params extends z.ZodType, Query extends z.ZodType, Bo
   tag: string;
   /** `key` unless told otherwise. */
   access?: 'open' | 'key' | 'admin';
+  /** What a call counts as while it is under way. Default `call`. */
+  budget?: BudgetKind;
   params?: Params;
   query?: Query;
   /** A JSON body. Absent means that none is read. */
@@ -77,6 +80,7 @@ export function route<Params extends z.ZodType = None, Query extends z.ZodType =
 
 export interface MountOptions {
   authenticator: Authenticator;
+  budgets: Budgets;
   /** How long a JSON body may take to arrive. */
   bodyTimeoutMs: number;
   /** Told of calls that would have changed something, and failed. */
@@ -87,7 +91,7 @@ const DEFAULT_BODY_BYTES = 1024 * 1024;
 const NO_QUERY = z.object({}).strict();
 const GONE = new CayError('cancelled', 'The caller went away');
 
-export function mount(app: Hono<Env>, route: Route, { authenticator, bodyTimeoutMs: timeoutMs, onFailure }: MountOptions): void {
+export function mount(app: Hono<Env>, route: Route, { authenticator, budgets, bodyTimeoutMs: timeoutMs, onFailure }: MountOptions): void {
   const limits = { maxBytes: route.maxBodyBytes ?? DEFAULT_BODY_BYTES, timeoutMs };
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   const query = route.query ?? NO_QUERY;
@@ -111,6 +115,10 @@ export function mount(app: Hono<Env>, route: Route, { authenticator, bodyTimeout
     const access = route.access ?? 'key';
     if (access !== 'open') trace.principal = authenticator.authenticate(request);
     if (access === 'admin') requireAdmin(trace.principal!);
+    if (trace.principal) {
+      trace.share = budgets.take(trace.principal.project, route.budget ?? 'call');
+      if (trace.share.turn) await trace.share.turn;
+    }
     let signal: AbortSignal | undefined;
     return route.handle({
       context,

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Principal } from '../control/principal.ts';
+import type { Share } from './budgets.ts';
 import type { RequestSpan } from './tracing/request-spans.ts';
 
 /** What is known about a request while it is served, for the log and the metrics. */
@@ -16,6 +17,8 @@ export interface Trace {
   sandbox?: string;
   /** Present if requests are traced. */
   span?: RequestSpan;
+  /** What it has taken of its project's budgets. */
+  share?: Share;
   /** It goes on by itself and does not end because the server wants to. */
   endless?: boolean;
   /** Its status says something about a sandbox, and nothing about the server. */

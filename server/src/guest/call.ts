@@ -15,14 +15,30 @@ export interface Request {
   options?: CallOptions | undefined;
 }
 
+/** How long an answer may take that needs next to nothing. Whatever is in the guest's place may never give one. */
+const ANSWER_MS = 60_000;
+/** Operations that may go through a whole tree, or wait for processes. */
+const LONG = new Set(['remove', 'chmod', 'chown', 'move', 'freeze', 'thaw']);
+
 /** One request, one message in answer. What `parse` throws ends the connection. */
 export async function call<T>(reach: Reach, { op, request = {}, options }: Request, parse: (answer: CborMap) => T): Promise<T> {
   const connection = await reach(options);
   const stream = connection.open(op, request, { signal: options?.signal, half: true });
-  return stream.check(parse, await firstMessage(stream));
+  return stream.check(parse, await (LONG.has(op) ? firstMessage(stream) : promptMessage(stream, op)));
 }
 
-export async function firstMessage(stream: GuestStream): Promise<CborMap> {
+/** The first message of an answer, or `deadline_exceeded` if it does not come in time. */
+export async function promptMessage(stream: GuestStream, op: string): Promise<CborMap> {
+  const late = () => stream.reset(new CayError('deadline_exceeded', `The guest has not answered "${op}" within ${ANSWER_MS} ms`));
+  const timer = setTimeout(late, ANSWER_MS);
+  try {
+    return await firstMessage(stream);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function firstMessage(stream: GuestStream): Promise<CborMap> {
   const item = await stream.read();
   return stream.check(requireMessage, item);
 }
@@ -104,11 +120,17 @@ function iterator<T>(
   }
 }
 
-/** The bytes of a stream, on whatever channel. */
-export function bytesOf(stream: GuestStream): AsyncIterable<Uint8Array> {
+/** The bytes of a stream, on whatever channel. A guest that sends more than `most` of them breaks the protocol. */
+export function bytesOf(stream: GuestStream, most = Infinity): AsyncIterable<Uint8Array> {
+  let left = most;
   return iterate<Uint8Array>(
     () => stream,
-    (item) => (item.message ? [] : [item.data]),
+    (item) => {
+      if (item.message) return [];
+      left -= item.data.length;
+      if (left < 0) throw violation(`more than the ${most} bytes came that were asked for`);
+      return [item.data];
+    },
   );
 }
 

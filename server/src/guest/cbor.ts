@@ -16,6 +16,8 @@ export interface CborMap {
 }
 
 const MAX_DEPTH = 8;
+/** Values of one message, so that a megabyte of empty maps does not become a hundred of them. */
+const MAX_VALUES = 131_072;
 /** From here on V8's own decoder is faster than adding up characters. */
 const SHORT_TEXT = 24;
 
@@ -119,6 +121,7 @@ export function decodeCborMap(bytes: Uint8Array): CborMap {
 class Reader {
   readonly #bytes: Buffer;
   #at = 0;
+  #values = 0;
 
   constructor(bytes: Uint8Array) {
     this.#bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -130,6 +133,7 @@ class Reader {
 
   value(depth: number): CborValue {
     if (depth > MAX_DEPTH) throw violation('a value is nested too deeply');
+    if (++this.#values > MAX_VALUES) throw violation(`a message has more than ${MAX_VALUES} values`);
     const first = this.#byte();
     const major = first >> 5;
     if (major === 7) {

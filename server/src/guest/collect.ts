@@ -12,14 +12,25 @@ export interface Collected {
   truncated: boolean;
 }
 
+export interface CollectOptions {
+  maxBytes: number;
+  /** Asked for everything that is kept; what it denies is thrown away. */
+  mayHold?(bytes: number): boolean;
+}
+
 /** Reads a command to its end and keeps the first `maxBytes` of its output, both channels together. */
-export async function collect(handle: CommandHandle, options: { maxBytes: number }): Promise<Collected> {
+export async function collect(handle: CommandHandle, options: CollectOptions): Promise<Collected> {
   const kept = { stdout: new BoundedBytes(options.maxBytes), stderr: new BoundedBytes(options.maxBytes) };
   let left = options.maxBytes;
   let truncated = false;
   for await (const chunk of handle.output) {
     if (chunk.channel === 'gap' || chunk.data.length > left) truncated = true;
     if (chunk.channel === 'gap' || left === 0) continue;
+    if (options.mayHold?.(Math.min(chunk.data.length, left)) === false) {
+      truncated = true;
+      left = 0;
+      continue;
+    }
     left -= kept[chunk.channel === 'stderr' ? 'stderr' : 'stdout'].add(chunk.data.subarray(0, left));
   }
   return { stdout: kept.stdout.whole(), stderr: kept.stderr.whole(), end: await handle.ended, truncated };

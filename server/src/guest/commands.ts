@@ -1,5 +1,5 @@
 import { CayError, SIGNALS, type CommandInfo, type PtySize, type Signal } from '@cay/sdk/protocol';
-import { call, firstMessage, nothing, type Reach } from './call.ts';
+import { call, nothing, promptMessage, type Reach } from './call.ts';
 import type { CborMap } from './cbor.ts';
 import { AttachedCommand, parseStarted } from './command-handle.ts';
 import type { CallOptions, Guest, GuestExec } from './guest.ts';
@@ -32,7 +32,7 @@ export function guestCommands(reach: Reach): GuestCommands {
         { id, argv, shell, env, cwd, user, stdin, pty: pty && { ...pty }, timeoutMs, keep: keepBytes, overflow },
         { signal: options.signal, grantEvery: (keepBytes ?? DEFAULT_KEEP) / 4 },
       );
-      const started = stream.check(parseStarted, await firstMessage(stream));
+      const started = stream.check(parseStarted, await promptMessage(stream, 'exec'));
       stream.lasts();
       // A command that was there already may have been started in another way.
       const takesInput = started.existing ? undefined : stdin || pty !== undefined;
@@ -46,7 +46,7 @@ export function guestCommands(reach: Reach): GuestCommands {
         { id, offset: options.offset ?? 0 },
         { signal: options.signal, grantEvery: SMALLEST_KEEP / 4 },
       );
-      const started = stream.check(parseStarted, await firstMessage(stream));
+      const started = stream.check(parseStarted, await promptMessage(stream, 'attach'));
       stream.lasts();
       return new AttachedCommand({ id, connection, stream, started, takesInput: options.takesInput });
     },

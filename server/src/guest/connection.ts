@@ -35,6 +35,9 @@ export interface ConnectOptions extends ServerHello {
   signal?: AbortSignal;
 }
 
+/** Frames after which it is looked at how long they took to come, and how many may come in a millisecond on average. */
+const PACE_FRAMES = 1024;
+const FRAMES_PER_MS = 50;
 /** How long the guest has to close the connection after HANGUP. */
 const HANGUP_MS = 5_000;
 
@@ -51,6 +54,7 @@ export class GuestConnection implements StreamHost, FrameSink {
   #nextStream = 1;
   #nextPing = 1;
   #lastOfGuest = 0;
+  #pacedAt = performance.now();
   #hello: GuestHello | undefined;
   #error: CayError | undefined;
   #resolveClosed!: () => void;
@@ -213,7 +217,21 @@ export class GuestConnection implements StreamHost, FrameSink {
     } catch (error) {
       this.fail(error instanceof CayError ? error : lost('what it sent could not be handled', error));
     }
+    if (this.#parser.frames >= PACE_FRAMES) this.#pace();
   };
+
+  /** Makes a guest wait that sends so many frames, however small, that looking at them would keep others waiting. */
+  #pace(): void {
+    const frames = this.#parser.frames;
+    this.#parser.frames = 0;
+    const now = performance.now();
+    const waitMs = this.#pacedAt + frames / FRAMES_PER_MS - now;
+    this.#pacedAt = now;
+    if (waitMs <= 0 || this.#error) return;
+    this.#pacedAt += waitMs;
+    this.#transport.pause();
+    setTimeout(() => this.#transport.resume(), waitMs);
+  }
 
   data(id: number, channel: number, piece: Buffer, first: boolean): void {
     if (!this.#hello) throw violation('the guest did not say hello first');

@@ -1,5 +1,5 @@
 import type { FileEvent, FileInfo } from '@cay/sdk/protocol';
-import { bytesOf, call, firstMessage, iterate, nothing, upload, type Reach } from './call.ts';
+import { bytesOf, call, iterate, nothing, promptMessage, upload, type Reach } from './call.ts';
 import type { CborMap } from './cbor.ts';
 import type { CallOptions, Files } from './guest.ts';
 import type { GuestStream } from './stream.ts';
@@ -24,7 +24,7 @@ export function guestFiles(reach: Reach, user: string): Files {
 
     async read(path, options) {
       const stream = await open('read', { path, offset: options?.offset, length: options?.length }, options);
-      return { info: stream.check(info, await firstMessage(stream)), data: bytesOf(stream) };
+      return { info: stream.check(info, await promptMessage(stream, 'read')), data: bytesOf(stream, options?.length) };
     },
 
     async write(path, data, options) {
@@ -51,7 +51,7 @@ export function guestFiles(reach: Reach, user: string): Files {
     async watch(path, options) {
       const begin = async () => {
         const stream = await open('watch', { path, recursive: options?.recursive ?? false }, options);
-        await firstMessage(stream);
+        await promptMessage(stream, 'watch');
         stream.lasts();
         return stream;
       };

@@ -32,6 +32,8 @@ export class FrameParser {
   #first = false;
   #assembled = NOTHING;
   #assembledBytes = 0;
+  /** How many frames have begun. */
+  frames = 0;
 
   constructor(sink: FrameSink) {
     this.#sink = sink;
@@ -69,6 +71,7 @@ export class FrameParser {
   }
 
   #begin(bytes: Buffer, at: number): void {
+    this.frames++;
     const length = bytes.readUInt32BE(at);
     const type = bytes[at + 4] as number;
     const channel = bytes[at + 5] as number;

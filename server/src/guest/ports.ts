@@ -1,5 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
-import { bytesOf, call, firstMessage, iterate, type Reach } from './call.ts';
+import { bytesOf, call, iterate, promptMessage, type Reach } from './call.ts';
 import type { CborMap } from './cbor.ts';
 import type { ListeningPort, PortEvent, Ports } from './guest.ts';
 import { parsePorts } from './parse.ts';
@@ -11,7 +11,7 @@ export function guestPorts(reach: Reach): Ports {
   return {
     async connect(port, options) {
       const stream = (await reach(options)).open('connect', { port }, { signal: options?.signal });
-      await firstMessage(stream);
+      await promptMessage(stream, 'connect');
       stream.lasts();
       return {
         readable: bytesOf(stream),

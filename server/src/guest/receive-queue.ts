@@ -1,8 +1,9 @@
 /**
  * What has arrived on a stream and was not taken yet, in order.
  *
- * Pieces that are small beside the chunk they came in are copied, and neighbours on one channel
- * are joined, so that what is held is about what was counted against the credit.
+ * What is held is about what was counted against the credit, however small the pieces are: those that are small beside the
+ * chunk they came in are copied, neighbours on one channel are joined, and when there are many, small ones are packed side by
+ * side, whatever their channels are. A piece of one byte in a buffer of its own would take a hundred times as much.
  */
 import { Buffer } from 'node:buffer';
 import { compact } from './frame-parser.ts';
@@ -15,60 +16,86 @@ export interface Received {
   bytes: Buffer;
 }
 
-const JOIN_BELOW = 2048;
-const JOIN_CAPACITY = 16 * 1024;
+const SMALL = 2048;
+const PACK_CAPACITY = 16 * 1024;
+/** With more entries than this, small ones are packed. */
+const PACK_AFTER = 16;
+/** A piece in a pack is one number: its length times this, and its channel plus one. */
+const CHANNELS = 257;
+
+/** Small pieces side by side in one buffer. */
+class Pack {
+  readonly #bytes = Buffer.allocUnsafeSlow(PACK_CAPACITY);
+  readonly #pieces: number[] = [];
+  #end = 0;
+  #at = 0;
+  #next = 0;
+
+  /** False if there is no room for it. */
+  add(channel: number, bytes: Buffer): boolean {
+    if (this.#end + bytes.length > PACK_CAPACITY) return false;
+    bytes.copy(this.#bytes, this.#end);
+    this.#end += bytes.length;
+    const last = this.#pieces.length - 1;
+    const joins = channel !== MESSAGE && last >= this.#next && this.#pieces[last]! % CHANNELS === channel + 1;
+    if (joins) this.#pieces[last]! += bytes.length * CHANNELS;
+    else this.#pieces.push(bytes.length * CHANNELS + channel + 1);
+    return true;
+  }
+
+  get channel(): number {
+    return (this.#pieces[this.#next]! % CHANNELS) - 1;
+  }
+
+  take(): Received {
+    const { channel } = this;
+    const length = Math.floor(this.#pieces[this.#next++]! / CHANNELS);
+    this.#at += length;
+    return { channel, bytes: this.#bytes.subarray(this.#at - length, this.#at) };
+  }
+
+  get empty(): boolean {
+    return this.#next === this.#pieces.length;
+  }
+}
 
 export class ReceiveQueue {
-  #entries: (Received | undefined)[] = [];
+  #entries: (Received | Pack | undefined)[] = [];
   #head = 0;
-  /** The buffer that the last entry was copied into, if more can follow there. */
-  #joint: Buffer | undefined;
-  #jointBytes = 0;
 
-  get head(): Received | undefined {
-    return this.#entries[this.#head];
+  /** The channel of what is next, if there is anything. */
+  get next(): number | undefined {
+    return this.#entries[this.#head]?.channel;
   }
 
   push(channel: number, bytes: Buffer): void {
     const last = this.#entries.at(-1);
-    if (bytes.length >= JOIN_BELOW || channel === MESSAGE) {
-      this.#joint = undefined;
+    if (bytes.length >= SMALL || this.#entries.length - this.#head <= PACK_AFTER) {
       this.#entries.push({ channel, bytes: compact(bytes) });
-    } else if (last?.channel === channel && this.#joint && this.#jointBytes + bytes.length <= this.#joint.length) {
-      this.#append(last, bytes, this.#joint);
-    } else if (last?.channel === channel && last.bytes.length < JOIN_BELOW) {
-      const joint = Buffer.allocUnsafeSlow(JOIN_CAPACITY);
-      last.bytes.copy(joint);
-      this.#joint = joint;
-      this.#jointBytes = last.bytes.length;
-      this.#append(last, bytes, joint);
-    } else {
-      this.#joint = undefined;
-      this.#entries.push({ channel, bytes: compact(bytes) });
+      return;
     }
-  }
-
-  #append(last: Received, bytes: Buffer, joint: Buffer): void {
-    bytes.copy(joint, this.#jointBytes);
-    this.#jointBytes += bytes.length;
-    last.bytes = joint.subarray(0, this.#jointBytes);
+    if (last instanceof Pack && last.add(channel, bytes)) return;
+    const pack = new Pack();
+    pack.add(channel, bytes);
+    this.#entries.push(pack);
   }
 
   shift(): Received | undefined {
     const entry = this.#entries[this.#head];
     if (!entry) return undefined;
+    const received = entry instanceof Pack ? entry.take() : entry;
+    if (entry instanceof Pack && !entry.empty) return received;
     this.#entries[this.#head++] = undefined;
     if (this.#head === this.#entries.length) this.clear();
     else if (this.#head >= 1024 && this.#head * 2 > this.#entries.length) {
       this.#entries = this.#entries.slice(this.#head);
       this.#head = 0;
     }
-    return entry;
+    return received;
   }
 
   clear(): void {
     if (this.#entries.length > 0) this.#entries = [];
     this.#head = 0;
-    this.#joint = undefined;
   }
 }

@@ -125,12 +125,12 @@ export class GuestStream {
 
   /** True if a message is next, so that no data comes before it. */
   get messageIsNext(): boolean {
-    return this.#queue.head?.channel === MESSAGE;
+    return this.#queue.next === MESSAGE;
   }
 
   /** Nothing that has arrived is left to be read. */
   get drained(): boolean {
-    return this.#queue.head === undefined;
+    return this.#queue.next === undefined;
   }
 
   /** Runs a check of something that the guest sent; what it throws ends the connection. */

@@ -1,3 +1,4 @@
+import { collectBytes } from '../lib/bounded-bytes.ts';
 import { diffLines, type Run } from './line-diff.ts';
 import type { FilePair, Sides } from './sides.ts';
 
@@ -17,8 +18,8 @@ export interface Bounds {
 export async function contrast(sides: Sides, { oldPath, newPath }: FilePair, bounds: Bounds): Promise<Contrast> {
   const { maxTextBytes = 1024 * 1024, maxBinaryBytes = 16 * 1024 * 1024 } = bounds;
   const most = Math.max(maxTextBytes, maxBinaryBytes);
-  const before = oldPath === undefined ? Buffer.alloc(0) : await whole(sides.before(oldPath), most);
-  const after = newPath === undefined ? Buffer.alloc(0) : before && (await whole(sides.after(newPath), most));
+  const before = oldPath === undefined ? Buffer.alloc(0) : await collectBytes(sides.before(oldPath), most);
+  const after = newPath === undefined ? Buffer.alloc(0) : before && (await collectBytes(sides.after(newPath), most));
   if (!before || !after) return { kind: 'large' };
   const isText = (content: Buffer) => content.length <= maxTextBytes && !content.includes(0);
   // Every byte is one character, so that whatever encoding a text has comes out as it went in.

@@ -86,7 +86,7 @@ export function openE2b(options: E2bOptions): E2b {
   const { control, builds, sandboxes, epochs, onRefused } = options;
   const tokens = accessTokens(options.secret, epochs.ofSandbox);
   const signers = signedBy(sandboxes, tokens);
-  const inside = envd({ control, sandboxes, tokens, bodyTimeoutMs: options.bodyTimeoutMs, onRefused });
+  const inside = envd({ control, sandboxes, tokens, budgets: options.budgets, bodyTimeoutMs: options.bodyTimeoutMs, onRefused });
   inBackground(inside.adopt(), (error) => options.log.error({ err: error }, 'adopting commands'));
   const reach = ports({ control, sandboxes, tokens, onRefused, previews: options.previews });
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());

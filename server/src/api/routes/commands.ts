@@ -98,6 +98,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
         'Follows to the end of the command; with `follow=0` it stops where the output stands now. A recorded command can be read also when its sandbox does not run. ' +
         'It begins at `offset`, with what was recorded at the time `since` or later (by the clock of the server, which may take output later than it was written), or with the last ' +
         '`tailBytes`, whichever comes last; after `limitBytes` it stops, without the event `end`. Only recorded output has a time.',
+      budget: 'stream',
       tag,
       params: CommandParams,
       query: EncodingQuery.extend({
@@ -124,6 +125,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       path: '/v1/sandboxes/{id}/commands/{cmd}/stdin',
       name: 'writeStdin',
       summary: "Write to a command's standard input",
+      budget: 'stream',
       tag,
       params: CommandParams,
       query: z.object({ close: Flag.optional() }).strict(),

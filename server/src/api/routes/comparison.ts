@@ -7,6 +7,7 @@ import { statOf } from '../../patches/stat.ts';
 import { tarNames } from '../../patches/tar-names.ts';
 import { SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
+import { sendLargeJson } from '../send-large-json.ts';
 import { bytesAnswer, eventsAnswer, STREAMS } from '../stream-answer.ts';
 
 const tag = 'snapshots';
@@ -33,6 +34,7 @@ export function comparisonRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/diff',
       name: 'diffSandbox',
       summary: 'Tell what differs between two snapshots, turns, or now',
+      budget: 'helper',
       tag,
       params: SandboxParams,
       query: DiffQuery,
@@ -44,7 +46,7 @@ export function comparisonRoutes(control: Control): Route[] {
           events: FileChangeSchema,
         },
       },
-      async handle({ context, response, json, principal, params, query, signal }) {
+      async handle({ context, response, principal, params, query, signal }) {
         const { from, to, path, format } = query;
         const comparison = releasedWith(response, await control.compare(principal, params.id, { from, to }, { signal }));
         const changes = below(comparison.changes, path);
@@ -56,7 +58,7 @@ export function comparisonRoutes(control: Control): Route[] {
           files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
         };
         if (format === 'patch') return bytesAnswer(context, await begun(patchOf(sides)), { headers: { 'Content-Type': PATCH } });
-        return json(await statOf(sides));
+        return sendLargeJson(response, await statOf(sides));
       },
     }),
     route({
@@ -64,6 +66,7 @@ export function comparisonRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/export',
       name: 'exportFiles',
       summary: 'Get chosen files of a snapshot, a turn, or now, as a tar stream',
+      budget: 'helper',
       tag,
       params: SandboxParams,
       query: ExportQuery,

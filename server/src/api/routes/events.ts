@@ -15,6 +15,7 @@ export function eventRoutes(control: Control): Route[] {
       description:
         'As JSON: those that are kept after `after`, up to `limit`. As `text/event-stream` or `application/x-ndjson`: the same, then every further one as it happens; ' +
         'a reader that comes back resumes with `Last-Event-ID` or `after`, and one that gives neither begins now.',
+      budget: 'stream',
       tag: 'events',
       headers: { 'Last-Event-ID': 'The last event that was seen' },
       query: z

@@ -2,11 +2,15 @@ import { ExecBodySchema, ExecEventSchema, ExecResultSchema, shellExitCode, type 
 import type { CommandLogs } from '../../control/command-logs/command-logs.ts';
 import type { Control } from '../../control/control.ts';
 import { collect } from '../../guest/collect.ts';
+import { JsonText } from '../../lib/json-pieces.ts';
+import type { Share } from '../budgets.ts';
 import { outputEvents } from '../output-events.ts';
 import { SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
+import { sendLargeJson } from '../send-large-json.ts';
 import { idempotencyKeyOf, startCommand, type Started } from '../start-command.ts';
 import { STREAMS, eventsAnswer, streamFormat } from '../stream-answer.ts';
+import { traceOf } from '../trace.ts';
 
 const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
 /** `input` may be 8 MiB, and JSON may need two characters for one. */
@@ -23,6 +27,7 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
         'Waits for the end and answers with the result, or streams events if `Accept` is `application/x-ndjson` or `text/event-stream`. ' +
         'A client that goes away detaches: the command goes on to its end or its `timeoutMs`. ' +
         'With an `Idempotency-Key` or an `id` the command is started once, however often the call is repeated.',
+      budget: 'stream',
       tag: 'commands',
       headers: { 'Idempotency-Key': 'Makes the call repeatable' },
       params: SandboxParams,
@@ -32,7 +37,7 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
         200: { description: 'The result, or a stream of events', schema: ExecResultSchema, media: STREAMS, events: ExecEventSchema },
       },
       async handle(call) {
-        const { context, json, request, principal, params, body, signal } = call;
+        const { context, response, request, principal, params, body, signal } = call;
         const format = streamFormat(context);
         const startedAt = performance.now();
         const started = await startCommand(control, principal, params.id, body, {
@@ -41,7 +46,7 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
           logs,
         });
         if (format) return eventsAnswer(context, streamed(started, body), { format });
-        return json(await waited(started, body, startedAt));
+        return sendLargeJson(response, await waited(started, body, startedAt, traceOf(response).share));
       },
     }),
   ];
@@ -52,16 +57,19 @@ async function* streamed({ handle }: Started, body: ExecBody): AsyncGenerator<Ex
   yield* outputEvents(handle, body.encoding ?? 'utf8');
 }
 
-async function waited({ handle }: Started, body: ExecBody, startedAt: number) {
+async function waited({ handle }: Started, body: ExecBody, startedAt: number, share: Share | undefined) {
   await using _ = handle;
   const encoding = body.encoding ?? 'utf8';
-  const { stdout, stderr, end, truncated } = await collect(handle, { maxBytes: body.maxOutputBytes ?? DEFAULT_OUTPUT_BYTES });
+  const { stdout, stderr, end, truncated } = await collect(handle, {
+    maxBytes: body.maxOutputBytes ?? DEFAULT_OUTPUT_BYTES,
+    ...(share && { mayHold: share.hold }),
+  });
   return {
     id: handle.id,
     end,
     exitCode: shellExitCode(end),
-    stdout: stdout.toString(encoding),
-    stderr: stderr.toString(encoding),
+    stdout: new JsonText(stdout, encoding),
+    stderr: new JsonText(stderr, encoding),
     truncated,
     durationMs: performance.now() - startedAt,
   };

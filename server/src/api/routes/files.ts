@@ -4,18 +4,21 @@ import {
   FileEventSchema,
   FileInfoSchema,
   FileListSchema,
-  type FileInfo,
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
+import { collectFiles } from '../collect-files.ts';
 import { contentAnswer } from '../file-content.ts';
 import { noteFile, type OpenFiles } from '../open-files.ts';
 import { Count, Flag, Octal, PathQuery, SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
+import { sendLargeJson } from '../send-large-json.ts';
 import { STREAMS, eventsAnswer, streamFormat } from '../stream-answer.ts';
+import { traceOf } from '../trace.ts';
 
 const tag = 'files';
-/** What one JSON answer may hold; a stream has no such bound. */
+/** What one JSON answer may hold; a stream has no such bounds. */
 const LIST_MAX = 10_000;
+const LIST_BYTES = 8 * 1024 * 1024;
 
 export function fileRoutes(control: Control, open: OpenFiles): Route[] {
   return [
@@ -93,24 +96,20 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       path: '/v1/sandboxes/{id}/files/list',
       name: 'listFiles',
       summary: 'List a directory',
-      description: `A JSON answer has at most ${LIST_MAX} entries and says if there are more; a stream has them all.`,
+      description: `A JSON answer has at most ${LIST_MAX} entries and ${LIST_BYTES} bytes, and says if there are more; a stream has them all.`,
       tag,
       params: SandboxParams,
       query: PathQuery.extend({ depth: Count(1000).optional() }).strict(),
       answers: {
         200: { description: 'Files, depth first, in the order of names', schema: FileListSchema, media: STREAMS, events: FileInfoSchema },
       },
-      async handle({ context, json, principal, params, query, signal }) {
+      async handle({ context, response, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);
         const listed = files.list(query.path, { depth: Math.max(1, query.depth ?? 1), signal });
         const format = streamFormat(context);
         if (format) return eventsAnswer(context, listed, { format });
-        const page: FileInfo[] = [];
-        for await (const info of listed) {
-          if (page.length === LIST_MAX) return json({ files: page, truncated: true });
-          page.push(info);
-        }
-        return json({ files: page, truncated: false });
+        const page = await collectFiles(listed, { entries: LIST_MAX, bytes: LIST_BYTES, share: traceOf(response).share });
+        return sendLargeJson(response, { files: page.files, truncated: page.more });
       },
     }),
     route({
@@ -153,6 +152,7 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       name: 'watchFiles',
       summary: 'Stream what changes below a path',
       description: 'The watch is in place when the answer begins.',
+      budget: 'stream',
       tag,
       params: SandboxParams,
       query: PathQuery.extend({ recursive: Flag.optional() }).strict(),

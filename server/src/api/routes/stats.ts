@@ -28,6 +28,7 @@ export function statsRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/stats/stream',
       name: 'streamStats',
       summary: 'Stream what a sandbox uses',
+      budget: 'stream',
       tag,
       params: SandboxParams,
       query: z.object({ intervalMs: Count(3_600_000).optional() }).strict(),

@@ -40,6 +40,7 @@ export function statusRoutes(control: Control, sandboxes: Pick<SandboxRecords, '
         'Answers when the command has ended (`completed`, with its `end`), when nobody can know any more how it ended (`lost`: the sandbox was stopped, failed or was removed), ' +
         `or after \`timeoutMs\` (\`timed_out\`), which is ${DEFAULT_WAIT_MS} unless told otherwise and never more than ${LONGEST_WAIT_MS}: whoever wants to wait longer asks again. ` +
         'Without `command` it is the one that the sandbox was created with. Who waits counts as attached, so the sandbox is not idle; one that is paused is not woken.',
+      budget: 'stream',
       tag: 'commands',
       params: SandboxParams,
       query: z.object({ command: CommandIdSchema.optional(), timeoutMs: Count(Number.MAX_SAFE_INTEGER).optional() }).strict(),

@@ -1,6 +1,7 @@
 /** Names of a sandbox's users and groups, as its own `/etc` has them. What stands there is shown and passed on, never trusted. */
 import { isCayError } from '@cay/sdk/protocol';
 import type { SandboxRow } from '../../../control/records/sandboxes.ts';
+import { collectBytes } from '../../../lib/bounded-bytes.ts';
 import type { Guest } from '../../../guest/guest.ts';
 
 export interface Account {
@@ -20,7 +21,9 @@ export type ReadAccounts = (guest: Guest, row: SandboxRow) => Promise<Accounts>;
 
 const KEEP_MS = 2000;
 const KEEP = 1000;
-const MAX_BYTES = 1024 * 1024;
+const MAX_BYTES = 256 * 1024;
+/** How long the sandbox may take to show them. */
+const READ_MS = 10_000;
 
 /** Reads them again every now and then: users come and go in a sandbox. */
 export function accountReader(now: () => number = Date.now): ReadAccounts {
@@ -68,8 +71,8 @@ function fields(file: string): string[][] {
 
 async function text(guest: Guest, path: string): Promise<string> {
   try {
-    const { data } = await guest.files('root').read(path, { length: MAX_BYTES });
-    return Buffer.concat(await Array.fromAsync(data)).toString();
+    const { data } = await guest.files('root').read(path, { length: MAX_BYTES, signal: AbortSignal.timeout(READ_MS) });
+    return ((await collectBytes(data, MAX_BYTES)) ?? '').toString();
   } catch (error) {
     // An image may have no such file at all.
     if (isCayError(error, 'not_found')) return '';

@@ -4,6 +4,7 @@ import type { Control } from '../../../control/contract.ts';
 import type { Principal } from '../../../control/principal.ts';
 import type { SandboxRow } from '../../../control/records/sandboxes.ts';
 import type { Files, Guest } from '../../../guest/guest.ts';
+import type { Share } from '../../budgets.ts';
 import type { Account, Accounts } from './accounts.ts';
 
 /** One request to a sandbox's own address, from somebody who may make it. */
@@ -14,6 +15,8 @@ export interface EnvdCaller {
   /** As whom, if the caller says. */
   readonly user: string | undefined;
   readonly headers: NodeJS.Dict<string | string[]>;
+  /** What the request has taken of the project's budgets. */
+  readonly share: Share | undefined;
   /** Aborts when the caller goes away. */
   readonly signal: AbortSignal;
   accounts(): Promise<Accounts>;

@@ -5,9 +5,12 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import { CayError, isCayError } from '@cay/sdk/protocol';
+import { BoundedBytes } from '../../../lib/bounded-bytes.ts';
 import { exactly, parseRange } from '../../file-content.ts';
 import { filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { acceptedEncoding } from './encoding.ts';
+
+const SHORT_BYTES = 64 * 1024;
 
 export async function download(context: EnvdContext, request: IncomingMessage, response: ServerResponse, given: string): Promise<void> {
   const path = await resolvePath(context, given);
@@ -39,11 +42,13 @@ export async function download(context: EnvdContext, request: IncomingMessage, r
     return;
   }
   const { data } = await files.read(path, { ...(range && { offset: from, length }), signal: context.signal });
-  // What the kernel makes up while it is read, as in /proc, has no size; a file that is empty has none either.
+  // What the kernel makes up while it is read, as in /proc, has no size, and a file that is empty may have grown by now. Of
+  // what is short the length is told, since clients show it; the rest goes as it comes.
   if (size === 0) {
-    const content = Buffer.concat(await Array.fromAsync(data));
-    response.writeHead(200, { ...headers, 'Content-Length': content.length }).end(content);
-    return;
+    const { start, rest } = await beginning(data);
+    if (!rest) return void response.writeHead(200, { ...headers, 'Content-Length': start.length }).end(start);
+    response.writeHead(200, headers);
+    return pipeline(Readable.from(rest, { objectMode: false }), response);
   }
   response.writeHead(range ? 206 : 200, {
     ...headers,
@@ -51,4 +56,26 @@ export async function download(context: EnvdContext, request: IncomingMessage, r
     ...(range && { 'Content-Range': `bytes ${from}-${from + length - 1}/${size}` }),
   });
   await pipeline(Readable.from(exactly(data, length), { objectMode: false }), response);
+}
+
+/** The first bytes; with `rest`, which begins with them, if there are more than are waited for. */
+async function beginning(data: AsyncIterable<Uint8Array>): Promise<{ start: Buffer; rest?: AsyncIterable<Uint8Array> }> {
+  const source = data[Symbol.asyncIterator]();
+  const start = new BoundedBytes(SHORT_BYTES);
+  for (let next = await source.next(); !next.done; next = await source.next()) {
+    const taken = start.add(next.value);
+    if (taken === next.value.length) continue;
+    const left = next.value.subarray(taken);
+    return { start: start.whole(), rest: continued([start.whole(), left], source) };
+  }
+  return { start: start.whole() };
+}
+
+async function* continued(pieces: Uint8Array[], source: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* pieces;
+    for (let next = await source.next(); !next.done; next = await source.next()) yield next.value;
+  } finally {
+    await source.return?.();
+  }
 }

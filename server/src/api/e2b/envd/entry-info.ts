@@ -11,6 +11,8 @@ const TYPES: Partial<Record<FileInfo['type'], string>> = {
   symlink: 'FILE_TYPE_SYMLINK',
 };
 const MAX_LINKS = 40;
+/** The last moment that a `Date` can tell. A file may be said to be of a later one. */
+const LAST_MS = 8.64e15;
 /** Some filesystems say that a directory has none; programs of E2B's expect a block. */
 const DIRECTORY_BYTES = 4096;
 
@@ -45,7 +47,7 @@ export async function entryInfo(context: EnvdContext, info: FileInfo): Promise<E
     permissions: permissions(info),
     owner: accounts.userName(info.uid),
     group: accounts.groupName(info.gid),
-    modifiedTime: new Date(info.modifiedAtMs).toISOString(),
+    modifiedTime: new Date(Math.min(Math.max(info.modifiedAtMs, -LAST_MS), LAST_MS)).toISOString(),
     ...(led && { symlinkTarget: led.path }),
     ...(metadata && Object.keys(metadata).length > 0 && { metadata }),
   };

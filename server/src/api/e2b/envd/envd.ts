@@ -11,7 +11,9 @@ import type { SandboxRecords, SandboxRow } from '../../../control/records/sandbo
 import { malformedPath } from '../../malformed-request.ts';
 import { readJson } from '../../read-json.ts';
 import { sendJson } from '../../send-json.ts';
+import { sendLargeJson } from '../../send-large-json.ts';
 import { traceOf } from '../../trace.ts';
+import type { BudgetKind, Budgets } from '../../budgets.ts';
 import type { AccessTokens } from '../access-tokens.ts';
 import { measure } from '../control/measure.ts';
 import { connectError, envdError } from '../e2b-error.ts';
@@ -32,6 +34,7 @@ export interface EnvdOptions {
   control: Control;
   sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
   tokens: AccessTokens;
+  budgets: Budgets;
   bodyTimeoutMs: number;
   onRefused: Refused;
 }
@@ -106,6 +109,11 @@ export function envd(options: EnvdOptions): Envd {
     if (!tokens.isEnvd(row.id, typeof given === 'string' ? given : undefined)) throw refused(row, request, UNAUTHORIZED);
   }
 
+  /** Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the project's. */
+  function admit(row: SandboxRow, response: ServerResponse, kind: BudgetKind): void {
+    traceOf(response).share = options.budgets.take(row.project, kind);
+  }
+
   function refused(row: SandboxRow, request: IncomingMessage, message: string): CayError {
     const error = new CayError('unauthenticated', message);
     options.onRefused(request, error, row);
@@ -122,6 +130,7 @@ export function envd(options: EnvdOptions): Envd {
       row,
       user,
       headers: request.headers,
+      share: traceOf(response).share,
       signal: gone.signal,
       accounts: async () => (await enter(caller)).accounts(),
     };
@@ -146,7 +155,7 @@ export function envd(options: EnvdOptions): Envd {
       const call = unary[path];
       if (call) {
         const message = await readJson(request, { maxBytes: MAX_MESSAGE, timeoutMs: options.bodyTimeoutMs });
-        return void sendJson(response, await call(await enter(caller), message ?? {}));
+        return void (await sendLargeJson(response, (await call(await enter(caller), message ?? {})) as object));
       }
       traceOf(response).endless = true;
       const messages = decodeEnvelopes(request, MAX_MESSAGE);
@@ -174,6 +183,7 @@ export function envd(options: EnvdOptions): Envd {
     const query = FilesQuery.parse(Object.fromEntries(search));
     const operation = request.method === 'POST' ? 'write' : 'read';
     requireSigned(row, request, operation, query);
+    admit(row, response, 'call');
     const context = await enter(callerOf(row, request, response, query.username));
     if (operation === 'write') return void sendJson(response, await upload(context, request, written, query.path));
     await download(context, request, response, query.path ?? '');
@@ -220,6 +230,7 @@ export function envd(options: EnvdOptions): Envd {
     const route = `${request.method} ${url.pathname}`;
     if (Object.hasOwn(open, route)) return open[route]!(row, request, response, url);
     requireToken(row, request);
+    admit(row, response, 'call');
     if (Object.hasOwn(closed, route)) return closed[route]!(row, request, response, url);
     throw new CayError('not_found', `There is no ${request.method} ${url.pathname.slice(0, 200)}`);
   }
@@ -254,6 +265,7 @@ export function envd(options: EnvdOptions): Envd {
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
         if (isRpc) {
           requireToken(row, request);
+          admit(row, response, Object.hasOwn(unary, url.pathname) ? 'call' : 'stream');
           await rpc(row, url.pathname, request, response);
         } else await plain(row, url, request, response);
       } catch (error) {

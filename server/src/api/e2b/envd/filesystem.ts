@@ -2,6 +2,7 @@
 import { posix } from 'node:path';
 import { CayError, type FileInfo } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { collectFiles } from '../../collect-files.ts';
 import { noteFile } from '../../open-files.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { absent, entryInfo, statEntry, type EntryInfo } from './entry-info.ts';
@@ -30,6 +31,7 @@ const ListRequest = z.looseObject({ path: Path, depth: z.int().min(0).max(1000).
 const WatchRequest = z.looseObject({ path: Path, recursive: z.boolean().default(false), includeEntry: z.boolean().default(false) });
 const WatcherRequest = z.looseObject({ watcherId: z.string().max(100) });
 const MOST_ENTRIES = 100_000;
+const MOST_BYTES = 16 * 1024 * 1024;
 const AT_ONCE = 32;
 
 export function filesystem(uploads: Uploads): Filesystem {
@@ -78,13 +80,14 @@ export function filesystem(uploads: Uploads): Filesystem {
       const request = ListRequest.parse(message);
       const path = await resolvePath(context, request.path);
       await requireDirectory(context, path);
-      const found: FileInfo[] = [];
-      for await (const info of filesOf(context).list(path, { depth: request.depth || 1, signal: context.signal })) {
-        if (found.length === MOST_ENTRIES)
-          throw new CayError('resource_exhausted', `"${path}" has more than ${MOST_ENTRIES} entries below it`);
-        found.push(info);
+      const listed = filesOf(context).list(path, { depth: request.depth || 1, signal: context.signal });
+      const { files, more } = await collectFiles(listed, { entries: MOST_ENTRIES, bytes: MOST_BYTES, share: context.share });
+      if (more) {
+        throw new CayError('resource_exhausted', `"${path}" has more below it than ${MOST_ENTRIES} entries or ${MOST_BYTES} bytes of names`, {
+          hint: 'list it less deep, one directory after the other',
+        });
       }
-      return { entries: await described(context, found) };
+      return { entries: await described(context, files) };
     },
 
     async remove(context, message) {

@@ -1,0 +1,153 @@
+/**
+ * What one project may have under way at once, so that none holds the server's memory and time alone. Its keys and the access
+ * tokens of its sandboxes count together.
+ */
+import { CayError } from '@cay/sdk/protocol';
+
+export interface BudgetLimits {
+  /** Calls that answer and are done. */
+  calls: number;
+  /** Calls that go on: streams, commands that are waited for, WebSockets. */
+  streams: number;
+  /** Calls that need a program or a thread on the host: comparisons, exports, imports. More of them wait. */
+  helpers: number;
+  /** Bytes of answers that are collected before they are sent. */
+  bytes: number;
+}
+
+export type BudgetKind = 'call' | 'stream' | 'helper';
+
+/** What one call has taken of its project's budgets. */
+export interface Share {
+  /** Takes so many bytes more until the call ends; false if there are none left. */
+  hold(bytes: number): boolean;
+  /** Absent unless it is not the call's turn yet. */
+  readonly turn?: Promise<void>;
+  /** Gives all of it back. */
+  release(): void;
+}
+
+export interface Budgets {
+  /** Throws `resource_exhausted`. */
+  take(project: string, kind: BudgetKind): Share;
+}
+
+export const DEFAULT_BUDGETS: BudgetLimits = { calls: 256, streams: 1024, helpers: 4, bytes: 128 * 1024 * 1024 };
+
+/** Helpers of all projects together. */
+const ALL_HELPERS = 16;
+/** Calls of a project that wait for a helper. */
+const MOST_WAITING = 32;
+const RETRY_AFTER_MS = 1000;
+const WORDS: Record<BudgetKind, string> = {
+  call: 'calls under way',
+  stream: 'streams and waiting calls open',
+  helper: 'comparisons, exports and imports under way',
+};
+
+interface Usage {
+  call: number;
+  stream: number;
+  /** Those that wait included. */
+  helper: number;
+  running: number;
+  bytes: number;
+}
+
+interface Waiting {
+  project: string;
+  go(): void;
+}
+
+export function openBudgets(limits: BudgetLimits): Budgets {
+  const usages = new Map<string, Usage>();
+  const most = { call: limits.calls, stream: limits.streams, helper: limits.helpers + MOST_WAITING };
+  let running = 0;
+  let waiting: Waiting[] = [];
+
+  function usageOf(project: string): Usage {
+    let usage = usages.get(project);
+    if (!usage) usages.set(project, (usage = { call: 0, stream: 0, helper: 0, running: 0, bytes: 0 }));
+    return usage;
+  }
+
+  const mayRun = (usage: Usage) => running < ALL_HELPERS && usage.running < limits.helpers;
+
+  function run(usage: Usage): void {
+    running++;
+    usage.running++;
+  }
+
+  /** The first that may, in the order in which they came. */
+  function next(): void {
+    const one = waiting.find(({ project }) => mayRun(usageOf(project)));
+    if (!one) return;
+    waiting = waiting.filter((other) => other !== one);
+    run(usageOf(one.project));
+    one.go();
+  }
+
+  return {
+    take(project, kind) {
+      const usage = usageOf(project);
+      if (usage[kind] >= most[kind]) throw exhausted(project, WORDS[kind], `${kind}s`, usage[kind], most[kind]);
+      usage[kind]++;
+      let held = 0;
+      let released = false;
+      let runs = false;
+      let mine: Waiting | undefined;
+      let turn: Promise<void> | undefined;
+      if (kind === 'helper' && mayRun(usage)) {
+        run(usage);
+        runs = true;
+      } else if (kind === 'helper') {
+        turn = new Promise((resolve) => {
+          mine = {
+            project,
+            go() {
+              runs = true;
+              resolve();
+            },
+          };
+          waiting.push(mine);
+        });
+      }
+      return {
+        ...(turn && { turn }),
+        hold(bytes) {
+          if (released || usage.bytes + bytes > limits.bytes) return false;
+          usage.bytes += bytes;
+          held += bytes;
+          return true;
+        },
+        release() {
+          if (released) return;
+          released = true;
+          usage[kind]--;
+          usage.bytes -= held;
+          if (runs) {
+            running--;
+            usage.running--;
+            next();
+          } else if (mine) waiting = waiting.filter((other) => other !== mine);
+          if (usage.call + usage.stream + usage.helper === 0) usages.delete(project);
+        },
+      };
+    },
+  };
+}
+
+/** What a call is refused with that would hold more than its project may. */
+export function bytesExhausted(what: string): CayError {
+  return new CayError('resource_exhausted', `${what}: the answers that this project waits for hold too many bytes already`, {
+    details: { budget: 'bytes', retryAfterMs: RETRY_AFTER_MS },
+    hint: 'wait for other calls to end, or ask for less',
+  });
+}
+
+function exhausted(project: string, what: string, budget: string, used: number, limit: number): CayError {
+  return new CayError('resource_exhausted', `The project has ${used} ${what}, the most is ${limit}`, {
+    details: { budget, used, limit, project, retryAfterMs: RETRY_AFTER_MS },
+    hint: 'wait for some of them to end, or as long as Retry-After says',
+  });
+}
