@@ -1,6 +1,4 @@
-import { collectBytes } from '../lib/bounded-bytes.ts';
 import { diffLines, type Run } from './line-diff.ts';
-import type { FilePair, Sides } from './sides.ts';
 
 /** How one file differs: by lines, as bytes, or by more bytes than are looked at. */
 export type Contrast =
@@ -15,16 +13,26 @@ export interface Bounds {
   maxBinaryBytes?: number;
 }
 
-export async function contrast(sides: Sides, { oldPath, newPath }: FilePair, bounds: Bounds): Promise<Contrast> {
-  const { maxTextBytes = 1024 * 1024, maxBinaryBytes = 16 * 1024 * 1024 } = bounds;
-  const most = Math.max(maxTextBytes, maxBinaryBytes);
-  const before = oldPath === undefined ? Buffer.alloc(0) : await collectBytes(sides.before(oldPath), most);
-  const after = newPath === undefined ? Buffer.alloc(0) : before && (await collectBytes(sides.after(newPath), most));
-  if (!before || !after) return { kind: 'large' };
+/** A file before and after, with nothing in place of what was not there. */
+export interface Contents {
+  before: Buffer;
+  after: Buffer;
+}
+
+export const maxBytesOf = ({ maxTextBytes = MAX_TEXT, maxBinaryBytes = MAX_BINARY }: Bounds): number =>
+  Math.max(maxTextBytes, maxBinaryBytes);
+
+const MAX_TEXT = 1024 * 1024;
+const MAX_BINARY = 16 * 1024 * 1024;
+
+/** `undefined` stands for more than is looked at. Without care all lines between the first and the last difference are replaced. */
+export function contrast(contents: Contents | undefined, bounds: Bounds, careful: boolean): Contrast {
+  const { maxTextBytes = MAX_TEXT, maxBinaryBytes = MAX_BINARY } = bounds;
+  if (!contents) return { kind: 'large' };
+  const { before, after } = contents;
   const isText = (content: Buffer) => content.length <= maxTextBytes && !content.includes(0);
   // Every byte is one character, so that whatever encoding a text has comes out as it went in.
   if (isText(before) && isText(after))
-    return { kind: 'text', before, after, runs: diffLines(before.toString('latin1'), after.toString('latin1')) };
+    return { kind: 'text', before, after, runs: diffLines(before.toString('latin1'), after.toString('latin1'), careful) };
   return Math.max(before.length, after.length) <= maxBinaryBytes ? { kind: 'binary', before, after } : { kind: 'large' };
 }
-

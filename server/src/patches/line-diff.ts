@@ -8,9 +8,11 @@ export interface Run {
 
 /** The time grows with the square of it; beyond, all lines between the first and the last difference are replaced. */
 const MOST_EDITS = 1000;
+const MOST_MS = 1000;
 const CONTEXT = 3;
 
-export function diffLines(before: string, after: string): Run[] {
+/** Without `careful` it takes no longer than reading both. */
+export function diffLines(before: string, after: string, careful = true): Run[] {
   const [old, young] = [linesOf(before), linesOf(after)];
   let start = 0;
   while (start < old.length && start < young.length && old[start] === young[start]) start++;
@@ -18,7 +20,8 @@ export function diffLines(before: string, after: string): Run[] {
   while (tail < Math.min(old.length, young.length) - start && old.at(-1 - tail) === young.at(-1 - tail)) tail++;
   const [gone, come] = [old.slice(start, old.length - tail), young.slice(start, young.length - tail)];
   const runs: Run[] = [{ side: ' ', lines: old.slice(0, start) }];
-  const parts = gone.length === 0 || come.length === 0 ? undefined : diffArrays(gone, come, { maxEditLength: MOST_EDITS });
+  const alike = careful && gone.length > 0 && come.length > 0;
+  const parts = alike ? diffArrays(gone, come, { maxEditLength: MOST_EDITS, timeout: MOST_MS }) : undefined;
   if (parts) for (const { added, removed, value } of parts) runs.push({ side: added ? '+' : removed ? '-' : ' ', lines: value });
   else runs.push({ side: '-', lines: gone }, { side: '+', lines: come });
   runs.push({ side: ' ', lines: old.slice(old.length - tail) });

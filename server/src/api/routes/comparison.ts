@@ -55,6 +55,7 @@ export function comparisonRoutes(control: Control): Route[] {
           changes,
           before: (name: string) => comparison.before.read(name, { signal }),
           after: (name: string) => comparison.after.read(name, { signal }),
+          signal,
           files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
         };
         if (format === 'patch') return bytesAnswer(context, await begun(patchOf(sides)), { headers: { 'Content-Type': PATCH } });

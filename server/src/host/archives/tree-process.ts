@@ -6,6 +6,7 @@ import { CayError, isErrorCode } from '@cay/sdk/protocol';
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { endFirst } from '../end-first.ts';
 import type { IdMapping } from '../runtimes/runtime.ts';
 
 export interface Tree {
@@ -72,6 +73,7 @@ function start(way: 'pack' | 'unpack', { path, ids }: Tree, args: string[], { gu
   signal?.throwIfAborted();
   const all = [way, '--root', path, '--ids', `${ids.hostId}:${ids.size}`, ...args];
   const child = spawn(guestBinary, all, { stdio: ['pipe', 'pipe', 'pipe'], cwd: '/', env: {} });
+  endFirst(child.pid);
   const { promise: ended, resolve, reject } = Promise.withResolvers<void>();
   // Whoever waits for it sees it rejected; when nobody does, something else has failed first.
   ended.catch(() => {});

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { CayError } from '@cay/sdk/protocol';
 import { RunError, run } from '../../lib/run.ts';
+import { endFirst } from '../end-first.ts';
 
 export interface CommandOptions {
   cwd?: string;
@@ -55,6 +56,7 @@ export async function* output(
 ): AsyncGenerator<Buffer> {
   const [file, ...args] = argv;
   const child = spawn(file, args, { env: ENV, stdio: ['ignore', 'pipe', 'pipe'] });
+  endFirst(child.pid);
   let words = '';
   child.stderr.on('data', (chunk: Buffer) => {
     if (words.length < 500) words += chunk.toString();

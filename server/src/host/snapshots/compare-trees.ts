@@ -8,7 +8,7 @@
  *
  * Times and extended attributes are no differences by themselves.
  */
-import type { FileChange } from '@cay/sdk/protocol';
+import { CayError, type FileChange } from '@cay/sdk/protocol';
 import { type ByteRange, differsInContent, readEntry, readNames, type TreeEntry } from './tree-entry.ts';
 
 export interface CompareOptions {
@@ -52,6 +52,9 @@ type Pair = readonly [TreeEntry, TreeEntry];
 
 /** Calls to the filesystem in flight. */
 const WIDTH = 32;
+/** What is held of both trees: paths, and what each entry costs besides. */
+const MAX_BYTES = 128 * 1024 * 1024;
+const ENTRY_BYTES = 400;
 /** What btrfs shows in place of a subvolume inside of a tree, which is no part of the tree's copies. */
 const FOREIGN_INODE = 2n;
 
@@ -63,6 +66,7 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
   /** Directories that are somewhere else now, known beforehand. */
   const movedFrom = new Map<string, { twin: TreeEntry; entry: TreeEntry; place?: string }>();
   const movedTo = new Set<string>();
+  let heldBytes = 0;
 
   const keyOf = ({ type, stat }: TreeEntry): string => {
     if (identity === 'inode') return `${type}:${stat.ino}:${stat.birthtimeNs}`;
@@ -79,6 +83,15 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
     return isPart(entry) ? entry : undefined;
   }
 
+  /** Counts what is kept until the end. */
+  function keep<T extends TreeEntry>(entry: T): T {
+    heldBytes += ENTRY_BYTES + entry.path.length;
+    if (heldBytes > MAX_BYTES) {
+      throw new CayError('resource_exhausted', `The trees differ in more than can be compared at once: more than ${MAX_BYTES} bytes of entries`);
+    }
+    return entry;
+  }
+
   await settle(await walk());
   return found.sort(inOrder).map(({ change }) => change);
 
@@ -91,7 +104,7 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
     for (const [a, b] of touched?.moved ?? []) {
       const [entry, twin] = [await entryAt(from, a), await entryAt(to, b)];
       if (entry?.type !== 'directory' || twin?.type !== 'directory' || keyOf(entry) !== keyOf(twin)) continue;
-      movedFrom.set(a, { entry, twin });
+      movedFrom.set(a, { entry: keep(entry), twin: keep(twin) });
       movedTo.add(b);
       queue.push([entry, twin]);
     }
@@ -106,14 +119,14 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
           has?.has(name) === false ? undefined : entryAt(to, pathB),
         ]);
         if (one && other && !movedFrom.has(pathA) && !movedTo.has(pathB) && isSame(one, other)) {
-          if (one.type === 'directory') queue.push([one, other]);
-          if (touched || seemsChanged(one, other)) pairs.push([one, other]);
+          if (one.type === 'directory') queue.push([keep(one), keep(other)]);
+          if (touched || seemsChanged(one, other)) pairs.push([keep(one), keep(other)]);
           return;
         }
         const moved = movedFrom.get(pathA);
         if (moved) moved.place = pathB;
-        else if (one) gone.set(pathA, { ...one, place: pathB });
-        if (other && !movedTo.has(pathB)) come.set(pathB, other);
+        else if (one) gone.set(pathA, keep({ ...one, place: pathB }));
+        if (other && !movedTo.has(pathB)) come.set(pathB, keep(other));
       });
     });
     await expand(from, gone, (path) => movedFrom.has(path));
@@ -128,7 +141,7 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
       await drain(await readNames(root, path), async (name) => {
         const entry = isKnown(`${path}/${name}`) ? undefined : await entryAt(root, `${path}/${name}`);
         if (!entry) return;
-        entries.set(entry.path, entry);
+        entries.set(entry.path, keep(entry));
         if (entry.type === 'directory') queue.push(entry);
       });
     });

@@ -36,18 +36,28 @@ interface Node {
 
 /** Beyond these a walk over both trees is the cheaper way. */
 const MAX_NODES = 1_000_000;
+/** Of their paths, each of which has that of its directory in it. */
+const MAX_PATH_BYTES = 64 * 1024 * 1024;
 const MAX_RANGES = 4096;
 const MAX_DEPTH = 4096;
 
 export async function followCommands(commands: AsyncIterable<SendCommand>): Promise<TouchedPaths> {
   const from = new Set<string>();
   let nodes = 0;
+  let pathBytes = 0;
   const root = create('');
 
   function create(at: string | undefined): Node {
     if (++nodes > MAX_NODES) throw new CayError('resource_exhausted', `More than ${MAX_NODES} paths differ`);
-    if (at !== undefined) from.add(at);
+    if (at !== undefined) mention(at);
     return { from: at, children: new Map(), ranges: [], dirty: false };
+  }
+
+  function mention(path: string): void {
+    if (from.has(path)) return;
+    pathBytes += path.length;
+    if (pathBytes > MAX_PATH_BYTES) throw new CayError('resource_exhausted', `Paths of more than ${MAX_PATH_BYTES} bytes differ`);
+    from.add(path);
   }
 
   function childOf(parent: Node, name: string): Node {
@@ -75,7 +85,7 @@ export async function followCommands(commands: AsyncIterable<SendCommand>): Prom
   function put(path: string, node: Node): void {
     const { parent, name } = placeOf(path);
     // What is overwritten was of the first tree.
-    if (parent.from !== undefined && !parent.children.has(name)) from.add(`${parent.from}/${name}`);
+    if (parent.from !== undefined && !parent.children.has(name)) mention(`${parent.from}/${name}`);
     parent.children.set(name, node);
   }
 
@@ -113,7 +123,10 @@ function addRange(ranges: ByteRange[], { offset, length }: ByteRange): void {
 function gather(root: Node): TouchedFile[] {
   const files: TouchedFile[] = [];
   const queue: [string, Node][] = [['', root]];
+  let pathBytes = 0;
   for (const [to, { from, children, ranges, dirty }] of queue) {
+    pathBytes += to.length;
+    if (pathBytes > MAX_PATH_BYTES) throw new CayError('resource_exhausted', `Paths of more than ${MAX_PATH_BYTES} bytes differ`);
     files.push({ to, dirty, ...(from !== undefined && { from }), ...(ranges && { ranges }) });
     for (const [name, child] of children) if (child) queue.push([`${to}/${name}`, child]);
   }

@@ -10,8 +10,14 @@ import type { FileChange } from '@cay/sdk/protocol';
 export interface TreeEntry {
   path: string;
   type: FileChange['type'];
-  stat: BigIntStats;
+  stat: EntryStat;
 }
+
+/** The part of it that is compared: a hundred thousand may be held at once. */
+type EntryStat = Pick<
+  BigIntStats,
+  'ino' | 'birthtimeNs' | 'mtimeNs' | 'ctimeNs' | 'size' | 'mode' | 'uid' | 'gid' | 'rdev' | 'nlink'
+>;
 
 /** Bytes of a file that may differ. */
 export interface ByteRange {
@@ -32,7 +38,8 @@ export async function readEntry(root: string, path: string): Promise<TreeEntry |
   try {
     const stat = await lstat(onHost(root, path), { bigint: true });
     const type = stat.isFile() ? 'file' : stat.isDirectory() ? 'directory' : stat.isSymbolicLink() ? 'symlink' : 'other';
-    return { path, type, stat };
+    const { ino, birthtimeNs, mtimeNs, ctimeNs, size, mode, uid, gid, rdev, nlink } = stat;
+    return { path, type, stat: { ino, birthtimeNs, mtimeNs, ctimeNs, size, mode, uid, gid, rdev, nlink } };
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'ENAMETOOLONG') return undefined;
