@@ -20,10 +20,14 @@ describe('the mask of values', () => {
   });
 
   it('takes about a millisecond, whatever values and texts are', () => {
-    const env = (value: (index: number) => string) => Object.fromEntries(Array.from({ length: 1024 }, (_, index) => [`K${index}`, value(index)]));
+    const env = (value: (index: number) => string) =>
+      Object.fromEntries(Array.from({ length: 1024 }, (_, index) => [`K${index}`, value(index)]));
     const text = 'a'.repeat(131_072);
     const attacks = [
-      valueMask(env(() => 'aaaaab'), env(() => 'aaaaab')),
+      valueMask(
+        env(() => 'aaaaab'),
+        env(() => 'aaaaab'),
+      ),
       valueMask(env((index) => `${'a'.repeat(6000)}${index}`)),
       valueMask(env((index) => 'a'.repeat(index + 6))),
     ];

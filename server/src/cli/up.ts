@@ -46,6 +46,8 @@ interface Options extends CommonOptions, PolicyOptions {
   openMetrics?: boolean;
   previewConnections: number;
   addressConnections: number;
+  maxCalls: number;
+  maxStreams: number;
   keepEvents: number;
   keepEventDays?: number;
   webhookPrivate?: boolean;
@@ -98,6 +100,15 @@ export const upVerb: Verb = (program, composition) => {
       new Option('--address-connections <number>', 'connections that one address may hold open; those of this machine are not counted')
         .default(4000)
         .env('CAY_ADDRESS_CONNECTIONS')
+        .argParser(parseCount),
+    )
+    .addOption(
+      new Option('--max-calls <number>', 'calls that a project may have under way').default(256).env('CAY_MAX_CALLS').argParser(parseCount),
+    )
+    .addOption(
+      new Option('--max-streams <number>', 'streams and waiting calls that a project may have open')
+        .default(1024)
+        .env('CAY_MAX_STREAMS')
         .argParser(parseCount),
     )
     .addOption(new Option('--keep-events <number>', 'events kept').default(1_000_000).env('CAY_KEEP_EVENTS').argParser(parseCount))
@@ -171,6 +182,8 @@ function flagsOf(options: Options, dataDir: string): string[] {
   if (options.openMetrics) flags.push('--open-metrics');
   add('--preview-connections', String(options.previewConnections));
   add('--address-connections', String(options.addressConnections));
+  add('--max-calls', String(options.maxCalls));
+  add('--max-streams', String(options.maxStreams));
   add('--keep-events', String(options.keepEvents));
   add('--keep-event-days', options.keepEventDays === undefined ? undefined : String(options.keepEventDays));
   if (options.webhookPrivate) flags.push('--webhook-private');
@@ -254,6 +267,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
       openMetrics: options.openMetrics,
       previewConnections: options.previewConnections,
       addressConnections: options.addressConnections,
+      budgets: { calls: options.maxCalls, streams: options.maxStreams },
       keepEvents: {
         events: options.keepEvents,
         ...(options.keepEventDays !== undefined && { ageMs: options.keepEventDays * 24 * 3600 * 1000 }),

@@ -58,22 +58,22 @@ class Thread implements DiffThread {
   }
 
   async #do(job: DiffJob): Promise<{ answer: DiffAnswer; ms: number }> {
-      if (this.#released) throw new CayError('cancelled', 'The comparison was given up');
-      if (this.#failure) throw this.#failure;
-      const timer = setTimeout(() => this.#fail(`took longer than ${JOB_MS} ms for one file`), JOB_MS);
-      const startedAt = performance.now();
-      try {
-        const answer = await new Promise<DiffAnswer>((resolve, reject) => {
-          this.#job = { resolve, reject };
-          this.#worker.ref();
-          this.#worker.postMessage(job, transferable(job));
-        });
-        return { answer, ms: performance.now() - startedAt };
-      } finally {
-        this.#worker.unref();
-        clearTimeout(timer);
-        this.#job = undefined;
-      }
+    if (this.#released) throw new CayError('cancelled', 'The comparison was given up');
+    if (this.#failure) throw this.#failure;
+    const timer = setTimeout(() => this.#fail(`took longer than ${JOB_MS} ms for one file`), JOB_MS);
+    const startedAt = performance.now();
+    try {
+      const answer = await new Promise<DiffAnswer>((resolve, reject) => {
+        this.#job = { resolve, reject };
+        this.#worker.ref();
+        this.#worker.postMessage(job, transferable(job));
+      });
+      return { answer, ms: performance.now() - startedAt };
+    } finally {
+      this.#worker.unref();
+      clearTimeout(timer);
+      this.#job = undefined;
+    }
   }
 
   release(): void {

@@ -1,10 +1,4 @@
-import {
-  AttributesSchema,
-  ChangeAttributesSchema,
-  FileEventSchema,
-  FileInfoSchema,
-  FileListSchema,
-} from '@cay/sdk/protocol';
+import { AttributesSchema, ChangeAttributesSchema, FileEventSchema, FileInfoSchema, FileListSchema } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { collectFiles } from '../collect-files.ts';
 import { contentAnswer } from '../file-content.ts';

@@ -9,6 +9,7 @@
  * Times and extended attributes are no differences by themselves.
  */
 import { CayError, type FileChange } from '@cay/sdk/protocol';
+import { sortInTurns } from '../../lib/sort-in-turns.ts';
 import { type ByteRange, differsInContent, readEntry, readNames, type TreeEntry } from './tree-entry.ts';
 
 export interface CompareOptions {
@@ -87,13 +88,16 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
   function keep<T extends TreeEntry>(entry: T): T {
     heldBytes += ENTRY_BYTES + entry.path.length;
     if (heldBytes > MAX_BYTES) {
-      throw new CayError('resource_exhausted', `The trees differ in more than can be compared at once: more than ${MAX_BYTES} bytes of entries`);
+      throw new CayError(
+        'resource_exhausted',
+        `The trees differ in more than can be compared at once: more than ${MAX_BYTES} bytes of entries`,
+      );
     }
     return entry;
   }
 
   await settle(await walk());
-  return found.sort(inOrder).map(({ change }) => change);
+  return (await sortInTurns(found, inOrder)).map(({ change }) => change);
 
   /** Compares what is at the same place, and gathers what is not. Resolves pairs that are one and the same file. */
   async function walk(): Promise<Pair[]> {
@@ -152,7 +156,7 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
     const twins = await moveDirectories();
     /** Pairs at one place, and those to be reported as moved. */
     const moved: Pair[] = [];
-    for (const [path, entry] of sorted(gone)) {
+    for (const [path, entry] of await sorted(gone)) {
       const above = twins.get(parentOf(path));
       if (entry.place === undefined && above) entry.place = `${above.path}/${nameOf(path)}`;
       if (entry.type !== 'directory') continue;
@@ -200,8 +204,8 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
   async function moveDirectories(): Promise<Map<string, TreeEntry>> {
     const twins = new Map<string, TreeEntry>();
     for (const [path, { twin }] of movedFrom) twins.set(path, twin);
-    const there = byKey(come, 'directory');
-    for (const [key, entries] of byKey(gone, 'directory')) {
+    const there = await byKey(come, 'directory');
+    for (const [key, entries] of await byKey(gone, 'directory')) {
       const others = there.get(key) ?? [];
       const [entry, other] = [entries[0]!, others[0]];
       if (entries.length !== 1 || others.length !== 1 || !other) continue;
@@ -218,8 +222,8 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
   }
 
   async function moveFiles(moved: Pair[]): Promise<void> {
-    const there = byKey(come);
-    for (const [key, entries] of byKey(gone)) {
+    const there = await byKey(come);
+    for (const [key, entries] of await byKey(gone)) {
       if (entries[0]!.type === 'directory') continue;
       const others = there.get(key) ?? [];
       for (const entry of entries) {
@@ -233,11 +237,9 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
     }
   }
 
-  function byKey(entries: Map<string, TreeEntry>, type?: TreeEntry['type']): Map<string, TreeEntry[]> {
+  async function byKey(entries: Map<string, TreeEntry>, type?: TreeEntry['type']): Promise<Map<string, TreeEntry[]>> {
     return Map.groupBy(
-      sorted(entries)
-        .map(([, entry]) => entry)
-        .filter((entry) => type === undefined || entry.type === type),
+      (await sorted(entries)).map(([, entry]) => entry).filter((entry) => type === undefined || entry.type === type),
       keyOf,
     );
   }
@@ -303,8 +305,8 @@ function shown(path: string): string {
   return path === '' ? '/' : Buffer.from(path, 'latin1').toString();
 }
 
-function sorted<T>(entries: Map<string, T>): [string, T][] {
-  return [...entries].sort(([a], [b]) => (a < b ? -1 : 1));
+function sorted<T>(entries: Map<string, T>): Promise<[string, T][]> {
+  return sortInTurns([...entries], ([a], [b]) => (a < b ? -1 : 1));
 }
 
 function parentOf(path: string): string {

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FileChange } from '@cay/sdk/protocol';
 import { isCayError } from '@cay/sdk/protocol';
 import { attempt, output } from './command.ts';
@@ -13,6 +14,8 @@ interface TreesOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Paths that are noted before other work of the server goes on. */
+const MARKS_AT_ONCE = 2000;
 /** Asking for the names of a file with many takes a process each. */
 const MAX_LINKED = 32;
 
@@ -38,10 +41,15 @@ async function lookUp(paths: TouchedPaths, { from, to }: TreesOptions): Promise<
   const [before, after] = [new Map<string, Set<string>>(), new Map<string, Set<string>>()];
   const ranges = new Map<string, readonly ByteRange[]>();
   const moved: [string, string][] = [];
-  for (const path of paths.from) mark(before, path);
+  let marked = 0;
+  for (const path of paths.from) {
+    mark(before, path);
+    if (++marked % MARKS_AT_ONCE === 0) await nextTurn();
+  }
   let linked = 0;
   for (const file of paths.files) {
     mark(after, file.to);
+    if (++marked % MARKS_AT_ONCE === 0) await nextTurn();
     if (file.ranges) ranges.set(file.to, file.ranges);
     if (file.from !== undefined && file.from !== file.to) moved.push([file.from, file.to]);
     if (!file.dirty || file.from === undefined) continue;

@@ -14,10 +14,7 @@ export interface TreeEntry {
 }
 
 /** The part of it that is compared: a hundred thousand may be held at once. */
-type EntryStat = Pick<
-  BigIntStats,
-  'ino' | 'birthtimeNs' | 'mtimeNs' | 'ctimeNs' | 'size' | 'mode' | 'uid' | 'gid' | 'rdev' | 'nlink'
->;
+type EntryStat = Pick<BigIntStats, 'ino' | 'birthtimeNs' | 'mtimeNs' | 'ctimeNs' | 'size' | 'mode' | 'uid' | 'gid' | 'rdev' | 'nlink'>;
 
 /** Bytes of a file that may differ. */
 export interface ByteRange {

@@ -83,9 +83,13 @@ export function filesystem(uploads: Uploads): Filesystem {
       const listed = filesOf(context).list(path, { depth: request.depth || 1, signal: context.signal });
       const { files, more } = await collectFiles(listed, { entries: MOST_ENTRIES, bytes: MOST_BYTES, share: context.share });
       if (more) {
-        throw new CayError('resource_exhausted', `"${path}" has more below it than ${MOST_ENTRIES} entries or ${MOST_BYTES} bytes of names`, {
-          hint: 'list it less deep, one directory after the other',
-        });
+        throw new CayError(
+          'resource_exhausted',
+          `"${path}" has more below it than ${MOST_ENTRIES} entries or ${MOST_BYTES} bytes of names`,
+          {
+            hint: 'list it less deep, one directory after the other',
+          },
+        );
       }
       return { entries: await described(context, files) };
     },

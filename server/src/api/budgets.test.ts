@@ -1,0 +1,50 @@
+import { describe, expect, it } from 'vitest';
+import { openBudgets } from './budgets.ts';
+
+const limits = { calls: 2, streams: 1, helpers: 1, bytes: 1000 };
+const refusedWith = (budget: string) =>
+  expect.objectContaining({ code: 'resource_exhausted', details: expect.objectContaining({ budget, retryAfterMs: 1000 }) });
+
+describe('budgets', () => {
+  it('refuse one call too many of a project, and none of another', () => {
+    const budgets = openBudgets(limits);
+    const calls = [budgets.take('a', 'call'), budgets.take('a', 'call')];
+    expect(() => budgets.take('a', 'call')).toThrow(refusedWith('calls'));
+    budgets.take('b', 'call');
+    budgets.take('a', 'stream');
+    expect(() => budgets.take('a', 'stream')).toThrow(refusedWith('streams'));
+    calls[0]!.release();
+    calls[0]!.release();
+    budgets.take('a', 'call');
+    expect(() => budgets.take('a', 'call')).toThrow(refusedWith('calls'));
+  });
+
+  it('give back the bytes of a call when it ends', () => {
+    const budgets = openBudgets(limits);
+    const [one, other] = [budgets.take('a', 'call'), budgets.take('a', 'call')];
+    expect([one.hold(900), other.hold(200), other.hold(100)]).toEqual([true, false, true]);
+    one.release();
+    expect([other.hold(900), one.hold(1)]).toEqual([true, false]);
+  });
+
+  it('have helpers wait for their turn, those that were given up not', async () => {
+    const budgets = openBudgets(limits);
+    const [first, second, third] = [budgets.take('a', 'helper'), budgets.take('a', 'helper'), budgets.take('a', 'helper')];
+    expect(first.turn).toBeUndefined();
+    expect(budgets.take('b', 'helper').turn).toBeUndefined();
+    let turns = 0;
+    void third.turn!.then(() => turns++);
+    second.release();
+    await Promise.resolve();
+    expect(turns).toBe(0);
+    first.release();
+    await third.turn;
+    expect(turns).toBe(1);
+  });
+
+  it('refuse helpers when too many wait', () => {
+    const budgets = openBudgets(limits);
+    for (let index = 0; index < 33; index++) budgets.take('a', 'helper');
+    expect(() => budgets.take('a', 'helper')).toThrow(refusedWith('helpers'));
+  });
+});

@@ -1,0 +1,31 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
+/** Sorted at once, which takes some milliseconds. */
+const RUN = 4096;
+
+/** What `sort` gives, with other work of the process in between. Those that are alike stay in their order. */
+export async function sortInTurns<T>(items: readonly T[], compare: (a: T, b: T) => number): Promise<T[]> {
+  if (items.length <= RUN) return items.toSorted(compare);
+  let runs: T[][] = [];
+  for (let at = 0; at < items.length; at += RUN) {
+    runs.push(items.slice(at, at + RUN).sort(compare));
+    await nextTurn();
+  }
+  while (runs.length > 1) {
+    const merged: T[][] = [];
+    for (let at = 0; at < runs.length; at += 2) merged.push(await merge(runs[at]!, runs[at + 1] ?? [], compare));
+    runs = merged;
+  }
+  return runs[0]!;
+}
+
+async function merge<T>(one: T[], other: T[], compare: (a: T, b: T) => number): Promise<T[]> {
+  const all: T[] = [];
+  let [i, j] = [0, 0];
+  while (i < one.length || j < other.length) {
+    const fromOther = i === one.length || (j < other.length && compare(other[j]!, one[i]!) < 0);
+    all.push(fromOther ? other[j++]! : one[i++]!);
+    if (all.length % RUN === 0) await nextTurn();
+  }
+  return all;
+}
