@@ -4,7 +4,7 @@ import { parentPort } from 'node:worker_threads';
 import { doDiffJob, type DiffAnswer, type DiffJob } from './diff-job.ts';
 
 /** Of this thread alone: the server's own goes first where there are few processors. */
-const NICE = 10;
+const NICE = 5;
 try {
   setPriority(0, NICE);
 } catch {
