@@ -38,12 +38,21 @@ export async function lieFor(target: Target, sandbox: string): Promise<LyingGues
   return dial(socketPath);
 }
 
+/** Of the sandbox that was started last. */
 export async function newestSocket(dataDir: string): Promise<string> {
-  const all = await readdir(dataDir, { recursive: true });
-  const sockets = all.filter((path) => path.endsWith('/run/guest.sock')).map((path) => join(dataDir, path));
-  const made = await Promise.all(sockets.map(async (path) => ({ path, atMs: (await stat(path)).ctimeMs })));
-  const newest = made.toSorted((a, b) => b.atMs - a.atMs)[0];
-  if (!newest) throw new Error(`no guest listens below ${dataDir}`);
+  const instances = join(dataDir, 'engine/instances');
+  const found = (await readdir(instances)).map(async (name) => {
+    const path = join(instances, name, 'run/guest.sock');
+    return {
+      path,
+      atMs: await stat(path).then(
+        ({ ctimeMs }) => ctimeMs,
+        () => 0,
+      ),
+    };
+  });
+  const newest = (await Promise.all(found)).filter(({ atMs }) => atMs > 0).toSorted((a, b) => b.atMs - a.atMs)[0];
+  if (!newest) throw new Error(`no guest listens below ${instances}`);
   return newest.path;
 }
 
