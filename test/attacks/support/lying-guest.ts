@@ -57,14 +57,26 @@ export async function newestSocket(dataDir: string): Promise<string> {
 }
 
 export async function dial(socketPath: string, hello: CborMap = {}): Promise<LyingGuest> {
-  const socket = connect(socketPath);
-  socket.on('error', () => {}); // the server may hang up whenever it likes
-  await new Promise<void>((resolve) => socket.once('connect', resolve));
+  const socket = await connected(socketPath);
   const guest = new Liar(socket);
   const heard = guest.heard();
   guest.frame(FRAME.hello, 0, encodeCbor({ protocol: PROTOCOL, version: '0', boot: Buffer.alloc(16, 7), features: [], ...hello }));
   await heard;
   return guest;
+}
+
+/** Who dials too often finds nobody listening for a while. */
+async function connected(socketPath: string): Promise<Socket> {
+  for (;;) {
+    const socket = connect(socketPath);
+    const opened = await new Promise<boolean>((resolve) => {
+      socket.once('connect', () => resolve(true));
+      // The server may hang up whenever it likes.
+      socket.on('error', () => resolve(false));
+    });
+    if (opened) return socket;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
 }
 
 class Liar implements LyingGuest {
@@ -74,6 +86,8 @@ class Liar implements LyingGuest {
 
   constructor(socket: Socket) {
     this.#socket = socket;
+    // Many answers may wait for room at once.
+    socket.setMaxListeners(0);
     const parser = new FrameParser({
       control: (type, stream, payload) => {
         if (type === FRAME.hello) this.#heard?.();
