@@ -93,7 +93,7 @@ class Liar implements LyingGuest {
         if (type === FRAME.hello) this.#heard?.();
         if (type !== FRAME.open) return;
         const { op, ...request } = decodeCborMap(payload);
-        this.onAsked({ op: String(op), request, stream });
+        this.onAsked({ op: op as string, request, stream });
       },
       data: () => {},
     });

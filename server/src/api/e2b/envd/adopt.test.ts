@@ -2,6 +2,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import type { Control } from '../../../control/contract.ts';
 import type { SandboxRow } from '../../../control/records/sandboxes.ts';
+import { DEFAULT_BUDGETS, openBudgets } from '../../budgets.ts';
 import { accessTokens } from '../access-tokens.ts';
 import { envd } from './envd.ts';
 
@@ -24,6 +25,7 @@ describe('adopt()', () => {
       control: { enter } as unknown as Control,
       sandboxes: { get: () => undefined, list: () => rows },
       tokens: accessTokens(new Uint8Array(32)),
+      budgets: openBudgets(DEFAULT_BUDGETS),
       bodyTimeoutMs: 1000,
       onRefused: () => {},
     });
