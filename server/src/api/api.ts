@@ -143,6 +143,7 @@ export function openApi(options: ApiOptions): Api {
     publicUrl: options.publicUrl,
     authenticator: authenticate,
     budgets,
+    tokenLimit: rateLimit(options.rateLimit),
     secret: options.e2bSecret,
     epochs: options.epochs,
     domains: options.previewDomains,

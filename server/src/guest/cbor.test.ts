@@ -93,6 +93,13 @@ describe('cbor', () => {
     expect(() => encodeCbor({ a: 0.5 })).toThrow('"0.5"');
   });
 
+  it('refuses more values than a message may have', () => {
+    const maps = (count: number) => Buffer.concat([Buffer.from([0x9a, 0, 0, 0, 0]), Buffer.alloc(count, 0xa0)]);
+    const many = maps(200_000);
+    many.writeUInt32BE(200_000, 1);
+    expect(() => decodeCbor(many)).toThrow(/more than 131072 values/);
+  });
+
   it('refuses a payload that is not a map where there must be one', () => {
     expect(() => decodeCborMap(encodeCbor([1]))).toThrow('not a map');
   });

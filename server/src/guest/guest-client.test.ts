@@ -1,6 +1,6 @@
 import { Buffer } from 'node:buffer';
 import { setTimeout as wait } from 'node:timers/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { collect } from './collect.ts';
 import { FRAME } from './frame.ts';
 import type { GuestExec } from './guest.ts';
@@ -327,5 +327,47 @@ describe('a call', () => {
     await hangup;
     await wait(0);
     expect(client.connection.error?.code).toBe('unavailable');
+  });
+});
+
+describe('a guest that lies', () => {
+  it('ends its connection by sending more of a file than was asked for', async () => {
+    const { client, guest } = await connected();
+    const reading = client.files('root').read('/a', { length: 10 });
+    const { stream } = await guest.opened();
+    guest.send(FRAME.message, stream, { info });
+    const { data } = await reading;
+    guest.send(FRAME.data, stream, Buffer.alloc(11));
+    await expect(Array.fromAsync(data)).rejects.toMatchObject({ details: { reason: 'protocol_violation' } });
+    expect(client.connection.error).toBeDefined();
+  });
+
+  it('keeps no call waiting that needs an answer at once', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    try {
+      const { client, guest } = await connected();
+      const asked = client.files('root').stat('/a');
+      await guest.opened();
+      const refused = expect(asked).rejects.toMatchObject({ code: 'deadline_exceeded', message: expect.stringContaining('"stat"') });
+      await vi.advanceTimersByTimeAsync(60_000);
+      await refused;
+      expect(client.connection.streams).toBe(0);
+      expect(client.connection.error).toBeUndefined();
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  it('is read at a pace that leaves time for others, however many frames it sends', async () => {
+    const { client, guest } = await connected();
+    const frame = Buffer.alloc(12);
+    frame[4] = FRAME.pong;
+    const startedAt = performance.now();
+    guest.socket.write(Buffer.concat(Array.from({ length: 20_000 }, () => frame)));
+    guest.send(FRAME.ping, 0, Buffer.from('done'));
+    await guest.next(FRAME.pong);
+    // 50 in a millisecond: 20,000 take 400.
+    expect(performance.now() - startedAt).toBeGreaterThan(250);
+    expect(client.connection.error).toBeUndefined();
   });
 });

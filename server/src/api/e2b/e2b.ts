@@ -18,6 +18,7 @@ import { malformedPath } from '../malformed-request.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import type { PreviewProxyOptions } from '../preview/preview-proxy.ts';
 import { refuseUpgrade } from '../refuse-upgrade.ts';
+import type { RateLimit } from '../rate-limit.ts';
 import { mount, type Env, type MountOptions } from '../route.ts';
 import { sendJson } from '../send-json.ts';
 import { traceOf } from '../trace.ts';
@@ -38,6 +39,8 @@ import { uploadLinks } from './templates/upload-links.ts';
 export interface E2bOptions extends MountOptions {
   control: Control;
   builds: Builds;
+  /** How often the access token of one sandbox may be used. */
+  tokenLimit: RateLimit;
   sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
   /** What access tokens are derived from. */
   secret: Uint8Array;
@@ -86,7 +89,15 @@ export function openE2b(options: E2bOptions): E2b {
   const { control, builds, sandboxes, epochs, onRefused } = options;
   const tokens = accessTokens(options.secret, epochs.ofSandbox);
   const signers = signedBy(sandboxes, tokens);
-  const inside = envd({ control, sandboxes, tokens, budgets: options.budgets, bodyTimeoutMs: options.bodyTimeoutMs, onRefused });
+  const inside = envd({
+    control,
+    sandboxes,
+    tokens,
+    budgets: options.budgets,
+    tokenLimit: options.tokenLimit,
+    bodyTimeoutMs: options.bodyTimeoutMs,
+    onRefused,
+  });
   inBackground(inside.adopt(), (error) => options.log.error({ err: error }, 'adopting commands'));
   const reach = ports({ control, sandboxes, tokens, onRefused, previews: options.previews });
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { Control } from '../../../control/contract.ts';
 import type { SandboxRow } from '../../../control/records/sandboxes.ts';
 import { DEFAULT_BUDGETS, openBudgets } from '../../budgets.ts';
+import { rateLimit } from '../../rate-limit.ts';
 import { accessTokens } from '../access-tokens.ts';
 import { envd } from './envd.ts';
 
@@ -26,6 +27,7 @@ describe('adopt()', () => {
       sandboxes: { get: () => undefined, list: () => rows },
       tokens: accessTokens(new Uint8Array(32)),
       budgets: openBudgets(DEFAULT_BUDGETS),
+      tokenLimit: rateLimit({ perSecond: 1000, burst: 1000 }),
       bodyTimeoutMs: 1000,
       onRefused: () => {},
     });

@@ -9,6 +9,7 @@ import { z } from 'zod';
 import type { Control } from '../../../control/contract.ts';
 import type { SandboxRecords, SandboxRow } from '../../../control/records/sandboxes.ts';
 import { malformedPath } from '../../malformed-request.ts';
+import type { RateLimit } from '../../rate-limit.ts';
 import { readJson } from '../../read-json.ts';
 import { sendJson } from '../../send-json.ts';
 import { sendLargeJson } from '../../send-large-json.ts';
@@ -35,6 +36,8 @@ export interface EnvdOptions {
   sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
   tokens: AccessTokens;
   budgets: Budgets;
+  /** How often the access token of one sandbox may be used. */
+  tokenLimit: RateLimit;
   bodyTimeoutMs: number;
   onRefused: Refused;
 }
@@ -111,6 +114,13 @@ export function envd(options: EnvdOptions): Envd {
 
   /** Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the project's. */
   function admit(row: SandboxRow, response: ServerResponse, kind: BudgetKind): void {
+    const waitMs = options.tokenLimit.take(row.id);
+    if (waitMs > 0) {
+      throw new CayError('resource_exhausted', 'Too many requests with the access token of this sandbox', {
+        details: { retryAfterMs: Math.ceil(waitMs) },
+        hint: 'wait as long as Retry-After says',
+      });
+    }
     traceOf(response).share = options.budgets.take(row.project, kind);
   }
 
