@@ -12,7 +12,6 @@ try {
 }
 
 parentPort!.on('message', (job: DiffJob) => {
-  void doDiffJob(job)
-    .catch((error: unknown): DiffAnswer => ({ failure: String(error) }))
-    .then((answer) => parentPort!.postMessage(answer, 'patch' in answer ? [answer.patch.buffer as ArrayBuffer] : []));
+  const tell = (answer: DiffAnswer) => parentPort!.postMessage(answer, 'patch' in answer ? [answer.patch.buffer as ArrayBuffer] : []);
+  doDiffJob(job).then(tell, (error: unknown) => tell({ failure: String(error) }));
 });
