@@ -14,6 +14,7 @@ pub mod guest;
 pub mod install;
 pub mod link;
 pub mod memory;
+pub mod on_tree;
 pub mod pack;
 pub mod poller;
 pub mod ports;

@@ -1,4 +1,4 @@
-//! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS ADDRESS… | pack … | unpack …`
+//! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS ADDRESS… | pack … | unpack … | on-tree …`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use cay_guest::event_loop::{self, End};
 use cay_guest::link::Way;
-use cay_guest::{install, pack, reach};
+use cay_guest::{install, on_tree, pack, reach};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         [mode, within, addresses @ ..] if mode == OsStr::new("reach") => return reach::reach(within, addresses),
         [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Way::Pack, rest),
         [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Way::Unpack, rest),
+        [mode, rest @ ..] if mode == OsStr::new("on-tree") => return on_tree::run(rest).map_or_else(usage, ExitCode::from),
         _ => return usage(),
     };
     match result {
@@ -58,7 +59,7 @@ fn pack(way: pack::Way, arguments: &[std::ffi::OsString]) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE [--user FILE]] [--open-files N] -- PROGRAM ARGUMENT…";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

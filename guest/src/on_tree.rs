@@ -1,0 +1,261 @@
+//! `on-tree`: runs a program that sees a tree mounted at a directory, in a mount namespace of its own.
+//!
+//! The server starts runtimes with it, on the host, as root. The tree is mounted `nosuid,nodev`, and with `--shift` it is an
+//! idmapped mount: what belongs to the ids from FROM on disk belongs to those from TO there, and what is written as those
+//! from TO is stored as those from FROM. Nobody else sees the mount, and it goes with the last process that does.
+//!
+//! With `--user` there is also a user namespace at that file for the program to join: root there is TO. It belongs to TO and not to
+//! root, so that what the kernel counts for each user (inotify, message queues) is counted for TO and for nobody above it. Who
+//! joins it cannot be given limits from outside, unless root has CAP_SYS_RESOURCE: `--open-files` sets that one beforehand.
+//!
+//! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the program cannot be run.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+const FAILED: u8 = 1;
+const NOT_RUN: u8 = 127;
+
+const OPEN_TREE_CLONE: libc::c_uint = 1;
+const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+const MOUNT_ATTR_NOSUID: u64 = 0x2;
+const MOUNT_ATTR_NODEV: u64 = 0x4;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+
+/// The argument of `mount_setattr`.
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+struct Arguments<'a> {
+    tree: CString,
+    at: CString,
+    log: &'a OsStr,
+    shift: Option<Shift>,
+    user: Option<CString>,
+    open_files: Option<libc::rlim_t>,
+    program: &'a [OsString],
+}
+
+/// From the ids on disk to those of the mount.
+#[derive(Debug, PartialEq, Eq)]
+struct Shift {
+    from: u32,
+    to: u32,
+    size: u32,
+}
+
+/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE [--user FILE]] [--open-files N] -- PROGRAM ARGUMENT…`. Returns the exit code if the program
+/// was not started, or `None` if the arguments make no sense.
+pub fn run(arguments: &[OsString]) -> Option<u8> {
+    let arguments = Arguments::parse(arguments)?;
+    if let Err((doing, error)) = show(&arguments).and_then(|()| limit(arguments.open_files)) {
+        return Some(tell(arguments.log, &format!("Cannot {doing}: {error}"), FAILED));
+    }
+    let (program, rest) = arguments.program.split_first()?;
+    let error = Command::new(program).args(rest).exec();
+    Some(tell(arguments.log, &format!("Cannot run {program:?}: {error}"), NOT_RUN))
+}
+
+impl<'a> Arguments<'a> {
+    fn parse(arguments: &'a [OsString]) -> Option<Arguments<'a>> {
+        let end = arguments.iter().position(|argument| argument == "--")?;
+        let (options, program) = (&arguments[..end], &arguments[end + 1..]);
+        let (mut tree, mut at, mut log, mut shift, mut user, mut open_files) = (None, None, None, None, None, None);
+        for pair in options.chunks(2) {
+            let [option, value] = pair else { return None };
+            match option.to_str()? {
+                "--tree" => tree = CString::new(value.as_bytes()).ok(),
+                "--at" => at = CString::new(value.as_bytes()).ok(),
+                "--log" => log = Some(value.as_os_str()),
+                "--shift" => shift = Some(Shift::parse(value.to_str()?)?),
+                "--user" => user = Some(CString::new(value.as_bytes()).ok()?),
+                "--open-files" => open_files = Some(value.to_str()?.parse().ok()?),
+                _ => return None,
+            }
+        }
+        if program.is_empty() || (user.is_some() && shift.is_none()) {
+            return None;
+        }
+        Some(Arguments { tree: tree?, at: at?, log: log?, shift, user, open_files, program })
+    }
+}
+
+impl Shift {
+    fn parse(text: &str) -> Option<Shift> {
+        let numbers: Vec<u32> = text.split(':').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+        let [from, to, size] = numbers[..] else { return None };
+        (size > 0 && from.checked_add(size).is_some() && to.checked_add(size).is_some()).then_some(Shift { from, to, size })
+    }
+}
+
+type Doing = (String, io::Error);
+
+fn show(arguments: &Arguments) -> Result<(), Doing> {
+    let Arguments { tree, at, shift, user, .. } = arguments;
+    let name = |path: &CStr| format!("\"{}\"", path.to_string_lossy());
+    let userns = shift.as_ref().map(shifting_namespace).transpose().map_err(|error| ("map ids".into(), error))?;
+    // Mounts and unmounts of the host still come here; none of ours go there.
+    // SAFETY: no pointer but constants that end with NUL.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }).map_err(|error| ("have a mount namespace".into(), error))?;
+    let slave = libc::MS_REC | libc::MS_SLAVE;
+    // SAFETY: as above; the other arguments may be null.
+    check(unsafe { libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), slave, std::ptr::null()) })
+        .map_err(|error| ("keep mounts from the host".into(), error))?;
+    let mount = clone_tree(tree).map_err(|error| (format!("open {}", name(tree)), error))?;
+    set_attributes(&mount, userns.as_ref()).map_err(|error| (format!("map the ids of {}", name(tree)), error))?;
+    put(&mount, at).map_err(|error| (format!("mount {} at {}", name(tree), name(at)), error))?;
+    let (Some(user), Some(shift)) = (user, shift) else { return Ok(()) };
+    put_own_namespace(shift, user).map_err(|error| (format!("have a user namespace at {}", name(user)), error))
+}
+
+fn limit(open_files: Option<libc::rlim_t>) -> Result<(), Doing> {
+    let Some(count) = open_files else { return Ok(()) };
+    let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
+    // SAFETY: the structure lives through the call.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }).map(drop).map_err(|error| (format!("allow {count} open files"), error))
+}
+
+/// A mount of the tree that is nowhere yet.
+fn clone_tree(tree: &CStr) -> io::Result<OwnedFd> {
+    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint;
+    // SAFETY: the path ends with NUL; the result is a descriptor of ours or -1.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, tree.as_ptr(), flags);
+        check(fd as libc::c_int).map(|fd| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn set_attributes(mount: &OwnedFd, userns: Option<&OwnedFd>) -> io::Result<()> {
+    let idmap = if userns.is_some() { MOUNT_ATTR_IDMAP } else { 0 };
+    let attributes = MountAttributes {
+        set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | idmap,
+        clear: 0,
+        propagation: 0,
+        userns: userns.map_or(0, |fd| fd.as_raw_fd() as u64),
+    };
+    let size = size_of::<MountAttributes>();
+    // SAFETY: the structure lives through the call and has that size.
+    let result = unsafe { libc::syscall(libc::SYS_mount_setattr, mount.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, &raw const attributes, size) };
+    check(result as libc::c_int).map(drop)
+}
+
+fn put(mount: &OwnedFd, at: &CStr) -> io::Result<()> {
+    let (fd, nowhere) = (mount.as_raw_fd(), c"".as_ptr());
+    // SAFETY: both paths end with NUL.
+    let result = unsafe { libc::syscall(libc::SYS_move_mount, fd, nowhere, libc::AT_FDCWD, at.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH) };
+    check(result as libc::c_int).map(drop)
+}
+
+/// What an idmapped mount takes its mapping from.
+fn shifting_namespace(Shift { from, to, size }: &Shift) -> io::Result<OwnedFd> {
+    mapped_namespace(&format!("{from} {to} {size}\n"))
+}
+
+/// Whoever makes a user namespace owns it, by the effective id; the rights of root are kept meanwhile.
+fn put_own_namespace(Shift { to, size, .. }: &Shift, at: &CStr) -> io::Result<()> {
+    become_user(*to, libc::SECBIT_NO_SETUID_FIXUP)?;
+    let made = mapped_namespace(&format!("0 {to} {size}\n"));
+    become_user(0, 0)?;
+    let made = made?;
+    OpenOptions::new().append(true).create(true).open(OsStr::from_bytes(at.to_bytes()))?;
+    let source = CString::new(format!("/proc/self/fd/{}", made.as_raw_fd()))?;
+    // SAFETY: both paths end with NUL; the other arguments may be null.
+    check(unsafe { libc::mount(source.as_ptr(), at.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null()) }).map(drop)
+}
+
+/// The effective id alone. With `NO_SETUID_FIXUP` the capabilities stay as they are.
+fn become_user(id: u32, securebits: libc::c_int) -> io::Result<()> {
+    let keep = u32::MAX;
+    // SAFETY: no pointers. There is one thread.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_SECUREBITS, libc::SECBIT_NO_SETUID_FIXUP))?;
+        check(libc::setresuid(keep, id, keep))?;
+        check(libc::prctl(libc::PR_SET_SECUREBITS, securebits)).map(drop)
+    }
+}
+
+/// A user namespace with that mapping, held by a descriptor alone: the process that it was made with is gone.
+fn mapped_namespace(map: &str) -> io::Result<OwnedFd> {
+    let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
+    // SAFETY: without a stack it forks. The child only waits for its end.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } as libc::pid_t;
+    if pid == 0 {
+        // SAFETY: no pointers. Whatever becomes of the parent, this process ends with it.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    check(pid)?;
+    let opened = fs::write(format!("/proc/{pid}/uid_map"), map)
+        .and_then(|()| fs::write(format!("/proc/{pid}/gid_map"), map))
+        .and_then(|()| fs::File::open(format!("/proc/{pid}/ns/user")));
+    // SAFETY: it is our own child, which nobody has waited for yet.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+    opened.map(OwnedFd::from)
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn tell(log: &OsStr, message: &str, code: u8) -> u8 {
+    let line = format!("level=error msg=\"{}\"\n", message.replace('\\', "\\\\").replace('"', "\\\""));
+    if let Ok(mut file) = OpenOptions::new().append(true).create(true).open(log) {
+        let _ = file.write_all(line.as_bytes());
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn what_comes_after_the_dashes_is_the_programs() {
+        let given = words("--tree /t --at /a --log /l --shift 1000:2000:10 --user /u --open-files 64 -- runc --at x -- y");
+        let parsed = Arguments::parse(&given).unwrap();
+        assert_eq!(parsed.program, &words("runc --at x -- y")[..]);
+        assert_eq!((parsed.tree.as_c_str(), parsed.at.as_c_str(), parsed.log), (c"/t", c"/a", OsStr::new("/l")));
+        assert_eq!((parsed.user.as_deref(), parsed.open_files), (Some(c"/u"), Some(64)));
+        assert_eq!(parsed.shift, Some(Shift { from: 1000, to: 2000, size: 10 }));
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_are_refused() {
+        for text in [
+            "--tree /t --at /a --log /l",
+            "--tree /t --at /a --log /l --",
+            "--tree /t --at /a -- true",
+            "--tree /t --log /l -- true",
+            "--at /a --log /l -- true",
+            "--tree /t --at /a --log -- true",
+            "--tree /t --at /a --log /l --user /u -- true",
+            "--tree /t --at /a --log /l --other x -- true",
+        ] {
+            assert!(Arguments::parse(&words(text)).is_none(), "{text}");
+        }
+        for text in ["", "1:2", "1:2:3:4", "1:2:0", "-1:2:3", "1:4294967295:3", "4294967295:1:3", "a:b:c"] {
+            assert_eq!(Shift::parse(text), None, "{text}");
+        }
+    }
+}
