@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { snapshotterSuite } from '../../../../test/conformance/snapshotter-suite.ts';
 import { type BtrfsOptions, type BtrfsSnapshotter, openBtrfs } from './btrfs.ts';
-import { loopsOf } from './mounts.ts';
+import { listMounts, loopsOf } from './mounts.ts';
 
 const exec = promisify(execFile);
 const MIB = 1024 ** 2;
@@ -56,6 +56,20 @@ describe.skipIf(reason !== undefined)('btrfs', () => {
       last = await openBtrfs({ dir, ...SIZE, ...options });
       return last;
     }
+
+    it('has no devices and no set-user-id programs and lets nobody in, also where it was mounted without', async () => {
+      const pool = join(dir, 'pool');
+      const options = async () => (await listMounts()).find(({ path }) => path === pool)?.options;
+      await (await start()).prepare('a');
+      expect(await options()).toEqual(expect.arrayContaining(['nosuid', 'nodev', 'noatime']));
+      await last!.close();
+      await exec('mount', ['-o', 'remount,bind,suid,dev,noatime', pool]);
+      await exec('chmod', ['711', pool]);
+      expect(await options()).not.toContain('nosuid');
+      await start();
+      expect(await options()).toEqual(expect.arrayContaining(['rw', 'nosuid', 'nodev', 'noatime']));
+      expect((await stat(pool)).mode & 0o777).toBe(0o700);
+    });
 
     it('takes of the disk only what is in it, and gives back what is removed', async () => {
       const trees = await start();

@@ -8,7 +8,7 @@
  * file otherwise. A snapshot is one transaction of the filesystem, which also writes the record that
  * came before it: after a power cut both are there, or the record alone, or none.
  */
-import { mkdir, readdir, realpath, rmdir, stat, statfs } from 'node:fs/promises';
+import { chmod, mkdir, readdir, realpath, rmdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
@@ -55,7 +55,9 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   const pool = (await isBtrfs(dir)) ? undefined : await makePool();
   const base = pool?.path ?? (await makeBase(join(dir, 'pool')));
   const treesDir = join(base, 'trees');
-  await mkdir(treesDir, { recursive: true, mode: 0o711 });
+  // Nobody but root reaches a tree by its path: sandboxes have it mounted.
+  await chmod(base, 0o700);
+  await mkdir(treesDir, { recursive: true, mode: 0o700 });
   const at = (name: string): string => join(treesDir, name);
   const qgroups = await openQgroups(base, { enable: options.enableQuota ?? pool !== undefined });
   const subvolumes = await openSubvolumes(base, treesDir);

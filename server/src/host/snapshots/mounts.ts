@@ -5,6 +5,8 @@ export interface Mount {
   path: string;
   type: string;
   source: string;
+  /** Of this mount alone, such as `nosuid`; not those of its filesystem. */
+  options: string[];
 }
 
 /** The mounts of this process's namespace, in the order they were made. */
@@ -16,7 +18,7 @@ export async function listMounts(): Promise<Mount[]> {
     .map((line) => {
       const fields = line.split(' ');
       const rest = fields.indexOf('-');
-      return { path: unescape(fields[4]!), type: fields[rest + 1]!, source: unescape(fields[rest + 2]!) };
+      return { path: unescape(fields[4]!), type: fields[rest + 1]!, source: unescape(fields[rest + 2]!), options: fields[5]!.split(',') };
     });
 }
 

@@ -37,8 +37,8 @@ export interface OverlaySnapshotter extends Snapshotter {
 /** All layers have to be named in one page (4096 bytes): 32 names of 64 characters fit. */
 const MAX_LAYERS = 32;
 
-/** `redirect_dir` lets a folder of a lower layer be renamed; the others keep a layer readable under any other. */
-const FEATURES = 'redirect_dir=on,index=off,metacopy=off';
+/** What a sandbox has written is no program of anybody's on the host, and no device. `redirect_dir` lets a folder of a lower layer be renamed; the others keep a layer readable under any other. */
+const FEATURES = 'nosuid,nodev,redirect_dir=on,index=off,metacopy=off';
 
 export async function openOverlay(options: OverlayOptions): Promise<OverlaySnapshotter> {
   const { onStep, maxLayers = MAX_LAYERS } = options;
@@ -52,7 +52,11 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   const empty = join(dir, 'empty');
   const folders = [treesDir, mountsDir, staging, trash, empty];
   await probe(dir);
-  for (const path of folders) await mkdir(path, { recursive: true, mode: 0o711 });
+  for (const path of folders) {
+    await mkdir(path, { recursive: true });
+    // Nobody but root reaches a tree by its path: sandboxes have it mounted.
+    await chmod(path, 0o700);
+  }
   const at = (name: string): string => join(treesDir, name);
   /** Folders on their way out: `remove` need not wait for each of their files. */
   const deletions = new Set<Promise<void>>();

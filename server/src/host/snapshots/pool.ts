@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import type { StepHook } from './forest.ts';
-import { listMounts, loopsOf, sysfsOf } from './mounts.ts';
+import { listMounts, loopsOf, sysfsOf, type Mount } from './mounts.ts';
 import { allocationOf, reserveMetadata, type Range } from './reserve-metadata.ts';
 
 export interface PoolOptions {
@@ -43,7 +43,9 @@ const GIB = 1024 ** 3;
 const MIN_BYTES = 256 * 1024 ** 2;
 /** With less than this free on the disk, there is room for a chunk of metadata that the pool does not have yet. */
 const SHORT_BYTES = 4 * GIB;
-const MOUNT_OPTIONS = 'noatime,discard=async';
+/** What a sandbox has written is no program of anybody's on the host, and no device. */
+const KEPT_OUT = ['nosuid', 'nodev'];
+const MOUNT_OPTIONS = [...KEPT_OUT, 'noatime', 'discard=async'].join(',');
 
 export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: PoolOptions): Promise<Pool> {
   const step = async (name: string): Promise<void> => onStep?.(name);
@@ -54,7 +56,9 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
   let reserved: Range[] = [];
   let reservedFor = '';
 
-  if (!(await isMounted(path))) {
+  const mounted = await mountAt(path);
+  if (mounted) await keepOut(mounted);
+  else {
     const fresh = !(await exists(file));
     if (fresh) await format();
     try {
@@ -88,7 +92,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
   }
 
   async function mount(): Promise<void> {
-    await mkdir(path, { recursive: true, mode: 0o711 });
+    await mkdir(path, { recursive: true, mode: 0o700 });
     await step('pool:mount');
     const [loop] = await loopsOf(file);
     if (loop === undefined) {
@@ -103,7 +107,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
   }
 
   async function unmount(): Promise<void> {
-    while (await isMounted(path)) await command(['umount', path]);
+    while (await mountAt(path)) await command(['umount', path]);
     // The kernel lets the device go a moment after the mount.
     for (let round = 0; round < 40 && (await loopsOf(file)).length > 0; round++) {
       if (round % 10 === 9) for (const loop of await loopsOf(file)) await attempt(['losetup', '-d', loop]);
@@ -169,8 +173,14 @@ async function disk(path: string): Promise<{ total: number; free: number }> {
   return { total: bsize * blocks, free: bsize * bavail };
 }
 
-async function isMounted(path: string): Promise<boolean> {
-  return (await listMounts()).some((mount) => mount.path === path && mount.type === 'btrfs');
+async function mountAt(path: string): Promise<Mount | undefined> {
+  return (await listMounts()).findLast((mount) => mount.path === path && mount.type === 'btrfs');
+}
+
+/** An earlier version mounted it without. What runs on it already is not touched. */
+async function keepOut({ path, options }: Mount): Promise<void> {
+  if (KEPT_OUT.every((option) => options.includes(option))) return;
+  await command(['mount', '-o', ['remount', 'bind', ...options, ...KEPT_OUT].join(','), path]);
 }
 
 async function resize(file: string, size: number, create: boolean): Promise<void> {

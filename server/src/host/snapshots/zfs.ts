@@ -14,7 +14,7 @@
  * All is done in transactions of the whole pool, in order: after a power cut a tree's record is there if the tree is.
  */
 import { createHash } from 'node:crypto';
-import { mkdir, readlink, realpath, rm, rmdir, stat, symlink } from 'node:fs/promises';
+import { chmod, mkdir, readlink, realpath, rm, rmdir, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { command } from './command.ts';
@@ -42,6 +42,8 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
   const dir = await realpath(options.dir);
   const home = join(dir, 'pool');
   const base = await openBase(dir, home, options.dataset);
+  // Nobody but root reaches a tree by its path: sandboxes have it mounted.
+  await chmod(home, 0o700);
   const coarse = (await mountOf(home))?.type !== 'zfs';
   /** The datasets of active trees by key, and of committed ones by name. */
   const heads = new Map<string, string>();
@@ -272,6 +274,10 @@ async function openBase(dir: string, home: string, given: string | undefined): P
   if (kept === undefined) await symlink(base, marker);
   if (owner === undefined) {
     await zfs('create', '-o', 'canmount=noauto', '-o', `mountpoint=${home}`, '-o', 'atime=off', '-o', `${OWNER}=${dir}`, base);
+  }
+  // Trees inherit them. What a sandbox has written is no program of anybody's on the host, and no device.
+  for (const property of ['setuid', 'devices']) {
+    if ((await readProperties(base, property))[0] !== 'off') await zfs('set', `${property}=off`, base);
   }
   if (!(await isMountPoint(home))) await zfs('mount', base);
   return base;
