@@ -133,6 +133,17 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
       expect(Math.max(...inside.map((pid) => oomScore(pid) ?? 0))).toBe(OOM_SCORE);
     });
 
+    it.skipIf(runtime.isolation === 'none')(
+      'runs as other ids than its files are stored with, however high and with few open files',
+      async () => {
+        const own = { hostId: 0x8123_0000, size: 65_536 };
+        const { container } = await startedStage({ ids: own, openFiles: 64 });
+        const uids = (await container.cgroup.processes()).flatMap(uidsOf);
+        expect(uids.filter((uid) => uid < own.hostId || uid >= own.hostId + own.size)).toEqual([]);
+        expect(uids).toContain(own.hostId);
+      },
+    );
+
     it('remove() leaves no process, cgroup, mount or state', async () => {
       const made = await startedStage();
       const processes = await made.container.cgroup.processes();
@@ -302,6 +313,12 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
   });
 }
 
+/** Real, effective, saved and of the filesystem. */
+function uidsOf(pid: number): number[] {
+  const line = /^Uid:\s+(.*)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? '';
+  return line.split(/\s+/).map(Number);
+}
+
 /** A container that is ready to be started, with a server that awaits its guest. */
 export async function makeStage({
   dir,
@@ -332,7 +349,8 @@ export async function makeStage({
   const open = async () => {
     server.listen(path);
     await once(server, 'listening');
-    for (const owned of [socketDir, path]) chownSync(owned, ids.hostId, ids.hostId);
+    const { hostId } = changes.ids ?? ids;
+    for (const owned of [socketDir, path]) chownSync(owned, hostId, hostId);
   };
   chmodSync(socketDir, 0o700);
   await open();

@@ -8,6 +8,8 @@ import { PolicyFactsSchema } from './policy.ts';
 export const ABILITIES = [
   /** Commands run in isolation from the host's kernel, files and processes. */
   'isolation',
+  /** To the host's kernel no two sandboxes have a user in common: each has a range of ids of its own. */
+  'ownIds',
   /** Commands are real processes: any program of the image runs, not a simulation. */
   'processes',
   'pty',

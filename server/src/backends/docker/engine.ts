@@ -46,6 +46,7 @@ export async function lookAtEngine(client: DockerClient, options: CallOptions & 
   if (!info.PidsLimit) lacks('pidsLimit', 'The kernel of the Docker engine does not limit processes');
   if (info.CgroupDriver === 'none') lacks('freeze', 'The Docker engine runs without cgroups');
   if (!abilities.memoryLimit || !abilities.cpuLimit) lacks('resize', 'The Docker engine cannot limit what would be changed');
+  lacks('ownIds', 'Containers of one engine share its ids, whether it remaps users or not');
   lacks('snapshots', 'Docker commits images layer by layer and cannot put a container back to one');
   lacks('suspend', 'a pause keeps processes here; stopping keeps the files alone');
   lacks('memorySnapshots', 'Docker keeps no processes without the experimental CRIU, and gVisor not through Docker');

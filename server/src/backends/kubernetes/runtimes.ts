@@ -64,6 +64,7 @@ export function runtimeChoice(
 }
 
 const MISSING: Partial<Record<Ability, string>> = {
+  ownIds: 'pods of one image run as the same user of their node',
   users: 'everybody in a pod is one user that is not root, as Pod Security "restricted" demands',
   resize: 'the limits of a pod are not changed while it runs',
   freeze: 'Kubernetes cannot pause a pod',

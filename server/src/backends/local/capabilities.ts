@@ -15,10 +15,13 @@ export async function localCapabilities(engine: Engine, templates: Map<string, T
     if (allowsRuntime(policy, one.name) && (await one.probe()).available) runtimes.push(one.name);
   }
   const usual = await pickRuntime(engine).catch(() => undefined);
+  const shift = await ground.shift();
   const { controllers } = ground.cgroups;
   const missing: Partial<Record<Ability, string>> = { suspend: 'a pause keeps processes here; stopping keeps the files alone' };
   if (!usual) missing.isolation = 'no isolating runtime works on this machine';
   if (usual?.isolation === 'none') missing.isolation = `${usual.name} isolates nothing but the root directory`;
+  if (!shift.works) missing.ownIds = `files cannot be shown with other ids on the ${ground.trees.name} storage: ${shift.reason}`;
+  if (usual?.isolation === 'none') missing.ownIds = `${usual.name} has the server's own ids`;
   if (usual?.name === 'runsc') missing.xattrs = 'gVisor has no user extended attributes on the root filesystem';
   if (!controllers.cpu) missing.cpuLimit = 'the cpu cgroup controller is missing';
   if (!controllers.memory) missing.memoryLimit = 'the memory cgroup controller is missing';

@@ -5,6 +5,8 @@ import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
 import type { Ground } from '../../host/instances/ground.ts';
+import { openIdRanges } from '../../host/instances/id-ranges.ts';
+import { probeShift, type ShiftProbe } from '../../host/instances/probe-shift.ts';
 import { raiseKernelLimits } from '../../host/kernel-limits.ts';
 import { crunRuntime } from '../../host/runtimes/crun.ts';
 import { processRuntime } from '../../host/runtimes/process.ts';
@@ -43,8 +45,8 @@ export interface OpenLocalOptions extends Pick<
 }
 
 /**
- * Root and every other user of a sandbox are these ids on the host: beyond all that accounts and
- * other container engines use by default.
+ * The files of sandboxes are stored as these ids of the host: beyond all that accounts and other container engines use by
+ * default. Where trees cannot be shown with other ids the users of every sandbox have them too.
  */
 const IDS = { hostId: 1_879_048_192, size: 65_536 };
 
@@ -115,12 +117,15 @@ export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage
   // What has no isolation does not exist here unless the operator wants it.
   const makers = [runscRuntime, crunRuntime, runcRuntime, ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : [])];
   const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
+  let shift: Promise<ShiftProbe> | undefined;
   const ground: Ground = {
     dir,
     trees,
     cgroups,
     runtimes: new Map<string, Runtime>(runtimes.map((runtime) => [runtime.name, runtime])),
     guestBinary: guestBinary(),
+    ranges: openIdRanges({ instancesDir: resolve(dir, 'instances') }),
+    shift: () => (shift ??= probeShift(trees, join(dir, 'runtimes', 'probes', 'ids'), guestBinary())),
     bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));

@@ -7,6 +7,7 @@ export function memoryCapabilities(): Capabilities {
     templates: ['base'],
     abilities: {
       isolation: false,
+      ownIds: false,
       processes: false,
       pty: false,
       signals: true,
@@ -31,6 +32,7 @@ export function memoryCapabilities(): Capabilities {
     },
     notes: {
       isolation: "Programs are functions of the server's own process",
+      ownIds: "Programs run as the server's own user",
       processes: 'Programs are functions; only those registered and a few built-in ones exist',
       pty: 'There are no terminals in memory',
       signals: 'Every signal that ends a process ends the command; none can be trapped, and SIGSTOP is refused',

@@ -2,6 +2,8 @@
 import type { Cgroups } from '../cgroups/cgroup.ts';
 import type { Runtime } from '../runtimes/runtime.ts';
 import type { Snapshotter } from '../snapshots/snapshotter.ts';
+import type { IdRanges } from './id-ranges.ts';
+import type { ShiftProbe } from './probe-shift.ts';
 
 export interface Ground {
   /** The engine's own directory. */
@@ -10,6 +12,9 @@ export interface Ground {
   cgroups: Cgroups;
   runtimes: Map<string, Runtime>;
   guestBinary: string;
+  ranges: IdRanges;
+  /** Whether instances get ranges of their own: tried once, when it is first asked for. */
+  shift(): Promise<ShiftProbe>;
   /** Names this boot of the machine; what another boot started is gone. */
   bootId: string;
 }

@@ -9,7 +9,7 @@
  *
  *     <dir>/instances/<name>/instance.json   the facts
  *                            pooled          there as long as nobody has had the instance
- *                            bundle/         what the runtime reads and writes
+ *                            bundle/         what the runtime reads and writes, and where its root is mounted
  *                            run/            shown inside as /run/cay; has guest.sock
  */
 import { existsSync, rmSync } from 'node:fs';
@@ -22,7 +22,7 @@ import { listenForGuest, type GuestListener } from '../../guest/listen-for-guest
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
-import type { Container, Runtime } from '../runtimes/runtime.ts';
+import type { Container, IdMapping, Runtime } from '../runtimes/runtime.ts';
 import type { Ground } from './ground.ts';
 
 const InstanceFactsSchema = z.object({
@@ -39,6 +39,8 @@ const InstanceFactsSchema = z.object({
   bootId: z.string(),
   /** Kept for later requests rather than made for one. */
   pooled: z.boolean(),
+  /** The ids of its users on the host, decided when it starts. Absent: those of its runtime. */
+  ids: z.object({ hostId: z.int(), size: z.int() }).optional(),
 });
 export type InstanceFacts = z.infer<typeof InstanceFactsSchema>;
 
@@ -90,19 +92,23 @@ export function startInstance(ground: Ground, facts: InstanceFacts, limits: Inst
 /** As `startInstance`, with what has the runtime start the container. */
 export async function launchInstance(
   ground: Ground,
-  facts: InstanceFacts,
+  planned: InstanceFacts,
   limits: InstanceLimits,
   launch: (runtime: Runtime, container: Container) => Promise<void>,
 ): Promise<Instance> {
-  const runtime = runtimeOf(ground, facts);
-  const cgroup = ground.cgroups.group(facts.name);
-  const { dir, facts: factsFile, bundle, run, pooled } = paths(ground, facts.name);
+  const runtime = runtimeOf(ground, planned);
+  const cgroup = ground.cgroups.group(planned.name);
+  const { dir, facts: factsFile, bundle, run, pooled } = paths(ground, planned.name);
+  let facts = planned;
   let instance: Instance | undefined;
   try {
     await mkdir(dir, { recursive: true, mode: 0o711 });
+    const own = runtime.isolation !== 'none' && (await ground.shift()).works;
+    if (own) facts = { ...planned, ids: ground.ranges.claim(dir) };
+    const ids = idsOf(runtime, facts);
     await writeFileAtomic(factsFile, JSON.stringify(facts));
     if (facts.pooled) await writeFile(pooled, '');
-    await Promise.all([mkdir(bundle, { mode: 0o700 }), makeRunDir(runtime, run)]);
+    await Promise.all([mkdir(bundle, { mode: 0o711 }), makeRunDir(ids, run)]);
     const [root] = await Promise.all([
       ground.trees.path(facts.tree),
       // The share of CPU time is set once the guest runs: starting must not be slowed down by it.
@@ -116,6 +122,7 @@ export async function launchInstance(
       name: facts.name,
       bundleDir: bundle,
       rootDir: root,
+      ids,
       readOnlyRoot: facts.readOnlyRoot,
       socketDir: run,
       guestBinary: ground.guestBinary,
@@ -163,7 +170,8 @@ async function requireAlive(ground: Ground, facts: InstanceFacts, answered: Prom
 /** Takes up an instance that an earlier server started: its guest dials the socket that is made here. */
 export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
   const runtime = runtimeOf(ground, facts);
-  const owner = runtime.ids.hostId;
+  const owner = idsOf(runtime, facts).hostId;
+  if (facts.ids) ground.ranges.keep(paths(ground, facts.name).dir, facts.ids);
   // A server that was killed while it captured the instance has left it standing still.
   await runtime.checkpoints?.release(facts.name);
   const instance: Omit<Instance, 'link'> = {
@@ -266,7 +274,10 @@ export async function destroyRemains(ground: Ground, facts: Pick<InstanceFacts, 
   const runtime = ground.runtimes.get(facts.runtime);
   if (runtime) await runtime.remove(facts.name, cgroup);
   await cgroup.remove();
-  await rm(paths(ground, facts.name).dir, { recursive: true, force: true });
+  const { dir } = paths(ground, facts.name);
+  // Nothing runs with it any more. A range whose directory is gone counts as left over.
+  ground.ranges.release(dir);
+  await rm(dir, { recursive: true, force: true });
 }
 
 /** The facts of every instance that has a directory; one whose facts were never written has only its name. */
@@ -310,11 +321,16 @@ function hardLimits<L extends Partial<InstanceLimits>>(runtime: Runtime, limits:
   };
 }
 
-async function makeRunDir(runtime: Runtime, run: string): Promise<void> {
+async function makeRunDir({ hostId }: IdMapping, run: string): Promise<void> {
   await mkdir(run, { mode: 0o700 });
   // The mount point for the memory cgroup has to be there already, because /run/cay is read-only inside.
   await mkdir(join(run, 'cgroup'));
-  await chown(run, runtime.ids.hostId, runtime.ids.hostId);
+  await chown(run, hostId, hostId);
+}
+
+/** One that was started by a server that knew one range only has that of its runtime. */
+function idsOf(runtime: Runtime, facts: Pick<InstanceFacts, 'ids'>): IdMapping {
+  return facts.ids ?? runtime.ids;
 }
 
 function runtimeOf(ground: Ground, facts: Pick<InstanceFacts, 'runtime'>): Runtime {

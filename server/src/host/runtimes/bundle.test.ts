@@ -34,6 +34,26 @@ describe('buildBundle()', () => {
     expect(linux.namespaces.map(({ type }) => type).toSorted()).toEqual(['cgroup', 'ipc', 'mount', 'network', 'pid', 'user', 'uts']);
   });
 
+  it('has the root where it is mounted, and joins the user namespace that was made for ids of its own', () => {
+    const ids = { hostId: 700_000, size: 65_536 };
+    const own = buildBundle({ ...container, ids }, traits);
+    expect(own.root.path).toBe('/data/i1/mount');
+    expect(own.linux.uidMappings).toEqual([{ containerID: 0, hostID: 700_000, size: 65_536 }]);
+    expect(own.linux.namespaces).toContainEqual({ type: 'user', path: '/data/i1/user' });
+    // Whoever joins it may not be allowed to be limited from outside: the runtime has the limit before.
+    expect(own.process.rlimits).toEqual([]);
+    for (const [changed, how] of [
+      [{ ...container, ids: traits.ids }, traits],
+      [
+        { ...container, ids },
+        { ...traits, sharesKernel: false },
+      ],
+    ] as const) {
+      expect(buildBundle(changed, how).linux.namespaces).toContainEqual({ type: 'user' });
+      expect(buildBundle(changed, how).process.rlimits).toHaveLength(1);
+    }
+  });
+
   it('gives no capability over the machine and none to users that are not root', () => {
     const { capabilities, noNewPrivileges } = buildBundle(container, traits).process;
     expect(noNewPrivileges).toBe(true);

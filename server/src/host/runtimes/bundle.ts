@@ -12,6 +12,20 @@ import type { Seccomp } from './seccomp.ts';
 export const GUEST_PATH = '/run/cay-guest';
 export const SOCKET_DIR = '/run/cay';
 
+/** Where on the host the runtime finds the root, mounted for it alone. Only this name is passed through by the mapped root. */
+export function rootMount({ bundleDir }: Pick<Container, 'bundleDir'>): string {
+  return join(bundleDir, 'mount');
+}
+
+/**
+ * Where on the host the runtime finds the user namespace of a container that has ids of its own, if it is to join one. One that
+ * the runtime makes belongs to root, and what the kernel counts for each user it would count for root, for all containers together.
+ */
+export function userNamespace({ bundleDir, ids }: Bundled, traits: BundleTraits): string | undefined {
+  const own = ids !== undefined && ids.hostId !== traits.ids.hostId;
+  return own && traits.sharesKernel ? join(bundleDir, 'user') : undefined;
+}
+
 /**
  * What root of a sandbox may do there: everything about its own files, users and processes; nothing about the machine,
  * the network or devices.
@@ -105,14 +119,15 @@ export interface BundleTraits {
 }
 
 export function buildBundle(container: Bundled, traits: BundleTraits) {
-  const { ids } = traits;
-  const openFiles = Math.min(container.openFiles, traits.maxOpenFiles);
+  const ids = container.ids ?? traits.ids;
+  const openFiles = openFilesOf(container, traits);
   const capabilities = traits.sharesKernel ? CAPABILITIES : [...CAPABILITIES, ...NAMING];
+  const user = userNamespace(container, traits);
   const mapping = [{ containerID: 0, hostID: ids.hostId, size: ids.size }];
   return {
     ociVersion: '1.0.2',
     hostname: container.hostname,
-    root: { path: container.rootDir, readonly: container.readOnlyRoot },
+    root: { path: rootMount(container), readonly: container.readOnlyRoot },
     process: {
       terminal: false,
       user: { uid: 0, gid: 0 },
@@ -123,15 +138,15 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
       oomScoreAdj: OOM_SCORE,
       // Neither inheritable nor ambient: whoever is not root inside has none.
       capabilities: { bounding: capabilities, effective: capabilities, permitted: capabilities, inheritable: [], ambient: [] },
-      rlimits: Object.entries({ RLIMIT_NOFILE: openFiles, ...(traits.sharesKernel && SHARED_LIMITS) }).map(([type, most]) => ({
-        type,
-        soft: most,
-        hard: most,
-      })),
+      // In a namespace that it joins the runtime may only lower limits: there it has that of open files itself, and passes it on.
+      rlimits: Object.entries({
+        ...(user === undefined && { RLIMIT_NOFILE: openFiles }),
+        ...(traits.sharesKernel && SHARED_LIMITS),
+      }).map(([type, most]) => ({ type, soft: most, hard: most })),
     },
     mounts: mounts(container, traits),
     linux: {
-      namespaces: NAMESPACES.map((type) => ({ type })),
+      namespaces: NAMESPACES.map((type) => (type === 'user' && user !== undefined ? { type, path: user } : { type })),
       uidMappings: mapping,
       gidMappings: mapping,
       ...(container.cgroup && { cgroupsPath: container.cgroup.ociPath }),
@@ -139,6 +154,10 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
       ...(traits.seccomp && { seccomp: traits.seccomp }),
     },
   };
+}
+
+export function openFilesOf({ openFiles }: Bundled, { maxOpenFiles }: BundleTraits): number {
+  return Math.min(openFiles, maxOpenFiles);
 }
 
 /** In the order in which they are made: each mount point lies in one that is there already. */

@@ -9,9 +9,10 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { access, constants, readdir } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
+import { guestBinary } from '../../guest/guest-binary.ts';
 import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
-import { buildBundle, type Bundled, type BundleTraits } from './bundle.ts';
+import { buildBundle, openFilesOf, rootMount, userNamespace, type Bundled, type BundleTraits } from './bundle.ts';
 import { probeContainer } from './probe-container.ts';
 import { requireReadableAccounts } from './readable-accounts.ts';
 import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
@@ -22,6 +23,8 @@ export interface OciOptions {
   ids: IdMapping;
   /** A name to look up in `PATH`, or a path. */
   binary?: string;
+  /** The guest's program, which mounts the root for the runtime. */
+  helper?: string;
 }
 
 /** What the state on disk says of the container's first process. */
@@ -71,18 +74,25 @@ export interface CheckpointTools {
 
 const START_TIMEOUT_MS = 30_000;
 const FAILED_PROBE_MS = 30_000;
+/** The helper's exit code when there is no such program. */
+const NOT_RUN = 127;
 
-export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.name }: OciOptions): Runtime {
+export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
+  const { stateDir, ids, binary = traits.name, helper = guestBinary() } = options;
   const root = join(stateDir, traits.name);
   let probed: Promise<RuntimeProbe> | undefined;
-  let bundleTraits: BundleTraits | undefined;
+  let known: BundleTraits | undefined;
+
+  function bundleTraits(): BundleTraits {
+    return (known ??= { ...traits.bundle, ids, maxOpenFiles: openFilesHardLimit() });
+  }
 
   function writeBundle(container: Bundled): void {
-    bundleTraits ??= { ...traits.bundle, ids, maxOpenFiles: openFilesHardLimit() };
-    const bundle = buildBundle(container, bundleTraits);
+    const bundle = buildBundle(container, bundleTraits());
     // The socket's directory is shown read-only, so that the runtime cannot make this mount point there.
     if (traits.bundle.sharesKernel && container.cgroup?.memoryPath) mkdirSync(join(container.socketDir, 'cgroup'), { recursive: true });
     traits.prepare?.(container);
+    mkdirSync(rootMount(container), { recursive: true });
     writeFileSync(join(container.bundleDir, 'config.json'), JSON.stringify(bundle), { mode: 0o600 });
   }
 
@@ -93,13 +103,24 @@ export function ociRuntime(traits: OciTraits, { stateDir, ids, binary = traits.n
     try {
       const args = ['--root', root, '--log', log, ...flags, ...verb, '--bundle', container.bundleDir, container.name];
       // No pipes: the container inherits the standard streams, and would hold them open.
-      await run(binary, args, { silent: true, timeoutMs: START_TIMEOUT_MS });
+      await run(helper, ['on-tree', ...rootOf(container, log), '--', binary, ...args], { silent: true, timeoutMs: START_TIMEOUT_MS });
     } catch (error) {
       throw startError(traits, container.name, binary, error, lastWords(readLog(log)));
     }
   }
 
-  // A user may have 200 keys, and all sandboxes are one user to the kernel. The filter refuses keyctl in any case.
+  /** How the helper mounts the root, before it becomes the runtime. */
+  function rootOf(container: Bundled, log: string): string[] {
+    const { hostId } = container.ids ?? ids;
+    const user = userNamespace(container, bundleTraits());
+    return [
+      ...['--tree', container.rootDir, '--at', rootMount(container), '--log', log],
+      ...(hostId === ids.hostId ? [] : ['--shift', `${ids.hostId}:${hostId}:${ids.size}`]),
+      ...(user === undefined ? [] : ['--user', user, '--open-files', String(openFilesOf(container, bundleTraits()))]),
+    ];
+  }
+
+  // A user may have 200 keys, and without id ranges all sandboxes are one user to the kernel. The filter refuses keyctl in any case.
   const runVerb = ['run', ...(traits.bundle.sharesKernel ? ['--no-new-keyring'] : [])];
 
   async function start(container: Container, verb: string[]): Promise<void> {
@@ -222,8 +243,8 @@ async function isExecutable(binary: string): Promise<boolean> {
 }
 
 function startError(traits: OciTraits, name: string, binary: string, error: unknown, words: string): CayError {
-  if (error instanceof RunError && error.reason === 'spawn') {
-    return new CayError('unavailable', `Cannot start container "${name}": "${binary}" cannot be run (${error.errno ?? 'unknown'})`, {
+  if (error instanceof RunError && (error.reason === 'spawn' || error.exitCode === NOT_RUN)) {
+    return new CayError('unavailable', `Cannot start container "${name}": "${binary}" cannot be run (${words || error.message})`, {
       cause: error,
       details: { words: `"${binary}" cannot be run` },
       hint: traits.hint,

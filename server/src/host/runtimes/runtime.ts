@@ -14,8 +14,10 @@ export interface Container {
   name: string;
   /** A directory for `config.json` and whatever else the runtime wants beside it. Exists. */
   bundleDir: string;
-  /** The root filesystem, owned by the mapped ids. */
+  /** The root filesystem, owned by the ids of the runtime. */
   rootDir: string;
+  /** The ids that its users have on the host, to which the root filesystem is shifted. Absent: those of the runtime, as they are. */
+  ids?: IdMapping;
   readOnlyRoot: boolean;
   /** Appears read-only as `/run/cay`; has `guest.sock`. */
   socketDir: string;

@@ -12,6 +12,7 @@ import type { Runtime } from '../../runtimes/runtime.ts';
 import { openSnapshotter } from '../../snapshots/open.ts';
 import { baseTemplate } from '../../templates/base.ts';
 import type { Ground } from '../ground.ts';
+import { openIdRanges } from '../id-ranges.ts';
 import { destroyInstance, startInstance, type Instance, type InstanceFacts, type InstanceLimits } from '../instance.ts';
 
 const MiB = 1024 * 1024;
@@ -54,7 +55,16 @@ export async function instanceGround(name: 'runc' | 'runsc'): Promise<InstanceGr
   const cgroups = await detectCgroups({ prefix: `cay-i-${randomName(8)}` });
   const trees = await openSnapshotter({ dir: join(dir, 'storage') });
   const bootId = (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
-  const ground: Ground = { dir, trees, cgroups, runtimes: new Map([[name, runtime]]), guestBinary: guestBinary(), bootId };
+  const ground: Ground = {
+    dir,
+    trees,
+    cgroups,
+    runtimes: new Map([[name, runtime]]),
+    guestBinary: guestBinary(),
+    ranges: openIdRanges({ instancesDir: join(dir, 'instances') }),
+    shift: async () => ({ works: true }),
+    bootId,
+  };
   const { tree: templateTree, binds } = await baseTemplate().prepare(trees, IDS);
   const instances = new Set<Instance>();
 

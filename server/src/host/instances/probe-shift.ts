@@ -1,0 +1,33 @@
+import { mkdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { RunError, run } from '../../lib/run.ts';
+import { lastWords } from '../runtimes/oci.ts';
+import type { Snapshotter } from '../snapshots/snapshotter.ts';
+
+const TREE = 'probe-ids';
+const TIMEOUT_MS = 30_000;
+
+export interface ShiftProbe {
+  works: boolean;
+  /** Why it does not. */
+  reason?: string;
+}
+
+/** Whether a tree can be shown with other ids than it is stored with: makes one, and mounts it so. `dir` is for its use. */
+export async function probeShift(trees: Pick<Snapshotter, 'prepare' | 'remove'>, dir: string, guestBinary: string): Promise<ShiftProbe> {
+  const at = join(dir, 'mount');
+  const log = join(dir, 'log');
+  try {
+    await mkdir(at, { recursive: true });
+    const tree = await trees.prepare(TREE);
+    const how = ['--tree', tree, '--at', at, '--log', log, '--shift', '100000:200000:65536'];
+    await run(guestBinary, ['on-tree', ...how, '--', guestBinary, 'version'], { timeoutMs: TIMEOUT_MS });
+    return { works: true };
+  } catch (error) {
+    const words = error instanceof RunError ? lastWords(await readFile(log, 'utf8').catch(() => '')) : '';
+    return { works: false, reason: words || (error as Error).message };
+  } finally {
+    await trees.remove(TREE).catch(() => {});
+    await rm(dir, { recursive: true, force: true });
+  }
+}
