@@ -98,31 +98,31 @@ impl Shift {
     }
 }
 
-type Doing = (String, io::Error);
+/// What failed, without names of the host: tenants may see it.
+type Doing = (&'static str, io::Error);
 
 fn show(arguments: &Arguments) -> Result<(), Doing> {
     let Arguments { tree, at, shift, user, .. } = arguments;
-    let name = |path: &CStr| format!("\"{}\"", path.to_string_lossy());
-    let userns = shift.as_ref().map(shifting_namespace).transpose().map_err(|error| ("map ids".into(), error))?;
+    let userns = shift.as_ref().map(shifting_namespace).transpose().map_err(|error| ("map ids", error))?;
     // Mounts and unmounts of the host still come here; none of ours go there.
     // SAFETY: no pointer but constants that end with NUL.
-    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }).map_err(|error| ("have a mount namespace".into(), error))?;
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) }).map_err(|error| ("have a mount namespace", error))?;
     let slave = libc::MS_REC | libc::MS_SLAVE;
     // SAFETY: as above; the other arguments may be null.
     check(unsafe { libc::mount(std::ptr::null(), c"/".as_ptr(), std::ptr::null(), slave, std::ptr::null()) })
-        .map_err(|error| ("keep mounts from the host".into(), error))?;
-    let mount = clone_tree(tree).map_err(|error| (format!("open {}", name(tree)), error))?;
-    set_attributes(&mount, userns.as_ref()).map_err(|error| (format!("map the ids of {}", name(tree)), error))?;
-    put(&mount, at).map_err(|error| (format!("mount {} at {}", name(tree), name(at)), error))?;
+        .map_err(|error| ("keep mounts from the host", error))?;
+    let mount = clone_tree(tree).map_err(|error| ("open the tree", error))?;
+    set_attributes(&mount, userns.as_ref()).map_err(|error| ("map the ids of the tree", error))?;
+    put(&mount, at).map_err(|error| ("mount the tree", error))?;
     let (Some(user), Some(shift)) = (user, shift) else { return Ok(()) };
-    put_own_namespace(shift, user).map_err(|error| (format!("have a user namespace at {}", name(user)), error))
+    put_own_namespace(shift, user).map_err(|error| ("have a user namespace", error))
 }
 
 fn limit(open_files: Option<libc::rlim_t>) -> Result<(), Doing> {
     let Some(count) = open_files else { return Ok(()) };
     let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
     // SAFETY: the structure lives through the call.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }).map(drop).map_err(|error| (format!("allow {count} open files"), error))
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }).map(drop).map_err(|error| ("limit open files", error))
 }
 
 /// A mount of the tree that is nowhere yet.
