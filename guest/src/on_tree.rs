@@ -1,14 +1,17 @@
 //! `on-tree`: runs a program that sees a tree mounted at a directory, in a mount namespace of its own.
 //!
-//! The server starts runtimes with it, on the host, as root. The tree is mounted `nosuid,nodev`, and with `--shift` it is an
-//! idmapped mount: what belongs to the ids from FROM on disk belongs to those from TO there, and what is written as those
-//! from TO is stored as those from FROM. Nobody else sees the mount, and it goes with the last process that does.
+//! The server starts runtimes with it, on the host, as root. The tree is mounted `nosuid,nodev`, and with `--shift`
+//! it is an idmapped mount: what belongs to the ids from FROM on disk belongs to those from TO there, and what is
+//! written as those from TO is stored as those from FROM. Nobody else sees the mount, and it goes with the last
+//! process that does.
 //!
-//! With `--user` there is also a user namespace at that file for the program to join: root there is TO. It belongs to TO and not to
-//! root, so that what the kernel counts for each user (inotify, message queues) is counted for TO and for nobody above it. Who
-//! joins it cannot be given limits from outside, unless root has CAP_SYS_RESOURCE: `--open-files` sets that one beforehand.
+//! With `--user` there is also a user namespace at that file for the program to join: root there is TO. It belongs
+//! to TO and not to root, so that what the kernel counts for each user (inotify, message queues) is counted for TO
+//! and for nobody above it. Who joins it cannot be given limits from outside, unless root has CAP_SYS_RESOURCE:
+//! `--open-files` sets that one beforehand.
 //!
-//! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the program cannot be run.
+//! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the program
+//! cannot be run.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -54,8 +57,8 @@ struct Shift {
     size: u32,
 }
 
-/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE [--user FILE]] [--open-files N] -- PROGRAM ARGUMENT…`. Returns the exit code if the program
-/// was not started, or `None` if the arguments make no sense.
+/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE [--user FILE]] [--open-files N] -- PROGRAM …`.
+/// Returns the exit code if the program was not started, or `None` if the arguments make no sense.
 pub fn run(arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(arguments)?;
     if let Err((doing, error)) = show(&arguments).and_then(|()| limit(arguments.open_files)) {

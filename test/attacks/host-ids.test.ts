@@ -1,6 +1,7 @@
 /**
- * What one sandbox has on the host is out of reach for another sandbox and for accounts of the host, by its ids alone: these
- * cases begin where the walls of the runtime have fallen already, with a process on the host that has the ids of a sandbox.
+ * What one sandbox has on the host is out of reach for another sandbox and for accounts of the host, by its ids
+ * alone: these cases begin where the walls of the runtime have fallen already, with a process on the host that has
+ * the ids of a sandbox.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs';

@@ -64,6 +64,16 @@ describe('ranges of host ids', () => {
     expect(readdirSync(registry())).toHaveLength(1);
   });
 
+  it('of another server are left alone when the directory of links was emptied meanwhile', () => {
+    const areas = [{ from: 0x10_0000, count: 1 }];
+    const [one, two] = [open('one', { areas }), open('two', { areas })];
+    one.claim(instance('a'));
+    rmSync(registry(), { recursive: true });
+    const { hostId } = two.claim(instance('a', 'two'));
+    one.release(join(dir, 'one', 'a'));
+    expect(readdirSync(registry())).toEqual([String(hostId)]);
+  });
+
   it('leave out what accounts of the machine may use', () => {
     const file = join(dir, 'subuid');
     writeFileSync(file, 'someone:1114111:2\n\nmalformed\n');

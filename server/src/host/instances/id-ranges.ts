@@ -1,9 +1,10 @@
 /**
  * A range of host ids for each instance, so that to the host's kernel no two sandboxes have a user in common.
  *
- * Trees are stored as one range. The runtime of an instance sees its tree through an idmapped mount that shows them as the
- * instance's own. A range is taken by a link with the range's number for a name, to the instance's directory: one machine has one
- * directory of links, so that several servers never take the same, and it is empty after a restart of the machine.
+ * Trees are stored as one range. The runtime of an instance sees its tree through an idmapped mount that shows
+ * them as the instance's own. A range is taken by a link to the instance's directory, named by its first id: one
+ * machine has one directory of links, so that several servers never take the same, and it is empty after a restart
+ * of the machine.
  */
 import { existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
@@ -11,11 +12,11 @@ import { CayError } from '@cay/sdk/protocol';
 import type { IdMapping } from '../runtimes/runtime.ts';
 
 export interface IdRanges {
-  /** Takes a range for the instance with that directory, which exists. Throws `resource_exhausted` when none is left. */
+  /** Takes a range for the instance with that directory, which exists. Throws `resource_exhausted` if none is left. */
   claim(dir: string): IdMapping;
   /** Notes that the instance with that directory has that range, as an earlier server decided. */
   keep(dir: string, ids: IdMapping): void;
-  /** Gives back what the instance has. Nothing is done. */
+  /** Gives back what the instance has. Having none is done. */
   release(dir: string): void;
 }
 
@@ -38,8 +39,9 @@ interface Area {
 const SIZE = 65_536;
 
 /**
- * Above what directory services map accounts to by default (2,000,200,000), and below what systemd keeps for foreign images. When they
- * are all taken: above 2,147,483,648, which nobody else uses, up to the last ids, which mean "nobody" and "none".
+ * Above what directory services map accounts to by default (2,000,200,000), and below what systemd keeps for
+ * foreign images. When they are all taken: above 2,147,483,648, which nobody else uses, up to the last ids, which
+ * mean "nobody" and "none".
  */
 const AREAS: readonly Area[] = [
   { from: 0x7740_0000, count: 0x08be },
@@ -61,15 +63,19 @@ export function openIdRanges(options: IdRangesOptions): IdRanges {
   function survey(): void {
     for (const name of readdirSync(registry)) {
       const path = join(registry, name);
+      const target = targetOf(path);
+      if (target === undefined) continue;
       if (!existsSync(path)) remove(path);
-      else if (dirname(readlinkSync(path)) === instancesDir) taken.set(basename(readlinkSync(path)), Number(name));
+      else if (dirname(target) === instancesDir) taken.set(basename(target), Number(name));
     }
   }
+
+  const owner = (dir: string) => join(instancesDir, basename(dir));
 
   /** Whether it was free. */
   function take(dir: string, hostId: number): boolean {
     try {
-      symlinkSync(join(instancesDir, basename(dir)), link(hostId));
+      symlinkSync(owner(dir), link(hostId));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
       throw error;
@@ -84,6 +90,7 @@ export function openIdRanges(options: IdRangesOptions): IdRanges {
 
   return {
     claim(dir) {
+      mkdirSync(registry, { recursive: true, mode: 0o700 });
       for (const { from, count } of areas) {
         // Somewhere, so that what was just given back is not taken again at once.
         const first = Math.floor(Math.random() * count);
@@ -92,7 +99,7 @@ export function openIdRanges(options: IdRangesOptions): IdRanges {
           if (!isForeign(hostId) && take(dir, hostId)) return { hostId, size: SIZE };
         }
       }
-      throw new CayError('resource_exhausted', `Cannot start an instance: every range of host ids in "${registry}" is taken`, {
+      throw new CayError('resource_exhausted', `Cannot start an instance: every range of host ids is taken`, {
         hint: 'stop or remove sandboxes',
       });
     },
@@ -104,7 +111,8 @@ export function openIdRanges(options: IdRangesOptions): IdRanges {
     release(dir) {
       const hostId = taken.get(basename(dir));
       if (hostId === undefined) return;
-      remove(link(hostId));
+      // Somebody may have emptied the directory of links, and another server taken the range since.
+      if (targetOf(link(hostId)) === owner(dir)) remove(link(hostId));
       taken.delete(basename(dir));
     },
   };
@@ -118,6 +126,15 @@ function subordinateRanges(file: string): Area[] {
     .map((line) => line.split(':'))
     .filter((fields) => fields.length === 3)
     .map(([, from, count]) => ({ from: Number(from), count: Number(count) }));
+}
+
+/** Nothing if it has gone meanwhile, or is no link. */
+function targetOf(path: string): string | undefined {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined;
+  }
 }
 
 function remove(path: string): void {

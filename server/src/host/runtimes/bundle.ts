@@ -12,14 +12,15 @@ import type { Seccomp } from './seccomp.ts';
 export const GUEST_PATH = '/run/cay-guest';
 export const SOCKET_DIR = '/run/cay';
 
-/** Where on the host the runtime finds the root, mounted for it alone. Only this name is passed through by the mapped root. */
+/** Where on the host the runtime finds the root, mounted for it alone. */
 export function rootMount({ bundleDir }: Pick<Container, 'bundleDir'>): string {
   return join(bundleDir, 'mount');
 }
 
 /**
- * Where on the host the runtime finds the user namespace of a container that has ids of its own, if it is to join one. One that
- * the runtime makes belongs to root, and what the kernel counts for each user it would count for root, for all containers together.
+ * Where on the host the runtime finds the user namespace of a container that has ids of its own, if it is to join
+ * one. One that the runtime makes belongs to root, and what the kernel counts for each user it would count for
+ * root, for all containers together.
  */
 export function userNamespace({ bundleDir, ids }: Bundled, traits: BundleTraits): string | undefined {
   const own = ids !== undefined && ids.hostId !== traits.ids.hostId;
