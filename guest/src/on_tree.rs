@@ -5,9 +5,9 @@
 //! written as those from TO is stored as those from FROM. Nobody else sees the mount, and it goes with the last
 //! process that does.
 //!
-//! With `--user` there is also a user namespace at that file for the program to join: root there is TO. It belongs
-//! to TO and not to root, so that what the kernel counts for each user (inotify, message queues) is counted for TO
-//! and for nobody above it. Who joins it cannot be given limits from outside, unless root has CAP_SYS_RESOURCE:
+//! With `--user` there is also a user namespace at that file for the program to join: root there is ROOT. It belongs
+//! to ROOT and not to root of the host, so that what the kernel counts for each user (inotify, message queues) is
+//! counted for ROOT and for nobody above it. Who joins it cannot be given limits from outside, unless root has CAP_SYS_RESOURCE:
 //! `--open-files` sets that one beforehand.
 //!
 //! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the program
@@ -44,7 +44,7 @@ struct Arguments<'a> {
     at: CString,
     log: &'a OsStr,
     shift: Option<Shift>,
-    user: Option<CString>,
+    user: Option<User>,
     open_files: Option<libc::rlim_t>,
     program: &'a [OsString],
 }
@@ -57,8 +57,16 @@ struct Shift {
     size: u32,
 }
 
-/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE [--user FILE]] [--open-files N] -- PROGRAM …`.
-/// Returns the exit code if the program was not started, or `None` if the arguments make no sense.
+/// A user namespace, and where to put it.
+#[derive(Debug, PartialEq, Eq)]
+struct User {
+    root: u32,
+    size: u32,
+    at: CString,
+}
+
+/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--open-files N]
+/// -- PROGRAM …`. Returns the exit code if the program was not started, or `None` if the arguments make no sense.
 pub fn run(arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(arguments)?;
     if let Err((doing, error)) = show(&arguments).and_then(|()| limit(arguments.open_files)) {
@@ -81,14 +89,12 @@ impl<'a> Arguments<'a> {
                 "--at" => at = CString::new(value.as_bytes()).ok(),
                 "--log" => log = Some(value.as_os_str()),
                 "--shift" => shift = Some(Shift::parse(value.to_str()?)?),
-                "--user" => user = Some(CString::new(value.as_bytes()).ok()?),
+                "--user" => user = Some(User::parse(value.to_str()?)?),
                 "--open-files" => open_files = Some(value.to_str()?.parse().ok()?),
                 _ => return None,
             }
         }
-        if program.is_empty() || (user.is_some() && shift.is_none()) {
-            return None;
-        }
+        (!program.is_empty()).then_some(())?;
         Some(Arguments { tree: tree?, at: at?, log: log?, shift, user, open_files, program })
     }
 }
@@ -98,6 +104,16 @@ impl Shift {
         let numbers: Vec<u32> = text.split(':').map(|number| number.parse().ok()).collect::<Option<_>>()?;
         let [from, to, size] = numbers[..] else { return None };
         (size > 0 && from.checked_add(size).is_some() && to.checked_add(size).is_some()).then_some(Shift { from, to, size })
+    }
+}
+
+impl User {
+    fn parse(text: &str) -> Option<User> {
+        let mut parts = text.splitn(3, ':');
+        let mut number = || parts.next()?.parse::<u32>().ok();
+        let (root, size) = (number()?, number()?);
+        let at = CString::new(parts.next()?).ok()?;
+        (size > 0 && root.checked_add(size).is_some()).then_some(User { root, size, at })
     }
 }
 
@@ -117,8 +133,8 @@ fn show(arguments: &Arguments) -> Result<(), Doing> {
     let mount = clone_tree(tree).map_err(|error| ("open the tree", error))?;
     set_attributes(&mount, userns.as_ref()).map_err(|error| ("map the ids of the tree", error))?;
     put(&mount, at).map_err(|error| ("mount the tree", error))?;
-    let (Some(user), Some(shift)) = (user, shift) else { return Ok(()) };
-    put_own_namespace(shift, user).map_err(|error| ("have a user namespace", error))
+    let Some(user) = user else { return Ok(()) };
+    put_own_namespace(user).map_err(|error| ("have a user namespace", error))
 }
 
 fn limit(open_files: Option<libc::rlim_t>) -> Result<(), Doing> {
@@ -165,9 +181,9 @@ fn shifting_namespace(Shift { from, to, size }: &Shift) -> io::Result<OwnedFd> {
 }
 
 /// Whoever makes a user namespace owns it, by the effective id; the rights of root are kept meanwhile.
-fn put_own_namespace(Shift { to, size, .. }: &Shift, at: &CStr) -> io::Result<()> {
-    become_user(*to, libc::SECBIT_NO_SETUID_FIXUP)?;
-    let made = mapped_namespace(&format!("0 {to} {size}\n"));
+fn put_own_namespace(User { root, size, at }: &User) -> io::Result<()> {
+    become_user(*root, libc::SECBIT_NO_SETUID_FIXUP)?;
+    let made = mapped_namespace(&format!("0 {root} {size}\n"));
     become_user(0, 0)?;
     let made = made?;
     OpenOptions::new().append(true).create(true).open(OsStr::from_bytes(at.to_bytes()))?;
@@ -235,11 +251,12 @@ mod tests {
 
     #[test]
     fn what_comes_after_the_dashes_is_the_programs() {
-        let given = words("--tree /t --at /a --log /l --shift 1000:2000:10 --user /u --open-files 64 -- runc --at x -- y");
+        let given = words("--tree /t --at /a --log /l --shift 1000:2000:10 --user 2000:10:/u:v --open-files 64 -- runc --at x -- y");
         let parsed = Arguments::parse(&given).unwrap();
         assert_eq!(parsed.program, &words("runc --at x -- y")[..]);
         assert_eq!((parsed.tree.as_c_str(), parsed.at.as_c_str(), parsed.log), (c"/t", c"/a", OsStr::new("/l")));
-        assert_eq!((parsed.user.as_deref(), parsed.open_files), (Some(c"/u"), Some(64)));
+        assert_eq!(parsed.user, Some(User { root: 2000, size: 10, at: c"/u:v".into() }));
+        assert_eq!(parsed.open_files, Some(64));
         assert_eq!(parsed.shift, Some(Shift { from: 1000, to: 2000, size: 10 }));
     }
 
@@ -253,6 +270,7 @@ mod tests {
             "--at /a --log /l -- true",
             "--tree /t --at /a --log -- true",
             "--tree /t --at /a --log /l --user /u -- true",
+            "--tree /t --at /a --log /l --user 1:0:/u -- true",
             "--tree /t --at /a --log /l --other x -- true",
         ] {
             assert!(Arguments::parse(&words(text)).is_none(), "{text}");

@@ -18,13 +18,11 @@ export function rootMount({ bundleDir }: Pick<Container, 'bundleDir'>): string {
 }
 
 /**
- * Where on the host the runtime finds the user namespace of a container that has ids of its own, if it is to join
- * one. One that the runtime makes belongs to root, and what the kernel counts for each user it would count for
- * root, for all containers together.
+ * Where on the host the runtime finds the user namespace that it joins, if it does. One that the runtime makes
+ * belongs to root, and what the kernel counts for each user it would count for root, for all containers together.
  */
-export function userNamespace({ bundleDir, ids }: Bundled, traits: BundleTraits): string | undefined {
-  const own = ids !== undefined && ids.hostId !== traits.ids.hostId;
-  return own && traits.sharesKernel ? join(bundleDir, 'user') : undefined;
+export function userNamespace({ bundleDir }: Bundled, { joinsUser }: BundleTraits): string | undefined {
+  return joinsUser ? join(bundleDir, 'user') : undefined;
 }
 
 /**
@@ -117,6 +115,8 @@ export interface BundleTraits {
   /** Shares the host's kernel: gets a system call filter, masked paths and sight of its cgroup's memory events. */
   sharesKernel: boolean;
   seccomp?: Seccomp | undefined;
+  /** Joins a user namespace that was made for the container, rather than make one. */
+  joinsUser?: boolean;
 }
 
 export function buildBundle(container: Bundled, traits: BundleTraits) {

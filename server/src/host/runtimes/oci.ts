@@ -81,10 +81,12 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   const { stateDir, ids, binary = traits.name, helper = guestBinary() } = options;
   const root = join(stateDir, traits.name);
   let probed: Promise<RuntimeProbe> | undefined;
-  let known: BundleTraits | undefined;
+  // Without the host's kernel it counts by itself what that counts for each user.
+  let joinsUser = traits.bundle.sharesKernel;
+  let maxOpenFiles: number | undefined;
 
   function bundleTraits(): BundleTraits {
-    return (known ??= { ...traits.bundle, ids, maxOpenFiles: openFilesHardLimit() });
+    return { ...traits.bundle, ids, joinsUser, maxOpenFiles: (maxOpenFiles ??= openFilesHardLimit()) };
   }
 
   function writeBundle(container: Bundled): void {
@@ -111,12 +113,14 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
 
   /** How the helper mounts the root, before it becomes the runtime. */
   function rootOf(container: Bundled, log: string): string[] {
-    const { hostId } = container.ids ?? ids;
+    const { hostId, size } = container.ids ?? ids;
     const user = userNamespace(container, bundleTraits());
     return [
       ...['--tree', container.rootDir, '--at', rootMount(container), '--log', log],
-      ...(hostId === ids.hostId ? [] : ['--shift', `${ids.hostId}:${hostId}:${ids.size}`]),
-      ...(user === undefined ? [] : ['--user', user, '--open-files', String(openFilesOf(container, bundleTraits()))]),
+      ...(hostId === ids.hostId ? [] : ['--shift', `${ids.hostId}:${hostId}:${size}`]),
+      ...(user === undefined
+        ? []
+        : ['--user', `${hostId}:${size}:${user}`, '--open-files', String(openFilesOf(container, bundleTraits()))]),
     ];
   }
 
@@ -170,7 +174,12 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
       mkdirSync(root, { recursive: true });
       const { container, remove } = probeContainer(ids, join(stateDir, 'probes', traits.name));
       try {
-        await launch(container, runVerb);
+        await launch(container, runVerb).catch(async (error: unknown) => {
+          if (!joinsUser) throw error;
+          joinsUser = false;
+          await forget(container.name);
+          await launch(container, runVerb);
+        });
       } finally {
         await forget(container.name);
         remove();
