@@ -24,6 +24,7 @@ import { openControl } from './control/control.ts';
 import { idempotency } from './control/idempotency.ts';
 import type { PressureSettings } from './control/pressure/pressure.ts';
 import { previewTokens } from './control/preview-tokens.ts';
+import { quotaBounds, type QuotaBounds } from './control/quota-bounds.ts';
 import { backup, sweepBackups } from './control/records/backup.ts';
 import { openDatabase, type Database } from './control/records/database.ts';
 import { openEventLog, type EventRetention } from './control/records/events.ts';
@@ -76,7 +77,9 @@ export interface ServeOptions {
   previewAnswerMs?: number;
   /** Connections that one address of the network may hold open; addresses of this machine are not counted. Default 4000. */
   addressConnections?: number;
-  /** How many events are kept, and for how long. */
+  /** What projects may take that were given no quota, and what none may take more than. */
+  quota?: Partial<QuotaBounds>;
+  /** How many events of each project are kept, and for how long. */
   keepEvents?: EventRetention;
   /** Lets webhooks reach this machine and private networks, and says how they are tried again. */
   webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
@@ -153,7 +156,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const events = promisedEvents(database, eventLog);
     const clock = openClock();
     const keys = keyRecords(database);
-    const projects = projectRecords(database);
+    const projects = projectRecords(database, { bounds: await quotaBounds(backend, options.quota) });
     const epochs = tokenEpochs(database);
     const project = projects.byName('default') ?? projects.create('default');
     const adminKey = keys.list().some(({ role }) => role === 'admin')
@@ -184,6 +187,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       previews: previewTokens(installationSecret(database, 'previews'), epochs.ofSandbox),
       previewUrl,
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
+      dataDir,
       pressure: options.pressure,
       ...(options.policy && { policy: options.policy }),
       drain: async (id) => logs?.drain(id),
@@ -204,12 +208,14 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       sandboxes,
       backend,
       events,
+      quota: control.quota,
       onError: failed('command logs'),
     }));
     const webhooks = openWebhooks({
       ...options.webhooks,
       database,
       events,
+      quota: control.quota,
       secret: installationSecret(database, 'webhooks'),
       onError: failed('webhooks'),
     });

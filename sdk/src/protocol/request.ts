@@ -10,6 +10,7 @@ import {
   PortVisibilitySchema,
   ProjectSchema,
   QuotaSchema,
+  SomeQuotaSchema,
 } from './resource.ts';
 import { AbsolutePathSchema, UserSchema, execText } from './sandbox.ts';
 import { TemplateSchema } from './snapshot.ts';
@@ -143,17 +144,6 @@ export const KeyListSchema = z.object({ keys: z.array(KeySchema) });
 export const CreateProjectSchema = z.object({ name: NameSchema, quota: QuotaSchema.prefault({}) }).strict();
 export type CreateProject = z.input<typeof CreateProjectSchema>;
 /** What is left out stays as it is. */
-export const UpdateProjectSchema = z
-  .object({
-    quota: z
-      .object({
-        sandboxes: z.int().min(0).nullable().optional(),
-        cpus: z.number().min(0).nullable().optional(),
-        memoryBytes: z.int().min(0).nullable().optional(),
-        diskBytes: z.int().min(0).nullable().optional(),
-      })
-      .strict(),
-  })
-  .strict();
+export const UpdateProjectSchema = z.object({ quota: SomeQuotaSchema }).strict();
 export type UpdateProject = z.infer<typeof UpdateProjectSchema>;
 export const ProjectListSchema = z.object({ projects: z.array(ProjectSchema) });

@@ -257,17 +257,59 @@ export const CayEventSchema = z.object({
 });
 export type CayEvent = z.infer<typeof CayEventSchema>;
 
+const Count = z.int().min(0).nullable();
+
+/** What a project may take in all. Null is the operator's default, which may be no limit. */
+const QUOTAS = {
+  /** Of any state. */
+  sandboxes: Count,
+  /** The sum of the limits of those that run; a paused one keeps what it has in memory. */
+  cpus: z.number().min(0).nullable(),
+  memoryBytes: Count,
+  pids: Count,
+  /** The sum of the limits of all sandboxes. */
+  diskBytes: Count,
+  snapshots: Count,
+  /** Files and memory of snapshots, and the memory of sandboxes that hibernate. */
+  snapshotBytes: Count,
+  /** Files for builds, uploads that are not finished, and archives on their way in. */
+  uploadBytes: Count,
+  /** Output of commands that is kept on the server. */
+  logBytes: Count,
+  webhooks: Count,
+  /** Connections to previews that are open at once. */
+  previewConnections: Count,
+};
+
 export const QuotaSchema = z
   .object({
-    sandboxes: z.int().min(0).nullable().default(null),
-    cpus: z.number().min(0).nullable().default(null),
-    memoryBytes: z.int().min(0).nullable().default(null),
-    diskBytes: z.int().min(0).nullable().default(null),
+    sandboxes: QUOTAS.sandboxes.default(null),
+    cpus: QUOTAS.cpus.default(null),
+    memoryBytes: QUOTAS.memoryBytes.default(null),
+    pids: QUOTAS.pids.default(null),
+    diskBytes: QUOTAS.diskBytes.default(null),
+    snapshots: QUOTAS.snapshots.default(null),
+    snapshotBytes: QUOTAS.snapshotBytes.default(null),
+    uploadBytes: QUOTAS.uploadBytes.default(null),
+    logBytes: QUOTAS.logBytes.default(null),
+    webhooks: QUOTAS.webhooks.default(null),
+    previewConnections: QUOTAS.previewConnections.default(null),
   })
   .strict();
+/** Those that are given; what is absent stays as it is. */
+export const SomeQuotaSchema = z.object(QUOTAS).partial().strict();
+export type SomeQuota = z.infer<typeof SomeQuotaSchema>;
 export type Quota = z.infer<typeof QuotaSchema>;
 
-export const ProjectSchema = z.object({ id: z.string(), name: z.string(), quota: QuotaSchema, createdAtMs: z.int() });
+export const ProjectSchema = z.object({
+  id: z.string(),
+  name: z.string(),
+  /** As it was set. */
+  quota: QuotaSchema,
+  /** What holds: with the operator's defaults, and within the operator's maxima. Null is no limit. */
+  effectiveQuota: QuotaSchema,
+  createdAtMs: z.int(),
+});
 export type Project = z.infer<typeof ProjectSchema>;
 
 export const KeySchema = z.object({

@@ -48,6 +48,8 @@ export const SnapshotSchema = z.object({
   quiet: z.boolean(),
   /** Whether it is in the archive store. It is fetched from there when somebody needs it. */
   archived: z.boolean(),
+  /** What it takes on disk beyond what others have too, its memory included; counted when it was taken. Null if nobody knows. */
+  bytes: z.int().nullable(),
   createdAtMs: z.int(),
 });
 export type Snapshot = z.infer<typeof SnapshotSchema>;
@@ -109,9 +111,24 @@ export const ImportSnapshotSchema = z
     labels: LabelsSchema.default({}),
     /** Which of several platforms takes it in; the default one if absent. */
     platform: PlatformNameSchema.optional(),
+    /** Takes in memory that this installation has not signed. For admins: it is given to the runtime as it is. */
+    allowForeignMemory: z.boolean().default(false),
   })
   .strict();
 export type ImportSnapshot = z.input<typeof ImportSnapshotSchema>;
+
+/**
+ * Why the memory of an archive was left out: nobody has signed it, another installation has, or the runtime that it is of is not here.
+ */
+export const MemoryDroppedSchema = z.enum(['unsigned', 'foreign', 'runtime']);
+export type MemoryDropped = z.infer<typeof MemoryDroppedSchema>;
+
+/** A snapshot that came in as an archive. */
+export const ImportedSnapshotSchema = SnapshotSchema.extend({
+  /** Why it has files alone although the archive had memory; null if nothing was left out. */
+  memoryDropped: MemoryDroppedSchema.nullable(),
+});
+export type ImportedSnapshot = z.infer<typeof ImportedSnapshotSchema>;
 
 export const RollbackSchema = z.object({ to: SnapshotRefSchema, memory: z.boolean().default(false) }).strict();
 export type Rollback = z.input<typeof RollbackSchema>;

@@ -24,6 +24,7 @@ import {
   type CayError,
   type FileChange,
   type Limits,
+  type MemoryDropped,
   type SandboxId,
   type SandboxSpec,
   type SnapshotId,
@@ -83,6 +84,8 @@ export interface Observation {
   /** Set when the phase is `failed`. */
   reason?: FailureReason;
   message?: string;
+  /** What its processes take on disk while it is hibernated, if that is known. */
+  imageBytes?: number;
 }
 
 export interface StopOptions extends CallOptions {
@@ -168,6 +171,28 @@ export interface SnapshotFacts {
   /** Whether processes are in it too, and then of which isolation. */
   memory: boolean;
   runtime?: string;
+  /** What its files take on disk beyond what was kept of its sandbox before, and what its processes take. Absent if not known. */
+  fileBytes?: number;
+  memoryBytes?: number;
+  /** Why the memory of the archive that it came in as was left out. */
+  memoryDropped?: MemoryDropped;
+}
+
+/** Says with a key of the installation that an archive of this digest is one of its own. */
+export interface ArchiveSeal {
+  sign(digest: string): string;
+  verify(digest: string, signature: string): boolean;
+}
+
+export interface ImportOptions extends CallOptions {
+  /** Which of several platforms takes it in. */
+  platform?: string | undefined;
+  /** Whose memory is taken in: that of archives which it has signed. Without it none is. */
+  seal?: ArchiveSeal;
+  /** Takes in the memory of any archive. It is given to the runtime as it is. */
+  foreignMemory?: boolean;
+  /** Called before so many bytes are written. What it throws ends the import, and nothing of it stays. */
+  admit?(bytes: number): void;
 }
 
 /** The files of a snapshot. Nothing changes underneath a reader; a snapshot that is being read can still be removed. */
@@ -217,15 +242,17 @@ export interface Snapshotting {
 
   snapshotFiles(snapshot: SnapshotId): SnapshotFiles;
 
-  /** The snapshot as one portable archive that any backend of any machine can take in. */
-  exportSnapshot(snapshot: SnapshotId, options?: CallOptions): AsyncIterable<Uint8Array>;
+  /** The snapshot as one portable archive that any backend of any machine can take in, signed by the seal. */
+  exportSnapshot(snapshot: SnapshotId, options?: CallOptions & { seal?: ArchiveSeal }): AsyncIterable<Uint8Array>;
 
-  /** Takes an archive in, whole or not at all; on `platform` where there are several. Rejects `invalid_argument` for one that is damaged. */
-  importSnapshot(
-    snapshot: SnapshotId,
-    archive: AsyncIterable<Uint8Array>,
-    options?: CallOptions & { platform?: string },
-  ): Promise<SnapshotFacts>;
+  /**
+   * Takes an archive in, whole or not at all. Memory that nobody vouches for is left out, and the facts say so. Rejects
+   * `invalid_argument` for one that is damaged.
+   */
+  importSnapshot(snapshot: SnapshotId, archive: AsyncIterable<Uint8Array>, options?: ImportOptions): Promise<SnapshotFacts>;
+
+  /** What its files can take on disk at most by now, where that is cheap to tell. */
+  fileBytes?(snapshot: SnapshotId): Promise<number | undefined>;
 }
 
 /** Puts a sandbox's memory on disk. A backend has it if it can do `memorySnapshots`. */

@@ -1,17 +1,25 @@
 /** Snapshots: taking, listing, removing, and moving them as archives. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { bytesOf, CayError, type Snapshot, type SnapshotPage } from '@cay/sdk/client';
+import { bytesOf, CayError, type ImportedSnapshot, type Snapshot, type SnapshotPage } from '@cay/sdk/client';
 import { openClient } from './client.ts';
 import { withCommonOptions } from './common-options.ts';
 import { counted, writeWhole } from './write-whole.ts';
-import { colour, print, printJson, printable, table } from './output.ts';
+import { colour, note, print, printJson, printable, table } from './output.ts';
 import { showProgress } from './progress.ts';
 import type { CommonOptions } from './settings.ts';
-import { formatAge, pairs } from './units.ts';
+import { formatAge, formatBytes, pairs } from './units.ts';
 import type { Verb } from './verb.ts';
 
 type TakeOptions = CommonOptions & { name?: string; label?: Record<string, string>; memory?: boolean };
+
+type LoadOptions = CommonOptions & { name?: string; platform?: string; trustMemory?: boolean };
+
+const WHY_DROPPED: Record<NonNullable<ImportedSnapshot['memoryDropped']>, string> = {
+  unsigned: 'nobody has signed it; an admin can pass --trust-memory',
+  foreign: 'another installation has signed it; an admin can pass --trust-memory',
+  runtime: 'the isolation that it is of is not here',
+};
 
 export const snapshotVerb: Verb = (program) => {
   const command = program.command('snapshot').description('what sandboxes were at one moment');
@@ -53,11 +61,12 @@ export const snapshotVerb: Verb = (program) => {
       snapshot.turn === null ? colour.dim('-') : String(snapshot.turn),
       snapshot.name === null ? colour.dim('-') : printable(snapshot.name),
       snapshot.memory ? 'files, memory' : 'files',
+      formatBytes(snapshot.bytes),
       snapshot.cause,
       snapshot.sandbox,
       formatAge(now - snapshot.createdAtMs),
     ]);
-    print(table(['ID', 'TURN', 'NAME', 'HAS', 'CAUSE', 'SANDBOX', 'AGE'], rows));
+    print(table(['ID', 'TURN', 'NAME', 'HAS', 'SIZE', 'CAUSE', 'SANDBOX', 'AGE'], rows));
   });
 
   const remove = command.command('rm').description('remove snapshots that nothing stands on').argument('<snapshot...>', 'their ids');
@@ -93,18 +102,20 @@ export const snapshotVerb: Verb = (program) => {
     .description('take in a snapshot from a file, and print its id')
     .argument('<file>', 'as "cay snapshot save" wrote it')
     .option('--name <name>', 'a name for it')
-    .option('--platform <name>', 'which of several backends takes it in (default: the first)');
-  withCommonOptions(load).action(async (file: string, options: CommonOptions & { name?: string; platform?: string }) => {
+    .option('--platform <name>', 'which of several backends takes it in (default: the first)')
+    .option('--trust-memory', 'take in processes that this installation has not signed; needs an admin key');
+  withCommonOptions(load).action(async (file: string, options: LoadOptions) => {
     const { size } = await stat(file).catch((cause: NodeJS.ErrnoException) => {
       throw new CayError('not_found', `Cannot read "${file}": ${cause.code ?? cause.message}`, { cause });
     });
     const progress = showProgress(`${file} →`, size);
-    const snapshot = await openClient(options).transport.json<Snapshot>('POST', '/v1/snapshots', {
-      query: { name: options.name, platform: options.platform },
+    const snapshot = await openClient(options).transport.json<ImportedSnapshot>('POST', '/v1/snapshots', {
+      query: { name: options.name, platform: options.platform, ...(options.trustMemory && { allowForeignMemory: '1' }) },
       body: counted(createReadStream(file, { highWaterMark: 256 * 1024 }), (count) => progress.bytes(count)),
       headers: { 'content-type': 'application/vnd.cay.snapshot' },
     });
     progress.finish();
+    if (snapshot.memoryDropped !== null) note(`the memory of the archive was left out: ${WHY_DROPPED[snapshot.memoryDropped]}`);
     if (options.json) printJson(snapshot);
     else print(snapshot.id);
   });

@@ -19,6 +19,7 @@ function snapshot(letter: string, parent: string | null, more: Partial<Snapshot>
     template: 'base',
     quiet: true,
     archived: false,
+    bytes: null,
     createdAtMs: 0,
     ...more,
   };

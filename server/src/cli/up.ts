@@ -12,6 +12,7 @@ import { withCommonOptions } from './common-options.ts';
 import { usageError } from './failure.ts';
 import { colour, note, print } from './output.ts';
 import { policyFlags, policyOf, withPolicyOptions, type PolicyOptions } from './policy-options.ts';
+import { quotaBoundsOf, quotaFlags, withQuotaOptions, type QuotaOptions } from './quota-options.ts';
 import {
   DEFAULT_LISTEN,
   cliFileOf,
@@ -28,7 +29,7 @@ import { parseCount, parseSize, parseTimes } from './units.ts';
 import type { RunningServer } from '../serve.ts';
 import type { BackendOptions, Composition, DockerSettings, OpenedBackend, Verb } from './verb.ts';
 
-interface Options extends CommonOptions, PolicyOptions {
+interface Options extends CommonOptions, PolicyOptions, QuotaOptions {
   detach?: boolean;
   listen?: string;
   backend: string;
@@ -111,7 +112,9 @@ export const upVerb: Verb = (program, composition) => {
         .env('CAY_MAX_STREAMS')
         .argParser(parseCount),
     )
-    .addOption(new Option('--keep-events <number>', 'events kept').default(1_000_000).env('CAY_KEEP_EVENTS').argParser(parseCount))
+    .addOption(
+      new Option('--keep-events <number>', 'events kept of each project').default(1_000_000).env('CAY_KEEP_EVENTS').argParser(parseCount),
+    )
     .addOption(new Option('--keep-event-days <days>', 'forget events that are older').env('CAY_KEEP_EVENT_DAYS').argParser(parseCount))
     .option('--webhook-private', 'let webhooks reach this machine and private networks (CAY_WEBHOOK_PRIVATE=1)')
     .addOption(
@@ -143,9 +146,10 @@ export const upVerb: Verb = (program, composition) => {
         .default('info')
         .env('CAY_LOG_LEVEL'),
     );
-  withCommonOptions(withPolicyOptions(command), { json: false }).action(async (options: Options) => {
+  withCommonOptions(withQuotaOptions(withPolicyOptions(command)), { json: false }).action(async (options: Options) => {
     if (options.url !== undefined) throw usageError('"up" starts a server on this machine and takes no --url');
     if ((options.tlsCert === undefined) !== (options.tlsKey === undefined)) throw usageError('--tls-cert and --tls-key belong together');
+    quotaBoundsOf(options);
     const policy = policyOf(options);
     await (options.detach ? upDetached(composition, options) : upForeground(composition, options, policy));
   });
@@ -194,7 +198,7 @@ function flagsOf(options: Options, dataDir: string): string[] {
   number('--disk-reserve', options.diskReserve);
   add('--reclaim', options.reclaim);
   add('--restore', options.restore && resolve(options.restore));
-  return [...flags, ...policyFlags(options)];
+  return [...flags, ...policyFlags(options), ...quotaFlags(options)];
 }
 
 async function upForeground(composition: Composition, options: Options, policy: Policy): Promise<void> {
@@ -274,6 +278,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
       },
       webhooks: { allowPrivate: options.webhookPrivate ?? process.env['CAY_WEBHOOK_PRIVATE'] === '1' },
       policy,
+      quota: quotaBoundsOf(options),
       pressure: pressureOf(options),
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });

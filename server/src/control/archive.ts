@@ -24,7 +24,7 @@ export interface Archiving {
 }
 
 export function openArchiving(context: Context, keeping: Keeping): Archiving {
-  const { archives, backend, database, lifecycle, onError, sandboxes, snapshots } = context;
+  const { archives, backend, database, lifecycle, onError, pressure, sandboxes, seal, snapshots } = context;
 
   function store(): Store {
     if (archives) return archives;
@@ -49,13 +49,21 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
     }
   }
 
+  /** The store may be on the disk that everything else is on. */
+  async function* admitted(archive: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+    for await (const chunk of archive) {
+      pressure.write(chunk.length);
+      yield chunk;
+    }
+  }
+
   async function copyOut(into: Store, row: SandboxRow, moving: SnapshotRow[]): Promise<void> {
     try {
       for (const { id } of moving) {
         const object = `${row.id}.${id}`;
         snapshots.update(id, { object });
         await faultPoint('control.archive.putting');
-        await into.put(object, snapshotting(context).exportSnapshot(id));
+        await into.put(object, admitted(snapshotting(context).exportSnapshot(id, { seal })));
       }
       await faultPoint('control.archive.stored');
     } catch (error) {

@@ -2,7 +2,7 @@
 import { CayError, type Capabilities, type Sandbox, type SandboxId } from '@cay/sdk/protocol';
 import type { Clock } from '../lib/clock.ts';
 import type { Store } from '../stores/store.ts';
-import { canSnapshot, type Backend, type Snapshotting } from '../backends/backend.ts';
+import { canSnapshot, type ArchiveSeal, type Backend, type Snapshotting } from '../backends/backend.ts';
 import type { Activity } from './activity.ts';
 import type { Deeds } from './deeds.ts';
 import type { Idempotency } from './idempotency.ts';
@@ -39,8 +39,10 @@ export interface Context {
   readonly deeds: Deeds;
   readonly activity: Activity;
   readonly quota: QuotaLedger;
-  readonly pressure: Pick<Pressure, 'admit'>;
+  readonly pressure: Pick<Pressure, 'admit' | 'write'>;
   readonly lifecycle: Lifecycle;
+  /** Signs the archives of this installation. */
+  readonly seal: ArchiveSeal;
   /** Where archived sandboxes are; absent where there is no such place. */
   readonly archives: Store | undefined;
   /** Records what the sandbox's commands have written so far, before their processes end. */

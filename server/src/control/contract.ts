@@ -16,6 +16,7 @@ import type {
   Fork,
   Forked,
   ImportSnapshot,
+  ImportedSnapshot,
   ListSandboxes,
   ListSnapshots,
   PauseSandbox,
@@ -41,6 +42,7 @@ import type { Policy } from '../policy/policy.ts';
 import type { CommandKeys } from './command-keys.ts';
 import type { HealthWatch } from './health.ts';
 import type { Principal } from './principal.ts';
+import type { QuotaLedger } from './quota-ledger.ts';
 import type { EventLog } from './records/events.ts';
 import type { PortRecord, SandboxRow } from './records/sandboxes.ts';
 
@@ -79,6 +81,8 @@ export interface SandboxVerbs {
   unexpose(principal: Principal, ref: string, port: number): Promise<Sandbox>;
   /** For preview traffic, which carries no key: the guest, if that port is exposed and the token fits. */
   preview(id: SandboxId, port: number, token: string | undefined): Promise<Guest>;
+  /** Counts a connection of a visitor until it is disposed of. Throws `resource_exhausted` beyond the project's quota. */
+  previewConnection(id: SandboxId): Disposable;
 }
 
 /** Whose snapshot a name or a number means. An id needs none. */
@@ -101,8 +105,16 @@ export interface SnapshotVerbs {
     snapshot: SnapshotRef,
     scope?: SnapshotScope & CallOptions,
   ): Promise<{ snapshot: Snapshot; data: AsyncIterable<Uint8Array> }>;
-  /** Takes an archive in, whole or not at all. Rejects `invalid_argument` for one that is damaged. */
-  importSnapshot(principal: Principal, data: AsyncIterable<Uint8Array>, request: ImportSnapshot, options?: CallOptions): Promise<Snapshot>;
+  /**
+   * Takes an archive in, whole or not at all. Memory that this installation has not signed is left out, unless an admin allows it. Rejects
+   * `invalid_argument` for one that is damaged.
+   */
+  importSnapshot(
+    principal: Principal,
+    data: AsyncIterable<Uint8Array>,
+    request: ImportSnapshot,
+    options?: CallOptions,
+  ): Promise<ImportedSnapshot>;
   tree(principal: Principal, ref: string): SnapshotTree;
 }
 
@@ -149,6 +161,8 @@ export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, Pause
   /** What may be asked for. */
   readonly policy: Policy;
   readonly events: EventLog;
+  /** What projects take of their quotas, for those who keep something for them elsewhere. */
+  readonly quota: QuotaLedger;
   /** Callers' keys for commands that are to run once. */
   readonly commandKeys: CommandKeys;
   readonly health: HealthWatch;
@@ -156,6 +170,7 @@ export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, Pause
   noteSwept(orphans: Orphan[]): void;
   /** Looks for what was left behind and takes it away; with `dryRun` only tells. Rejects `unsupported` where there is nothing to look at. */
   sweep(principal: Principal, options?: { dryRun?: boolean }): Promise<Orphan[]>;
-  counts(): Record<string, number>;
+  /** Sandboxes by state, of one project or of all. */
+  counts(project?: string): Record<string, number>;
   close(): Promise<void>;
 }

@@ -16,6 +16,7 @@ import { requireMayHave } from '../policy/allow-runtime.ts';
 import { loweredLimits } from '../policy/bound-limits.ts';
 import { DEFAULT_POLICY, type Policy } from '../policy/policy.ts';
 import { openActivity } from './activity.ts';
+import { archiveSeal } from './archive-seal.ts';
 import { openArchiving } from './archive.ts';
 import { commandBound } from './command-bound.ts';
 import { commandKeys } from './command-keys.ts';
@@ -44,6 +45,7 @@ import type { EventLog } from './records/events.ts';
 import { forkRecords } from './records/forks.ts';
 import type { ProjectRecords } from './records/projects.ts';
 import type { SandboxRecords } from './records/sandboxes.ts';
+import { installationSecret } from './records/secrets.ts';
 import { snapshotRecords } from './records/snapshots.ts';
 import { templateRecords } from './records/templates.ts';
 import { rememberCapabilities } from './remember-capabilities.ts';
@@ -76,6 +78,8 @@ export interface ControlOptions {
   idleLookMs?: number;
   /** What may be asked for. */
   policy?: Policy;
+  /** Where the server writes records, uploads and logs; the room there is held back as well. */
+  dataDir?: string;
   /** How full the machine may become, and whether room is made. */
   pressure?: Partial<PressureSettings>;
   /** How often records are compared with what the backend has. Default 60,000. */
@@ -135,10 +139,15 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     },
   });
 
-  const quota = quotaLedger(sandboxes, projects);
+  const snapshots = snapshotRecords(database);
+  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
+  quota.counts('snapshots', 'snapshots', (project) => snapshots.usage(project).count);
+  quota.counts('snapshotBytes', 'snapshots', (project) => snapshots.usage(project).bytes);
+  quota.counts('snapshotBytes', 'hibernated', (project) => sandboxes.imageBytes(project));
   const { reclaim = PRESSURE_DEFAULTS.reclaim } = options.pressure ?? {};
   const pressure = await openPressure({
     backend,
+    dataDir: options.dataDir,
     settings: options.pressure,
     promised: quota.promised,
     onPressure(level, resource) {
@@ -160,7 +169,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     commands,
     database,
     sandboxes,
-    snapshots: snapshotRecords(database),
+    snapshots,
     templates: templateRecords(database),
     forks: forkRecords(database),
     projects,
@@ -171,6 +180,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     quota,
     pressure,
     lifecycle,
+    seal: archiveSeal(installationSecret(database, 'archives')),
     archives: options.archives,
     drain,
     clock,
@@ -242,6 +252,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     backend,
     policy,
     events,
+    quota,
     commandKeys: commandKeys(database, now, clock.ageing),
     ...verbs,
     ...createVerb(context, keeping, { start: verbs.start, idling, planning }),

@@ -54,6 +54,7 @@ export function createVerb(
       turn: 0,
       origin: from ? { snapshot: from.id, memory: request.memory ?? from.memory, start: true } : null,
       deed: null,
+      imageBytes: null,
     };
     database.transaction(() => {
       const project = projects.get(principal.project);

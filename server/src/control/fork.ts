@@ -73,6 +73,7 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
       turn: 0,
       origin,
       deed: null,
+      imageBytes: null,
     };
   }
 
@@ -93,10 +94,10 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
     const recorded = { ...fork, snapshot: snapshot.id, children: children.map(({ id }) => id) };
     database.transaction(() => {
       for (const child of children) {
-        const { cpus, memoryBytes, diskBytes } = child.spec.limits;
+        const { memoryBytes, diskBytes } = child.spec.limits;
         quota.require(child.project, {
           sandboxes: 1,
-          limits: start ? { cpus, memoryBytes, diskBytes } : { cpus: 0, memoryBytes: 0, diskBytes },
+          limits: start ? child.spec.limits : { cpus: 0, memoryBytes: 0, diskBytes, pids: 0 },
         });
         pressure.admit({ memoryBytes, diskBytes }, { starts: start, platform: child.spec.platform });
         sandboxes.insert(child);

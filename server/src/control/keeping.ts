@@ -6,7 +6,9 @@
  */
 import { CayError, isCayError, newId, type SandboxId, type Snapshot, type SnapshotId, type SnapshotRef } from '@cay/sdk/protocol';
 import { faultPoint } from '../lib/fault-point.ts';
+import { seldom } from '../lib/seldom.ts';
 import { snapshotting, type Context } from './context.ts';
+import { imageEstimate } from './image-estimate.ts';
 import type { Principal } from './principal.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
@@ -46,8 +48,12 @@ export interface Keeping {
   needed(id: SnapshotId): boolean;
 }
 
+/** How often the snapshots of a project are counted anew because it would be refused one. */
+const RECOUNT_EVERY_MS = 10_000;
+
 export function openKeeping(context: Context): Keeping {
-  const { activity, archives, database, lifecycle, note, now, onError, sandboxes, snapshots, templates } = context;
+  const { activity, archives, database, lifecycle, note, now, onError, pressure, quota, sandboxes, snapshots, templates } = context;
+  const recounts = seldom({ everyMs: RECOUNT_EVERY_MS, now: () => context.clock.steady() });
   const pins = new Map<SnapshotId, number>();
   const fetching = new Map<SnapshotId, Promise<SnapshotRow>>();
 
@@ -71,7 +77,9 @@ export function openKeeping(context: Context): Keeping {
         const backend = snapshotting(context);
         // What an attempt that was cut short has left would count as done.
         await backend.removeSnapshot(row.id);
-        await backend.importSnapshot(row.id, archiveOf(row), { platform: row.spec.platform });
+        // What is in the store is ours, whichever version put it there.
+        const admit = (bytes: number) => pressure.write(bytes);
+        await backend.importSnapshot(row.id, archiveOf(row), { platform: row.spec.platform, foreignMemory: true, admit });
         await faultPoint('control.fetch.done');
         const here = snapshots.update(row.id, { here: true });
         await forgetObject(here).catch(onError);
@@ -95,11 +103,43 @@ export function openKeeping(context: Context): Keeping {
     snapshots.update(row.id, { object: null });
   }
 
+  /** Before a quota refuses, snapshots are counted anew: what was removed with others may have gone since. */
+  async function recounting(project: string, bytes: number, admit: (bytes: number) => void): Promise<void> {
+    try {
+      admit(bytes);
+    } catch (error) {
+      if (!isCayError(error, 'resource_exhausted') || error.details['quota'] !== 'snapshotBytes') throw error;
+      if (!recounts.happens(project).first) throw error;
+      await recount(project);
+      admit(bytes);
+    }
+  }
+
+  async function recount(project: string): Promise<void> {
+    const backend = snapshotting(context);
+    for (const { id, here, fileBytes } of snapshots.list({ project })) {
+      if (!here || !fileBytes) continue;
+      const most = await backend.fileBytes?.(id);
+      if (most !== undefined && most < fileBytes && snapshots.get(id)?.fileBytes === fileBytes) snapshots.update(id, { fileBytes: most });
+    }
+  }
+
   const keeping: Keeping = {
     async take(row, taking, principal) {
       const { id = newId('snap') } = taking;
+      const { project } = row;
+      const { platform } = row.spec;
       snapshotting(context);
+      // What a sandbox that is archived has is counted already, and what is compared is gone at once.
+      const counted = taking.cause !== 'archive' && !taking.passing;
+      using reserved = quota.begin(project, 'underWay', counted ? ['snapshotBytes'] : []);
+      await recounting(project, await imageEstimate(context, row, taking.memory), (bytes) => reserved.add(bytes));
       database.transaction(() => {
+        if (counted) {
+          quota.requireRoom(project, 'snapshots', 1);
+          // What was there before a rollback takes no room, and whoever goes back may be about to make some.
+          if (taking.cause !== 'rollback') pressure.admit({ memoryBytes: null, diskBytes: null }, { starts: false, platform });
+        }
         const turn = taking.numbered ? context.again(row).turn + 1 : null;
         snapshots.insert({
           id,
@@ -117,6 +157,8 @@ export function openKeeping(context: Context): Keeping {
           state: 'taking',
           here: true,
           object: null,
+          fileBytes: null,
+          memoryBytes: null,
           createdAtMs: now(),
         });
         // A number is given once, also if nothing comes of it.
@@ -126,11 +168,17 @@ export function openKeeping(context: Context): Keeping {
         await faultPoint('control.snapshot.recorded');
         const facts = await captured(row, id, taking.memory);
         await faultPoint('control.snapshot.taken');
+        const { fileBytes = null, memoryBytes = null } = facts;
+        reserved[Symbol.dispose]();
+        const required = (bytes: number) => quota.requireRoom(project, 'snapshotBytes', bytes);
+        if (counted) await recounting(project, (fileBytes ?? 0) + (memoryBytes ?? 0), required);
         const kept = database.transaction(() => {
           if (taking.stands) sandboxes.update(row.id, { base: id });
           const taken = snapshots.update(id, {
             state: taking.passing ? 'passing' : 'kept',
             memory: facts.memory,
+            fileBytes,
+            memoryBytes,
             runtime: facts.memory ? (facts.runtime ?? row.runtime) : null,
           });
           const { turn, name, cause, memory } = taken;

@@ -11,6 +11,7 @@ import { canFreeze, canHibernate, canSuspend } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { withHint, type Archiving } from './archive.ts';
 import type { Context } from './context.ts';
+import { imageEstimate } from './image-estimate.ts';
 import type { PauseVerbs } from './contract.ts';
 import type { Tell } from './lifecycle.ts';
 import type { Principal } from './principal.ts';
@@ -45,6 +46,10 @@ const BY_ITSELF: Pause[] = ['hibernated', 'frozen', 'suspended'];
 
 interface Putting {
   keepsTime?: boolean | undefined;
+  /** Makes room on the machine, which no quota keeps from happening. */
+  forRoom?: boolean;
+  /** What a quota refuses is not tried in another way. */
+  strict?: boolean;
   tell?: Tell;
 }
 
@@ -60,11 +65,12 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     as: Exclude<Pause, 'archived'>,
     { keepsTime, tell }: Putting,
     undo: () => Promise<unknown>,
+    imageBytes?: number,
   ): Promise<SandboxRow> {
     try {
       await faultPoint('control.pause.done');
       return database.transaction(() => {
-        const changed = sandboxes.update(row.id, { state: 'paused', pausedAs: as, ...(!keepsTime && { expiresAtMs: null }) });
+        const changed = sandboxes.update(row.id, { state: 'paused', pausedAs: as, imageBytes, ...(!keepsTime && { expiresAtMs: null }) });
         tell?.(changed);
         return changed;
       });
@@ -90,10 +96,13 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
 
   async function hibernate(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
     if (!canHibernate(backend)) throw cannot(row, 'hibernated');
+    using reserved = quota.begin(row.project, 'underWay', putting.forRoom ? [] : ['snapshotBytes']);
+    const estimate = await imageEstimate(context, row, true);
+    reserved.add(estimate);
     // The guest keeps it on disk as well, and whoever reads meanwhile need not wake it.
     if (row.state === 'active') await context.drain(row.id).catch(onError);
-    await backend.hibernate(row.id);
-    return paused(row, 'hibernated', putting, () => backend.ensure(row.id, row.spec, { project: row.project }));
+    const { imageBytes = estimate } = await backend.hibernate(row.id);
+    return paused(row, 'hibernated', putting, () => backend.ensure(row.id, row.spec, { project: row.project }), imageBytes);
   }
 
   /** What still runs while its files are copied would be lost, so it stands still: with its memory where that can be kept. */
@@ -101,7 +110,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     if (!context.archives) throw cannot(row, 'archived');
     if (row.state === 'active') await context.drain(row.id).catch(onError);
     const rests = row.pausedAs === 'hibernated' || row.pausedAs === 'suspended';
-    const still = rests ? row : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated']);
+    const still = rests ? row : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated'], { strict: true });
     try {
       const archived = await archiving.archive(still);
       tell?.(archived);
@@ -119,28 +128,33 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     archived: archive,
   };
 
-  /** The first that is possible; the row as it is if none is. */
+  /** The first that is possible; the row as it is if none is. One that a quota refuses is told if there is no other. */
   async function first(row: SandboxRow, rungs: readonly Pause[], putting: Putting = {}): Promise<SandboxRow> {
+    let refused: unknown;
     for (const rung of rungs) {
       try {
         return await put[rung](row, putting);
       } catch (error) {
-        if (!isCayError(error, 'unsupported')) throw error;
+        const quota = isCayError(error, 'resource_exhausted') && error.details['quota'] !== undefined;
+        if ((!quota || putting.strict) && !isCayError(error, 'unsupported')) throw error;
+        if (quota) refused ??= error;
       }
     }
+    if (refused !== undefined) throw refused;
     return row;
   }
 
   async function wakeNow(row: SandboxRow, principal?: Principal): Promise<SandboxRow> {
     const { pausedAs } = row;
     if (row.state !== 'paused' || pausedAs === null) return row;
-    // Its disk and its number are counted already, and a frozen one's memory.
-    const { cpus, memoryBytes } = row.spec.limits;
-    const limits = { cpus, memoryBytes: pausedAs === 'frozen' ? 0 : memoryBytes, diskBytes: 0 };
+    // Its disk and its number are counted already, and a frozen one's memory and processes.
+    const { cpus, memoryBytes, pids } = row.spec.limits;
+    const frozen = pausedAs === 'frozen';
+    const limits = { cpus, memoryBytes: frozen ? 0 : memoryBytes, diskBytes: 0, pids: frozen ? 0 : pids };
     quota.require(row.project, { sandboxes: 0, limits });
     const { platform } = row.spec;
     const diskBytes = pausedAs === 'archived' ? row.spec.limits.diskBytes : null;
-    if (pausedAs !== 'frozen') pressure.admit({ memoryBytes, diskBytes }, { platform });
+    if (!frozen) pressure.admit({ memoryBytes, diskBytes }, { platform });
     const tell: Tell = (active) => note('sandbox.resumed', active, principal, { from: pausedAs });
     const active = await quota.reserving(row, limits, async () => {
       await faultPoint('control.wake.begun');
@@ -189,7 +203,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
       const further = rungs.filter((rung) => depth(rung) > depth(row.pausedAs));
       if (further.length < rungs.length && further.length === 0) return row;
       const tell: Tell = (changed) => note('sandbox.paused', changed, principal, { as: changed.pausedAs, cause });
-      const paused = await first(row, further, { keepsTime, tell });
+      const paused = await first(row, further, { keepsTime, tell, forRoom: cause === 'pressure' });
       if (paused.pausedAs === row.pausedAs) {
         // A rung that cannot be reached is no failure for one that is paused as well as can be.
         if (row.state === 'paused' && further.length < rungs.length) return row;

@@ -58,6 +58,8 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
 /** It is gone from its backend: so is what was made of it, and whoever reads events hears of it. */
 export function loseSnapshot({ note, snapshots, templates }: Pick<Context, 'note' | 'snapshots' | 'templates'>, row: SnapshotRow): void {
   for (const { project, name } of templates.of(row.id)) templates.delete(project, name);
+  // Nobody has its files any more.
+  snapshots.update(row.id, { fileBytes: 0 });
   snapshots.delete(row.id);
   note('snapshot.lost', { id: row.sandbox, project: row.project }, undefined, { snapshot: row.id });
 }

@@ -7,6 +7,7 @@ import { canResize, type Backend, type Observation, type Resizing as CanResize }
 import { faultPoint } from '../lib/fault-point.ts';
 import { requireLimits } from '../policy/bound-limits.ts';
 import type { Context } from './context.ts';
+import type { Summed } from './quota.ts';
 import type { ResizeDeed, SandboxRow } from './records/sandboxes.ts';
 import { whenRoom } from './when-room.ts';
 
@@ -56,8 +57,8 @@ export function openResizing(context: Context): Resizing {
       const own = row.spec.limits;
       requireLimits(policy, limits, (await context.capabilitiesOf(row.spec.platform)).abilities);
       quota.require(row.project, { sandboxes: 0, limits: { ...own, ...limits } }, own);
-      const more = (key: 'cpus' | 'memoryBytes' | 'diskBytes') => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
-      const added = { cpus: more('cpus'), memoryBytes: more('memoryBytes'), diskBytes: more('diskBytes') };
+      const more = (key: keyof Summed) => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
+      const added = { cpus: more('cpus'), memoryBytes: more('memoryBytes'), diskBytes: more('diskBytes'), pids: more('pids') };
       return quota.reserving(row, added, async () => {
         sandboxes.update(row.id, { deed: { kind: 'resize', limits } });
         let done = false;

@@ -32,6 +32,9 @@ export function sandboxVerbs(
 ): Omit<SandboxVerbs, 'create' | 'validate'> {
   const { activity, again, backend, database, deeds, find, lifecycle, note, policy, pressure, quota, sandboxes, show } = context;
   const opened = seldom({ everyMs: PREVIEW_NOTED_EVERY_MS });
+  /** Those of visitors, by project. */
+  const connections = new Map<string, number>();
+  quota.counts('previewConnections', 'open', (project) => connections.get(project) ?? 0);
 
   /** Records a change together with its event. */
   function changed(
@@ -100,9 +103,9 @@ export function sandboxVerbs(
             details: { state: row.state },
           });
         }
-        const { cpus, memoryBytes } = row.spec.limits;
+        const { cpus, memoryBytes, pids } = row.spec.limits;
         // Its disk and its number are counted already.
-        const limits = { cpus, memoryBytes, diskBytes: 0 };
+        const limits = { cpus, memoryBytes, diskBytes: 0, pids };
         quota.require(row.project, { sandboxes: 0, limits });
         pressure.admit({ memoryBytes, diskBytes: null }, { platform: row.spec.platform });
         const tell = (active: SandboxRow) => note('sandbox.started', active, principal);
@@ -160,6 +163,22 @@ export function sandboxVerbs(
       if (opened.happens(`${id}:${port}`).first) note('preview.opened', row, undefined, { port, visibility: exposed.visibility });
       activity.touch(id);
       return visits.guest(id, 'preview');
+    },
+
+    previewConnection(id) {
+      const project = sandboxes.get(id)?.project ?? '';
+      quota.requireRoom(project, 'previewConnections', 1);
+      connections.set(project, (connections.get(project) ?? 0) + 1);
+      let open = true;
+      return {
+        [Symbol.dispose]() {
+          if (!open) return;
+          open = false;
+          const left = connections.get(project)! - 1;
+          if (left > 0) connections.set(project, left);
+          else connections.delete(project);
+        },
+      };
     },
   };
 }

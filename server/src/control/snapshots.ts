@@ -1,4 +1,4 @@
-import { ImportSnapshotSchema, SandboxSpecSchema, TakeSnapshotSchema, TakeTurnSchema, newId } from '@cay/sdk/protocol';
+import { CayError, ImportSnapshotSchema, SandboxSpecSchema, TakeSnapshotSchema, TakeTurnSchema, newId } from '@cay/sdk/protocol';
 import { faultPoint } from '../lib/fault-point.ts';
 import { invalidArchive } from './archive.ts';
 import { choosePlatform } from './choose-platform.ts';
@@ -12,7 +12,7 @@ import type { Retaining } from './retention.ts';
 import { snapshotTree } from './tree.ts';
 
 export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausing, retaining: Retaining): SnapshotVerbs {
-  const { activity, archives, database, deeds, find, note, now, sandboxes, snapshots } = context;
+  const { activity, archives, database, deeds, find, note, now, pressure, quota, sandboxes, seal, snapshots } = context;
   const sandboxOf = (principal: Parameters<typeof find>[0], ref: string | undefined) =>
     ref === undefined ? undefined : find(principal, ref).id;
 
@@ -67,18 +67,27 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
       const data =
         !row.here && row.object !== null && archives
           ? archives.get(row.object, { signal })
-          : snapshotting(context).exportSnapshot(row.id, { signal });
+          : snapshotting(context).exportSnapshot(row.id, { signal, seal });
       note('snapshot.exported', { id: row.sandbox, project: row.project }, principal, { snapshot: row.id });
       return { snapshot: showSnapshot(row), data };
     },
 
     async importSnapshot(principal, data, request, options) {
-      const { name, labels, platform } = ImportSnapshotSchema.parse(request);
+      const { name, labels, platform, allowForeignMemory } = ImportSnapshotSchema.parse(request);
+      if (allowForeignMemory && principal.role !== 'admin') {
+        throw new CayError('permission_denied', 'Only an admin may take in memory that this installation has not signed', {
+          hint: 'import it without memory: its files are kept',
+        });
+      }
       if (platform !== undefined) choosePlatform(context.backend, { platform, labels });
       const backend = snapshotting(context);
       const id = newId('snap');
       // Until it has come in nobody knows what it is of; the record only says that something may be there.
       const unknown = SandboxSpecSchema.parse({});
+      using coming = quota.begin(principal.project, 'imports', ['uploadBytes', 'snapshotBytes']);
+      coming.add(0);
+      quota.requireRoom(principal.project, 'snapshots', 1);
+      pressure.admit({ memoryBytes: null, diskBytes: null }, { starts: false, platform });
       snapshots.insert({
         id,
         project: principal.project,
@@ -95,11 +104,14 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
         state: 'taking',
         here: true,
         object: null,
+        fileBytes: null,
+        memoryBytes: null,
         createdAtMs: now(),
       });
       try {
         await faultPoint('control.import.recorded');
-        const facts = await backend.importSnapshot(id, data, { ...options, platform });
+        const admit = (bytes: number) => coming.add(bytes);
+        const facts = await backend.importSnapshot(id, data, { ...options, platform, seal, foreignMemory: allowForeignMemory, admit });
         await faultPoint('control.import.taken');
         // What an archive says is a stranger's word.
         const spec = SandboxSpecSchema.safeParse(facts.spec);
@@ -107,12 +119,25 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
         return database.transaction(() => {
           const draft = snapshots.get(id)!;
           snapshots.delete(id);
-          const { memory } = facts;
+          const { memory, memoryBytes = null, memoryDropped = null } = facts;
           const runtime = memory ? (facts.runtime ?? null) : null;
-          snapshots.insert({ ...draft, sandbox: facts.sandbox, name: name ?? null, spec: spec.data, memory, runtime, state: 'kept' });
+          const fileBytes = facts.fileBytes ?? coming.bytes - (memoryBytes ?? 0);
+          const { sandbox } = facts;
+          snapshots.insert({
+            ...draft,
+            sandbox,
+            name: name ?? null,
+            spec: spec.data,
+            memory,
+            runtime,
+            fileBytes,
+            memoryBytes,
+            state: 'kept',
+          });
           const row = snapshots.get(id)!;
-          note('snapshot.imported', { id: row.sandbox, project: row.project }, principal, { snapshot: id, memory });
-          return showSnapshot(row);
+          const told = { snapshot: id, memory, ...(memoryDropped && { memoryDropped }), ...(allowForeignMemory && { allowForeignMemory }) };
+          note('snapshot.imported', { id: row.sandbox, project: row.project }, principal, told);
+          return { ...showSnapshot(row), memoryDropped };
         });
       } catch (error) {
         await backend.removeSnapshot(id).then(() => snapshots.delete(id), context.onError);

@@ -74,6 +74,7 @@ export function ports({ control, sandboxes, tokens, onRefused, previews }: Ports
         if (!row) throw gone;
         return (await control.enter(memberOf(row), id)).guest;
       },
+      previewConnection: control.previewConnection,
     },
   });
 

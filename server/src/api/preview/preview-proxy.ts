@@ -22,7 +22,7 @@ export interface PreviewProxy {
 
 export interface PreviewProxyOptions {
   /** Decides who may. */
-  control: Pick<Control, 'preview'>;
+  control: Pick<Control, 'preview' | 'previewConnection'>;
   /** Whether a visitor needs a token there, which then becomes a cookie. */
   isPrivate(target: NonNullable<PreviewAddress['target']>): boolean;
   connections: OpenConnections;
@@ -34,11 +34,13 @@ const CONNECT_MS = 30_000;
 const BAD_GATEWAY = 502;
 
 export function previewProxy({ control, isPrivate, connections, answerMs }: PreviewProxyOptions): PreviewProxy {
-  /** A connection to the port, which counts as one of the sandbox's until it closes. */
+  /** A connection to the port, which counts as one of the sandbox's and of its project's until it closes. */
   async function connect(address: PreviewAddress, given: GivenToken, gone: AbortSignal): Promise<Duplex> {
     const guest = await admit(address, given);
-    const place = connections.enter(address.target!.id);
+    const place = new DisposableStack();
     try {
+      place.use(connections.enter(address.target!.id));
+      place.use(control.previewConnection(address.target!.id));
       const late = AbortSignal.timeout(CONNECT_MS);
       const connection = await guest.ports.connect(address.target!.port, { signal: AbortSignal.any([gone, late]) });
       return connectionStream(connection).once('close', () => place[Symbol.dispose]());

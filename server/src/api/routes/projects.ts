@@ -1,4 +1,4 @@
-import { CayError, CreateProjectSchema, ProjectListSchema, ProjectSchema, UpdateProjectSchema, type Quota } from '@cay/sdk/protocol';
+import { CayError, CreateProjectSchema, ProjectListSchema, ProjectSchema, UpdateProjectSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Idempotency } from '../../control/idempotency.ts';
 import type { EventLog } from '../../control/records/events.ts';
@@ -69,8 +69,7 @@ export function projectRoutes({ projects, epochs, events, idempotency }: Project
       handle({ json, principal, params, body }) {
         const project = projects.get(params.project) ?? projects.byName(params.project);
         if (!project) throw new CayError('not_found', `Project "${params.project}" does not exist`);
-        const given = Object.fromEntries(Object.entries(body.quota).filter(([, value]) => value !== undefined));
-        const updated = projects.setQuota(project.id, { ...project.quota, ...(given as Partial<Quota>) });
+        const updated = projects.setQuota(project.id, body.quota);
         events.append({ type: 'project.updated', project: project.id, key: principal.key, data: { quota: updated.quota } });
         return json(updated);
       },

@@ -1,5 +1,6 @@
 import {
   ImportSnapshotSchema,
+  ImportedSnapshotSchema,
   ListSnapshotsSchema,
   SnapshotPageSchema,
   SnapshotSchema,
@@ -8,7 +9,7 @@ import {
   TakeTurnSchema,
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
-import { SandboxParams, SnapshotParams } from '../parameters.ts';
+import { Flag, SandboxParams, SnapshotParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
 import { bytesAnswer } from '../stream-answer.ts';
 
@@ -79,12 +80,14 @@ export function snapshotRoutes(control: Control): Route[] {
       path: '/v1/snapshots',
       name: 'importSnapshot',
       summary: 'Take in a snapshot from an archive',
-      description: 'Whole or not at all: an archive that is cut short or altered is refused.',
+      description:
+        'Whole or not at all: an archive that is cut short or altered is refused. Memory is taken in if this installation has signed the archive; ' +
+        'that of any other is left out and `memoryDropped` says why, unless an admin passes `allowForeignMemory`.',
       budget: 'helper',
       tag,
-      query: ImportSnapshotSchema.pick({ name: true, platform: true }),
+      query: ImportSnapshotSchema.pick({ name: true, platform: true }).extend({ allowForeignMemory: Flag.default(false) }),
       rawBody: ARCHIVE,
-      answers: taken,
+      answers: { 201: { description: 'The snapshot', schema: ImportedSnapshotSchema } },
       handle: async ({ json, request, principal, query, signal }) =>
         json(await control.importSnapshot(principal, request as AsyncIterable<Buffer>, query, { signal }), 201),
     }),

@@ -1,23 +1,28 @@
 /** Snapshots as archives, out and in. */
-import { CayError, isCayError, newId, type SnapshotId } from '@cay/sdk/protocol';
+import { CayError, isCayError, newId, type MemoryDropped, type SnapshotId } from '@cay/sdk/protocol';
 import type { Manifest } from '../../host/archives/manifest.ts';
-import { readArchive, type ReadArchiveOptions } from '../../host/archives/read-archive.ts';
+import { readArchive, type ReadArchive, type ReadArchiveOptions } from '../../host/archives/read-archive.ts';
 import { writeArchive } from '../../host/archives/write-archive.ts';
 import type { Runtime } from '../../host/runtimes/runtime.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { CallOptions, SnapshotFacts } from '../backend.ts';
+import type { ArchiveSeal, CallOptions, ImportOptions, SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../check.ts';
 import { newName, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 import { footingOf } from './plan.ts';
 import { idsOf, requireSnapshot, wanted, withSignal } from './snapshot-content.ts';
+import { grownBy } from './grown-by.ts';
 import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
 export const IMPORT_FAULTS = ['local.import.unpacked', 'local.import.recorded', 'local.import.committed', 'local.import.kept'] as const;
 
-export async function* exportSnapshot(engine: Engine, snapshot: SnapshotId, { signal }: CallOptions = {}): AsyncIterable<Uint8Array> {
+export async function* exportSnapshot(
+  engine: Engine,
+  snapshot: SnapshotId,
+  { signal, seal }: CallOptions & { seal?: ArchiveSeal } = {},
+): AsyncIterable<Uint8Array> {
   const { ground, images } = engine;
   const record = requireSnapshot(engine, snapshot);
   const { id, sandbox, spec, runtime, memory, tree } = record;
@@ -26,6 +31,7 @@ export async function* exportSnapshot(engine: Engine, snapshot: SnapshotId, { si
     tree: { path: await ground.trees.committedPath(tree), ids: idsOf(engine, record) },
     ...(memory && { image: { dir: images.path(memory.image), compatibility: memory.compatibility } }),
     guestBinary: ground.guestBinary,
+    ...(seal && { sign: (digest: string) => seal.sign(digest) }),
     ...withSignal(signal),
   });
   yield* wanted(archive, signal);
@@ -35,8 +41,9 @@ export async function importSnapshot(
   engine: Engine,
   snapshot: SnapshotId,
   archive: AsyncIterable<Uint8Array>,
-  { signal }: CallOptions = {},
+  options: ImportOptions = {},
 ): Promise<SnapshotFacts> {
+  const { signal } = options;
   return engine.snapshotQueue.run(snapshot, async () => {
     requireWanted(signal);
     const there = engine.snapshots.get(snapshot);
@@ -44,7 +51,7 @@ export async function importSnapshot(
     if (there?.state === 'removing') await setAside(engine, there);
     else if (there) await undoSnapshot(engine, there);
     try {
-      return await takeIn(engine, snapshot, archive, signal);
+      return await takeIn(engine, snapshot, archive, options);
     } catch (error) {
       requireWanted(signal);
       if (!isDiskFull(error)) throw error;
@@ -67,7 +74,7 @@ async function takeIn(
   engine: Engine,
   snapshot: SnapshotId,
   archive: AsyncIterable<Uint8Array>,
-  signal: AbortSignal | undefined,
+  { signal, admit, ...trust }: ImportOptions,
 ): Promise<SnapshotFacts> {
   const { ground, images, held } = engine;
   const [build, tree, image] = [newName.instance(), newName.snapshotTree(), newName.image()];
@@ -77,19 +84,23 @@ async function takeIn(
   let kept = false;
   try {
     const path = await ground.trees.prepare(build);
-    const manifest = await read(archive, {
+    const { manifest, digest } = await read(archive, {
       tree: { path, ids: usual.ids },
       imageDir: await images.make(image),
       maxBytes: (await ground.trees.space()).freeBytes,
+      ...(admit && { admit }),
       guestBinary: ground.guestBinary,
       ...withSignal(signal),
     });
     await faultPoint('local.import.unpacked');
-    const record = await recordOf(engine, snapshot, manifest, { tree, image, usual });
+    const foreign = manifest.memory && !trust.foreignMemory ? foreignness(digest, trust.seal) : undefined;
+    const record = await recordOf(engine, snapshot, manifest, { tree, image, usual, foreign });
     if (record.memory) await images.sync(image);
-    const facts = await keep(engine, record, build);
+    const memoryBytes = record.memory && (await images.bytes(image));
+    const facts = await keep(engine, { ...record, ...(memoryBytes !== undefined && { memoryBytes }) }, build);
     kept = record.memory !== undefined;
-    return facts;
+    const memoryDropped = manifest.memory && !record.memory ? (foreign ?? 'runtime') : undefined;
+    return { ...facts, ...(memoryDropped && { memoryDropped }) };
   } finally {
     await ground.trees.remove(build).catch(engine.onError);
     if (!kept) await images.remove(image).catch(engine.onError);
@@ -98,7 +109,7 @@ async function takeIn(
 }
 
 /** A link to a name that is not in the archive, and the like: whatever it was to be, it makes no sense. */
-async function read(archive: AsyncIterable<Uint8Array>, options: ReadArchiveOptions): Promise<Manifest> {
+async function read(archive: AsyncIterable<Uint8Array>, options: ReadArchiveOptions): Promise<ReadArchive> {
   try {
     return await readArchive(archive, options);
   } catch (error) {
@@ -107,11 +118,17 @@ async function read(archive: AsyncIterable<Uint8Array>, options: ReadArchiveOpti
   }
 }
 
+/** A runtime believes what is in an image, so it is taken from nobody but ourselves. */
+function foreignness({ sha256, signature }: ReadArchive['digest'], seal: ArchiveSeal | undefined): MemoryDropped | undefined {
+  if (signature === undefined) return 'unsigned';
+  return seal?.verify(sha256, signature) ? undefined : 'foreign';
+}
+
 async function recordOf(
   engine: Engine,
   id: SnapshotId,
   { sandbox, spec, runtime, memory }: Manifest,
-  { tree, image, usual }: { tree: string; image: string; usual: Runtime },
+  { tree, image, usual, foreign }: { tree: string; image: string; usual: Runtime; foreign: MemoryDropped | undefined },
 ): Promise<SnapshotRecord> {
   const theirs = engine.ground.runtimes.get(runtime ?? usual.name);
   const same = theirs && theirs.ids.hostId === usual.ids.hostId ? theirs : undefined;
@@ -124,7 +141,7 @@ async function recordOf(
     footing: footingOf(await engine.templates.prepare(spec.template, usual.ids)),
     runtime: (same ?? usual).name,
     // Processes of a runtime that is not here have nowhere to go on.
-    ...(memory && same?.checkpoints && { memory: { image, compatibility: memory.compatibility } }),
+    ...(memory && !foreign && same?.checkpoints && { memory: { image, compatibility: memory.compatibility } }),
   };
 }
 
@@ -134,7 +151,7 @@ async function keep(engine: Engine, record: SnapshotRecord, build: string): Prom
     await faultPoint('local.import.recorded');
     await engine.ground.trees.commit(record.tree, build);
     await faultPoint('local.import.committed');
-    const kept: SnapshotRecord = { ...record, state: 'kept' };
+    const kept: SnapshotRecord = { ...record, ...(await grownBy(engine, record.tree, build)), state: 'kept' };
     await engine.snapshots.save(kept);
     await faultPoint('local.import.kept');
     return snapshotFactsOf(kept);

@@ -23,7 +23,7 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
   const { record, instance } = requireReady(engine, id);
   const checkpoints = requireCheckpoints(engine, record.runtime);
   const memory = { image: newName.image(), compatibility: await checkpoints.compatibility() };
-  const hibernated: SandboxRecord = { ...record, phase: 'hibernated', frozen: false, memory };
+  let hibernated: SandboxRecord = { ...record, phase: 'hibernated', frozen: false, memory };
   const hold = engine.held.hold(memory.image);
   let switched = false;
   try {
@@ -36,6 +36,7 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
       goOn: false,
       async whileStill() {
         await images.sync(memory.image);
+        hibernated = { ...hibernated, memory: { ...memory, bytes: await images.bytes(memory.image) } };
         await faultPoint('local.hibernate.still');
         // Before it is ended, so that there is no moment at which it neither runs nor can be woken.
         await records.save(hibernated);

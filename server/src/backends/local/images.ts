@@ -3,7 +3,7 @@
  *
  *     <dir>/images/<name>/   whatever the runtime puts there
  */
-import { link, mkdir, open, readdir, rm } from 'node:fs/promises';
+import { link, mkdir, open, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 
 export interface Images {
@@ -12,6 +12,8 @@ export interface Images {
   make(name: string): Promise<string>;
   /** Makes another name for the same content, which never changes. */
   copy(from: string, to: string): Promise<void>;
+  /** What its files take. */
+  bytes(name: string): Promise<number>;
   /** Resolves when a power cut would not lose it any more. */
   sync(name: string): Promise<void>;
   /** Absent is done. */
@@ -36,6 +38,10 @@ export async function openImages(dir: string): Promise<Images> {
       for (const entry of await readdir(path(from))) await link(join(path(from), entry), join(path(to), entry));
       await syncPath(path(to));
       await syncPath(dir);
+    },
+    async bytes(name) {
+      const sizes = await Promise.all((await readdir(path(name))).map(async (entry) => (await stat(join(path(name), entry))).size));
+      return sizes.reduce((sum, size) => sum + size, 0);
     },
     async sync(name) {
       for (const entry of await readdir(path(name))) await syncPath(join(path(name), entry));

@@ -50,7 +50,9 @@ const SandboxRecordSchema = z.object({
   /** It is being stopped. */
   stopping: z.boolean().optional(),
   /** Its processes on disk: an image of its own, or that of a snapshot. */
-  memory: z.object({ image: z.string(), compatibility: z.string(), snapshot: SnapshotIdSchema.optional() }).optional(),
+  memory: z
+    .object({ image: z.string(), compatibility: z.string(), snapshot: SnapshotIdSchema.optional(), bytes: z.number().optional() })
+    .optional(),
   next: z.object({ instance: z.string().optional(), tree: z.string(), parent: SnapshotIdSchema }).optional(),
   reason: z.enum(['oom_killed', 'crashed', 'start_failed', 'host_restarted', 'removed_outside']).optional(),
   message: z.string().optional(),
@@ -71,7 +73,7 @@ export function openSandboxRecords(dir: string, box?: SealedBox): Promise<Sandbo
 
 /** A record as those outside of this backend see it. */
 export function observationOf(record: SandboxRecord): Observation {
-  const { id, incarnation, instance, runtime, frozen, reason, message } = record;
+  const { id, incarnation, instance, runtime, frozen, reason, message, memory } = record;
   const phase = record.phase === 'removing' ? 'stopped' : record.phase;
   return {
     id,
@@ -82,5 +84,6 @@ export function observationOf(record: SandboxRecord): Observation {
     ...(phase === 'ready' && frozen && { frozen }),
     ...(reason && { reason }),
     ...(message && { message }),
+    ...(phase === 'hibernated' && memory?.bytes !== undefined && { imageBytes: memory.bytes }),
   };
 }

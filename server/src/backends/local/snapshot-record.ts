@@ -25,6 +25,12 @@ const SnapshotRecordSchema = z.object({
   runtime: z.string(),
   /** Its processes, if they were kept, and what is needed to revive them. */
   memory: z.object({ image: z.string(), compatibility: z.string() }).optional(),
+  /** The active tree that it was copied from, and what that had written by then. */
+  source: z.string().optional(),
+  writtenBytes: z.number().optional(),
+  /** What its files and its processes take on disk; absent in records of earlier versions. */
+  fileBytes: z.number().optional(),
+  memoryBytes: z.number().optional(),
 });
 export type SnapshotRecord = z.infer<typeof SnapshotRecordSchema>;
 
@@ -48,6 +54,14 @@ export function requireKept(snapshots: SnapshotRecords, id: SnapshotId): Snapsho
 }
 
 /** A record as those outside of this backend see it. */
-export function snapshotFactsOf({ id, sandbox, spec, memory, runtime }: SnapshotRecord): SnapshotFacts {
-  return { id, sandbox, spec, memory: memory !== undefined, ...(memory && { runtime }) };
+export function snapshotFactsOf({ id, sandbox, spec, memory, runtime, fileBytes, memoryBytes }: SnapshotRecord): SnapshotFacts {
+  return {
+    id,
+    sandbox,
+    spec,
+    memory: memory !== undefined,
+    ...(memory && { runtime }),
+    ...(fileBytes !== undefined && { fileBytes }),
+    ...(memoryBytes !== undefined && { memoryBytes }),
+  };
 }

@@ -7,6 +7,7 @@ import type { SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../check.ts';
 import { requireCheckpoints } from './checkpoints.ts';
 import { newName, requireRecord, wrongPhase, type Engine } from './engine.ts';
+import { grownBy } from './grown-by.ts';
 import { footingOf } from './plan.ts';
 import type { Footing, SandboxRecord } from './sandbox-record.ts';
 import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
@@ -46,7 +47,11 @@ async function take(engine: Engine, sandbox: SandboxRecord, record: SnapshotReco
     await faultPoint('local.snapshot.recorded');
     await keep(engine, sandbox, record);
     await faultPoint('local.snapshot.captured');
-    const kept: SnapshotRecord = { ...record, state: 'kept' };
+    const [grown, memoryBytes] = await Promise.all([
+      grownBy(engine, record.tree, sandbox.tree),
+      record.memory && engine.images.bytes(record.memory.image),
+    ]);
+    const kept: SnapshotRecord = { ...record, ...grown, ...(memoryBytes !== undefined && { memoryBytes }), state: 'kept' };
     await engine.snapshots.save(kept);
     await faultPoint('local.snapshot.kept');
     return snapshotFactsOf(kept);

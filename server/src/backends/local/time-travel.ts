@@ -42,6 +42,12 @@ export function timeTravel(engine: Engine): Snapshotting {
       return queue.run(id, () => rollback(engine, id, { snapshot, memory, signal }));
     },
 
+    async fileBytes(snapshot) {
+      const source = snapshots.get(snapshot)?.source;
+      // Of a tree that is gone nothing more can be told.
+      return source === undefined ? undefined : engine.ground.trees.written(source).catch(() => undefined);
+    },
+
     changes: (from, to, options) => changesBetween(engine, from, to, options),
     snapshotFiles: (snapshot) => filesOf(engine, snapshot),
     exportSnapshot: (snapshot, options) => exportSnapshot(engine, snapshot, options),

@@ -38,7 +38,9 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       const known = snapshots.get(snapshot);
       if (known && known.facts.sandbox !== id) throw taken(snapshot);
       if (known) return known.facts;
-      const facts: SnapshotFacts = { id: snapshot, sandbox: id, spec: sandbox.spec, memory: false };
+      // Content is shared, and nobody counts who has what: it counts as if it were all its own.
+      const fileBytes = sandbox.tree.usedBytes;
+      const facts: SnapshotFacts = { id: snapshot, sandbox: id, spec: sandbox.spec, memory: false, fileBytes };
       snapshots.set(snapshot, { facts, tree: copyTree(sandbox.tree) });
       return facts;
     },
@@ -105,7 +107,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       const known = snapshots.get(snapshot);
       if (known) return known.facts;
       const read = await readSnapshotArchive(archive, options);
-      const facts: SnapshotFacts = { ...read.facts, id: snapshot };
+      const facts: SnapshotFacts = { ...read.facts, id: snapshot, fileBytes: read.bytes };
       snapshots.set(snapshot, { facts, tree: read.tree });
       return facts;
     },

@@ -8,7 +8,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { CayError, SandboxIdSchema, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { byteReader } from '../../lib/byte-reader.ts';
-import type { CallOptions, SnapshotFacts } from '../backend.ts';
+import type { ImportOptions, SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../check.ts';
 import { contentOf, newDevice, newDirectory, newFile, newSymlink, type Directory, type FileNode } from './file-node.ts';
 import { fileTree, type FileTree } from './file-tree.ts';
@@ -71,12 +71,15 @@ export async function* writeSnapshotArchive({ sandbox, spec }: SnapshotFacts, tr
 
 export async function readSnapshotArchive(
   archive: AsyncIterable<Uint8Array>,
-  { signal }: CallOptions,
-): Promise<{ facts: Omit<SnapshotFacts, 'id'>; tree: FileTree }> {
+  { signal, admit }: ImportOptions,
+): Promise<{ facts: Omit<SnapshotFacts, 'id'>; tree: FileTree; bytes: number }> {
   const reader = byteReader(archive);
   const sum: Hash = createHash('sha256');
+  let taken = 0;
   const read = async (length: number): Promise<Buffer> => {
     requireWanted(signal);
+    admit?.(length);
+    taken += length;
     const bytes = await reader.exactly(length).catch((cause: Error) => {
       throw cause.message === 'it is cut off' ? refuse(cause.message) : cause;
     });
@@ -96,7 +99,7 @@ export async function readSnapshotArchive(
     if ((await reader.some(1)).length > 0) throw refuse('something follows its end');
     const tree = fileTree(joined(nodes, names));
     tree.usedBytes = usedBytes;
-    return { facts: { sandbox, spec, memory: false }, tree };
+    return { facts: { sandbox, spec, memory: false }, tree, bytes: taken };
   } finally {
     await reader.close();
   }

@@ -40,7 +40,7 @@ interface Running {
 export async function openBuilds(options: BuildsOptions): Promise<Builds> {
   const { control, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
   const records = buildRecords(options.database);
-  const files = buildFiles(options.directory, options.files);
+  const files = buildFiles(options.directory, { quota: control.quota, ...options.files });
   const permits = new Semaphore(AT_ONCE);
   const closing = new AbortController();
   const running = new Map<string, Running>();

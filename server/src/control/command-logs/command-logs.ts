@@ -4,7 +4,7 @@
  * pay for it.
  *
  * A command is recorded before it is started. A server that opens goes on recording those that have no end yet. Logs are bounded for each
- * command and each sandbox, the newest output and the newest commands are kept, and all of it goes away with the sandbox.
+ * command, each sandbox and each project, the newest output and the newest commands are kept, and all of it goes away with the sandbox.
  */
 import { mkdirSync } from 'node:fs';
 import { readdir, rm } from 'node:fs/promises';
@@ -16,6 +16,7 @@ import type { CommandHandle } from '../../guest/guest.ts';
 import { extentOf, offsetSince, removeLog } from '../../lib/frame-log.ts';
 import { orLate } from '../../lib/or-late.ts';
 import type { Database } from '../records/database.ts';
+import type { QuotaLedger } from '../quota-ledger.ts';
 import type { EventLog } from '../records/events.ts';
 import type { SandboxRecords, SandboxRow } from '../records/sandboxes.ts';
 import { commandRecords, type RecordedCommand } from './command-records.ts';
@@ -30,6 +31,7 @@ export interface CommandLogsOptions {
   sandboxes: SandboxRecords;
   backend: Backend;
   events: EventLog;
+  quota: Pick<QuotaLedger, 'counts' | 'limit' | 'requireRoom' | 'used'>;
   now?(): number;
   onError?(error: unknown): void;
 }
@@ -76,13 +78,17 @@ export interface CommandLogs {
 
 const MOST_COMMANDS = 256;
 const MOST_BYTES = 128 * 1024 * 1024;
+const TRIM_AT_ONCE = 100;
+const TRIM_EVERY_MS = 30_000;
 
 export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
-  const { directory, database, sandboxes, backend, events, now = Date.now, onError = () => {} } = options;
+  const { directory, database, sandboxes, backend, events, quota, now = Date.now, onError = () => {} } = options;
   const records = commandRecords(database);
   const recorders = new Map<string, Recorder>();
   /** Until the end of a command is recorded. */
   const unfinished = new Map<string, Promise<CommandEnd | undefined>>();
+  /** Whose the commands are that are being recorded. */
+  const owners = new WeakMap<Recorder, string>();
   const closing = new AbortController();
   const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
   const placeOf = (sandbox: string) => join(directory, sandbox);
@@ -92,6 +98,8 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     const { signal } = closing;
     const recorder = startRecorder({ command, handle, fresh, directory: placeOf(sandbox), backend, sandboxes, now, signal, onError });
     recorders.set(keyOf(sandbox, id), recorder);
+    const owner = sandboxes.get(sandbox)?.project;
+    if (owner !== undefined) owners.set(recorder, owner);
     const finished = recorder.done
       .then(async (end) => {
         if (end) await finish(command, recorder, end, !fresh);
@@ -154,6 +162,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       }
     }
     await trim(sandbox);
+    await trimProject(row.project);
   }
 
   async function wasTold({ sandbox, id, startedAtMs }: RecordedCommand): Promise<boolean> {
@@ -167,6 +176,34 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     for (const id of records.beyond(sandbox, { commands: MOST_COMMANDS, bytes: MOST_BYTES })) await logs.forget(sandbox, id);
   }
 
+  function runningBytes(project: string): number {
+    let bytes = 0;
+    for (const recorder of recorders.values()) if (owners.get(recorder) === project) bytes += recorder.end - recorder.keptFrom;
+    return bytes;
+  }
+
+  /** The same for all sandboxes of a project, by its quota. Nobody else's are touched. */
+  async function trimProject(project: string): Promise<void> {
+    const limit = quota.limit(project, 'logBytes');
+    if (limit === null) return;
+    for (let over = quota.used(project, 'logBytes').used - limit; over > 0;) {
+      const oldest = records.oldestOf(project, TRIM_AT_ONCE);
+      if (oldest.length === 0) return;
+      for (const { sandbox, id, bytes } of oldest) {
+        if (over <= 0) return;
+        await logs.forget(sandbox, id);
+        over -= bytes;
+      }
+    }
+  }
+
+  /** What runs is not cut off, so no more is begun by a project whose running commands have written all that it may keep. */
+  function requireRoom(sandbox: string): void {
+    const project = sandboxes.get(sandbox)?.project;
+    const limit = project === undefined ? null : quota.limit(project, 'logBytes');
+    if (project !== undefined && limit !== null && runningBytes(project) >= limit) quota.requireRoom(project, 'logBytes', 1);
+  }
+
   function live(command: RecordedCommand): CommandInfo {
     const { sandbox: _sandbox, overflow: _overflow, key: _key, ...info } = command;
     const recorder = info.end ? undefined : recorders.get(keyOf(command.sandbox, command.id));
@@ -176,6 +213,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   const logs: CommandLogs = {
     announce(command) {
       if (records.get(command.sandbox, command.id) || isOwnCommand(sandboxes.get(command.sandbox), command.id)) return;
+      requireRoom(command.sandbox);
       const inserted = records.insert({ ...command, pid: 0, startedAtMs: now(), outputBytes: 0, keptFrom: 0 });
       // It may have been removed since the caller looked.
       if (!inserted) throw new CayError('not_found', `Sandbox "${command.sandbox}" does not exist`);
@@ -235,6 +273,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     },
     async close() {
       closing.abort();
+      clearInterval(timer);
       unlisten();
       await Promise.allSettled([...recorders.values()].map(({ done }) => done));
     },
@@ -253,6 +292,12 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       if (!sandboxes.get(name)) await rm(join(directory, name), { recursive: true, force: true });
   }
 
+  quota.counts('logBytes', 'ended', records.endedBytes);
+  quota.counts('logBytes', 'running', runningBytes);
+  const timer = setInterval(() => {
+    const projects = new Set([...recorders.values()].flatMap((recorder) => owners.get(recorder) ?? []));
+    for (const project of projects) trimProject(project).catch(onError);
+  }, TRIM_EVERY_MS).unref();
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   for (const command of records.running()) {
     mkdirSync(placeOf(command.sandbox), { recursive: true, mode: 0o700 });

@@ -34,6 +34,10 @@ export interface CommandRecords {
   list(sandbox: string): RecordedCommand[];
   /** The ended ones that have to go, oldest first, for what remains to be within bounds. The sandbox's own stays: it is what others wait for. */
   beyond(sandbox: string, most: { commands: number; bytes: number }): string[];
+  /** What the logs of a project's ended commands take. */
+  endedBytes(project: string): number;
+  /** A project's ended commands, oldest first, without those that sandboxes were created with. */
+  oldestOf(project: string, limit: number): { sandbox: string; id: string; bytes: number }[];
   running(): RecordedCommand[];
   delete(sandbox: string, id: string): void;
 }
@@ -88,6 +92,21 @@ export function commandRecords(database: Database): CommandRecords {
       }
       return gone;
     },
+    endedBytes: (project) =>
+      database.get<{ bytes: number }>(
+        `SELECT ifnull(sum(output_bytes - kept_from), 0) AS bytes FROM commands JOIN sandboxes ON sandboxes.id = commands.sandbox
+         WHERE project = ? AND end IS NOT NULL`,
+        project,
+      )!.bytes,
+    oldestOf: (project, limit) =>
+      database.all<{ sandbox: string; id: string; bytes: number }>(
+        `SELECT sandbox, commands.id AS id, output_bytes - kept_from AS bytes
+         FROM commands JOIN sandboxes ON sandboxes.id = commands.sandbox
+         WHERE project = ? AND end IS NOT NULL AND commands.id <> ? ORDER BY commands.started_at, commands.rowid LIMIT ?`,
+        project,
+        MAIN_COMMAND_ID,
+        limit,
+      ),
     running: () => database.all<StoredCommand>('SELECT * FROM commands WHERE end IS NULL').map((row) => parse(row)!),
     delete: (sandbox, id) => void database.run('DELETE FROM commands WHERE sandbox = ? AND id = ?', sandbox, id),
   };

@@ -1,12 +1,13 @@
 /**
- * Keeps the machine from being filled: looks at what is left of memory, disk and processes, refuses sandboxes that would
- * not fit before anything of them is made, and tells when room has to be made.
+ * Keeps the machine from being filled: looks at what is left of memory, disk and processes, refuses sandboxes, snapshots and
+ * uploads that would not fit before anything of them is made, and tells when room has to be made.
  *
  * What is left is measured, because a limit is a promise that few sandboxes take up. Several sandboxes
  * that start at once have not taken their memory yet, so each counts with what a start takes until it shows in the
  * measurement. How much may be promised in all is a setting (`overcommit`); what is promised is the sum of the limits
  * of those that are in memory.
  */
+import { statfs } from 'node:fs/promises';
 import { CayError, type Limits } from '@cay/sdk/protocol';
 import { canMeasure, canRoute, type Backend } from '../../backends/backend.ts';
 import { Gauge, worst, type Level } from './gauge.ts';
@@ -69,11 +70,18 @@ export interface Pressure {
     limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>,
     options?: { starts?: boolean; platform?: string | undefined; asking?: boolean },
   ): void;
+  /**
+   * Lets so many bytes be written to the disk, of the sandboxes and of the server, and counts them until they show in the measurement.
+   * Rejects `resource_exhausted` what would leave less than the reserve.
+   */
+  write(bytes: number): void;
   close(): void;
 }
 
 export interface PressureOptions {
   backend: Backend;
+  /** Where the server writes records, uploads and logs, if its disk is to be looked at as well. */
+  dataDir?: string | undefined;
   settings?: Partial<PressureSettings>;
   /** Sums of the limits of those that are in memory, and of all that have a disk. */
   promised(): { memoryBytes: number; diskBytes: number };
@@ -92,6 +100,9 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   const gauges: Record<Resource, Gauge> = { memory: new Gauge(thresholds), disk: new Gauge(thresholds), pids: new Gauge(thresholds) };
   let readings: Partial<Record<Resource, Reading>> = {};
   let starting: number[] = [];
+  let own: number | undefined;
+  /** Bytes that were let in since the last look and the one before: they may not show yet. */
+  let written = { now: 0, before: 0 };
 
   function note(resource: Resource, total: number, free: number): [Resource, Reading] {
     const share = total > 0 ? 1 - free / total : 0;
@@ -102,6 +113,8 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   }
 
   async function look(): Promise<Level> {
+    if (options.dataDir !== undefined) own = await freeBytes(options.dataDir);
+    written = { now: 0, before: written.now };
     if (!canMeasure(backend)) return 'ok';
     const { memory, disk, pids } = await backend.capacity();
     readings = Object.fromEntries([
@@ -118,7 +131,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   const underWay = () => (starting = starting.filter((atMs) => now() - atMs < SHOWS_AFTER_MS && now() >= atMs)).length;
 
   function refuse(resource: Resource, why: string, fits: number): never {
-    throw new CayError('resource_exhausted', `The machine has no room for another sandbox: ${why}`, {
+    throw new CayError('resource_exhausted', `The machine has no room for this: ${why}`, {
       details: { resource, fits: Math.max(0, Math.floor(fits)), retryAfterMs: RETRY_AFTER_MS },
       hint: 'ask for less, remove or pause sandboxes that are not needed, or try again later',
     });
@@ -163,8 +176,21 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
       requirePromise('memory', memoryBytes, settings.memoryOvercommit);
       if (!asking) starting.push(now());
     },
+    write(bytes) {
+      const free = Math.min(readings.disk?.free ?? Number.POSITIVE_INFINITY, own ?? Number.POSITIVE_INFINITY);
+      const spare = free - settings.diskReserveBytes - written.now - written.before;
+      if (bytes > 0 && bytes > spare) {
+        refuse('disk', `${mebibytes(free)} of disk are free, ${mebibytes(settings.diskReserveBytes)} of which are kept back`, spare);
+      }
+      written.now += bytes;
+    },
     close: () => clearInterval(timer),
   };
+}
+
+async function freeBytes(directory: string): Promise<number> {
+  const { bsize, bavail } = await statfs(directory);
+  return bsize * bavail;
 }
 
 function mebibytes(bytes: number): string {

@@ -191,4 +191,11 @@ export const MIGRATIONS: readonly string[] = [
   `
   ALTER TABLE projects ADD COLUMN token_epoch INTEGER NOT NULL DEFAULT 0;
   `,
+  `
+  ALTER TABLE sandboxes ADD COLUMN image_bytes INTEGER;
+  ALTER TABLE snapshots ADD COLUMN file_bytes INTEGER;
+  ALTER TABLE snapshots ADD COLUMN memory_bytes INTEGER;
+  CREATE INDEX snapshots_usage ON snapshots (project, state, file_bytes, memory_bytes);
+  CREATE INDEX sandboxes_hibernated ON sandboxes (project) WHERE paused_as = 'hibernated';
+  `,
 ];

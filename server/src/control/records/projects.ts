@@ -1,4 +1,5 @@
-import { CayError, QuotaSchema, newId, type Project, type Quota } from '@cay/sdk/protocol';
+import { CayError, QuotaSchema, newId, type Project, type Quota, type SomeQuota } from '@cay/sdk/protocol';
+import { NO_BOUNDS, effectiveQuota, requireWithin, type QuotaBounds } from '../quota-bounds.ts';
 import type { Database } from './database.ts';
 
 interface StoredProject {
@@ -13,36 +14,43 @@ export interface ProjectRecords {
   get(id: string): Project | undefined;
   byName(name: string): Project | undefined;
   list(): Project[];
-  setQuota(id: string, quota: Quota): Project;
+  /** Those that are given. Rejects `invalid_argument` above the operator's maximum. */
+  setQuota(id: string, quota: SomeQuota): Project;
 }
 
-export function projectRecords(database: Database, now: () => number = Date.now): ProjectRecords {
+export interface ProjectRecordsOptions {
+  now?(): number;
+  /** The operator's defaults and maxima. Default: none. */
+  bounds?: QuotaBounds;
+}
+
+export function projectRecords(database: Database, { now = Date.now, bounds = NO_BOUNDS }: ProjectRecordsOptions = {}): ProjectRecords {
+  const parse = (row: StoredProject | undefined): Project | undefined => {
+    if (!row) return undefined;
+    // Records of an earlier version lack some.
+    const quota = QuotaSchema.parse(JSON.parse(row.quota));
+    return { id: row.id, name: row.name, quota, effectiveQuota: effectiveQuota(quota, bounds), createdAtMs: row.created_at };
+  };
   const records: ProjectRecords = {
     create(name, quota = QuotaSchema.parse({})) {
       if (records.byName(name)) throw new CayError('already_exists', `A project named "${name}" exists already`);
-      const project: Project = { id: newId('prj'), name, quota, createdAtMs: now() };
-      database.run(
-        'INSERT INTO projects (id, name, quota, created_at) VALUES (?, ?, ?, ?)',
-        project.id,
-        name,
-        JSON.stringify(quota),
-        project.createdAtMs,
-      );
-      return project;
+      requireWithin(quota, bounds);
+      const id = newId('prj');
+      database.run('INSERT INTO projects (id, name, quota, created_at) VALUES (?, ?, ?, ?)', id, name, JSON.stringify(quota), now());
+      return records.get(id)!;
     },
     get: (id) => parse(database.get<StoredProject>('SELECT * FROM projects WHERE id = ?', id)),
     byName: (name) => parse(database.get<StoredProject>('SELECT * FROM projects WHERE name = ?', name)),
     list: () => database.all<StoredProject>('SELECT * FROM projects ORDER BY created_at').map((row) => parse(row)!),
     setQuota(id, quota) {
-      if (database.run('UPDATE projects SET quota = ? WHERE id = ?', JSON.stringify(quota), id) === 0) {
-        throw new CayError('not_found', `Project "${id}" does not exist`);
-      }
+      requireWithin(quota, bounds);
+      const before = records.get(id);
+      if (!before) throw new CayError('not_found', `Project "${id}" does not exist`);
+      const given = Object.entries(quota).filter(([, value]) => value !== undefined);
+      const all = { ...before.quota, ...Object.fromEntries(given) };
+      database.run('UPDATE projects SET quota = ? WHERE id = ?', JSON.stringify(all), id);
       return records.get(id)!;
     },
   };
   return records;
-}
-
-function parse(row: StoredProject | undefined): Project | undefined {
-  return row && { id: row.id, name: row.name, quota: JSON.parse(row.quota) as Quota, createdAtMs: row.created_at };
 }

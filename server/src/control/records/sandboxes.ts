@@ -77,6 +77,8 @@ export interface SandboxRow {
   turn: number;
   origin: Origin | null;
   deed: RollbackDeed | ResizeDeed | null;
+  /** How large its memory on disk was when it was hibernated last. */
+  imageBytes: number | null;
 }
 
 interface StoredRow {
@@ -108,6 +110,7 @@ interface StoredRow {
   turn: number;
   origin: string | null;
   deed: string | null;
+  image_bytes: number | null;
 }
 
 export interface SandboxQuery {
@@ -124,6 +127,7 @@ export interface Usage {
   cpus: number;
   memoryBytes: number;
   diskBytes: number;
+  pids: number;
 }
 
 export interface SandboxRecords {
@@ -149,8 +153,10 @@ export interface SandboxRecords {
   usage(project: string): Usage;
   /** The sums of what all sandboxes may take: memory of those that are in memory, disk of those whose files are here. */
   promised(): Pick<Usage, 'memoryBytes' | 'diskBytes'>;
-  /** How many there are in each state. */
-  counts(): Record<string, number>;
+  /** What the memory of a project's hibernated sandboxes takes on disk; one that nobody measured counts with its limit. */
+  imageBytes(project: string): number;
+  /** How many there are in each state, of one project or of all. */
+  counts(project?: string): Record<string, number>;
   /** Those that are in memory. */
   inMemory(): SandboxRow[];
   /** Those whose time is up, and when the next one's will be. */
@@ -186,6 +192,7 @@ const COLUMNS = {
   turn: 'turn',
   origin: 'origin',
   deed: 'deed',
+  imageBytes: 'image_bytes',
 } as const;
 
 const INSERTED = { id: 'id', project: 'project', createdAtMs: 'created_at', ...COLUMNS } as const;
@@ -255,17 +262,19 @@ export function sandboxRecords(database: Database): SandboxRecords {
       }),
     delete: (id) => void database.run('DELETE FROM sandboxes WHERE id = ?', id),
     usage(project) {
-      const usage: Usage = { sandboxes: 0, cpus: 0, memoryBytes: 0, diskBytes: 0 };
+      const usage: Usage = { sandboxes: 0, cpus: 0, memoryBytes: 0, diskBytes: 0, pids: 0 };
       for (const { state, paused_as: pausedAs, spec } of database.all<{ state: SandboxState; paused_as: Pause | null; spec: string }>(
         'SELECT state, paused_as, spec FROM sandboxes WHERE project = ?',
         project,
       )) {
-        const { cpus, memoryBytes, diskBytes } = (JSON.parse(spec) as { limits: Limits }).limits;
+        const { cpus, memoryBytes, diskBytes, pids } = (JSON.parse(spec) as { limits: Limits }).limits;
         usage.sandboxes++;
         usage.diskBytes += diskBytes ?? 0;
         const runs = state === 'creating' || state === 'active';
         if (runs) usage.cpus += cpus ?? 0;
-        if (runs || pausedAs === 'frozen') usage.memoryBytes += memoryBytes ?? 0;
+        if (!runs && pausedAs !== 'frozen') continue;
+        usage.memoryBytes += memoryBytes ?? 0;
+        usage.pids += pids ?? 0;
       }
       return usage;
     },
@@ -275,10 +284,19 @@ export function sandboxRecords(database: Database): SandboxRecords {
                 ifnull(sum(iif(paused_as IS 'archived', 0, json_extract(spec, '$.limits.diskBytes'))), 0) AS diskBytes
          FROM sandboxes`,
       )!,
-    counts: () =>
+    imageBytes: (project) =>
+      database.get<{ bytes: number }>(
+        `SELECT ifnull(sum(ifnull(image_bytes, json_extract(spec, '$.limits.memoryBytes'))), 0) AS bytes
+         FROM sandboxes WHERE project = ? AND paused_as = 'hibernated'`,
+        project,
+      )!.bytes,
+    counts: (project) =>
       Object.fromEntries(
         database
-          .all<{ state: string; count: number }>('SELECT state, count(*) AS count FROM sandboxes GROUP BY state')
+          .all<{ state: string; count: number }>(
+            'SELECT state, count(*) AS count FROM sandboxes WHERE ?1 IS NULL OR project = ?1 GROUP BY state',
+            project ?? null,
+          )
           .map(({ state, count }) => [state, count]),
       ),
     inMemory: () =>
@@ -329,6 +347,7 @@ function parsed(row: StoredRow, spec: SandboxSpec): SandboxRow {
     turn: row.turn,
     origin: json<Origin>(row.origin),
     deed: json<RollbackDeed | ResizeDeed>(row.deed),
+    imageBytes: row.image_bytes,
   };
 }
 

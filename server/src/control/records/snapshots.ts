@@ -29,6 +29,9 @@ export interface SnapshotRow {
   here: boolean;
   /** What it is, or may be, in the archive store. */
   object: string | null;
+  /** What it takes on disk for itself, and was counted when it was taken; null if nobody knows. */
+  fileBytes: number | null;
+  memoryBytes: number | null;
   createdAtMs: number;
 }
 
@@ -48,6 +51,8 @@ interface StoredSnapshot {
   state: string;
   here: number;
   object: string | null;
+  file_bytes: number | null;
+  memory_bytes: number | null;
   created_at: number;
 }
 
@@ -77,9 +82,16 @@ export interface SnapshotRecords {
   children(id: string): SnapshotRow[];
   update(
     id: string,
-    changes: Partial<Pick<SnapshotRow, 'state' | 'memory' | 'runtime' | 'here' | 'object' | 'quiet' | 'spec'>>,
+    changes: Partial<
+      Pick<SnapshotRow, 'state' | 'memory' | 'runtime' | 'here' | 'object' | 'quiet' | 'spec' | 'fileBytes' | 'memoryBytes'>
+    >,
   ): SnapshotRow;
-  /** Takes it out of the tree: what descends from it, or stands on it, becomes its parent's. */
+  /** How many a project has and what they take, those that are being taken or removed included. Nobody asked for `passing` ones. */
+  usage(project: string): { count: number; bytes: number };
+  /**
+   * Takes it out of the tree: what descends from it, or stands on it, becomes its parent's. The next one that may still have its files
+   * is counted with them from now on.
+   */
   delete(id: string): void;
 }
 
@@ -99,6 +111,8 @@ const COLUMNS = {
   state: 'state',
   here: 'here',
   object: 'object',
+  fileBytes: 'file_bytes',
+  memoryBytes: 'memory_bytes',
   createdAtMs: 'created_at',
 } as const satisfies Record<keyof SnapshotRow, string>;
 
@@ -159,10 +173,23 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       if (changed === 0) throw new CayError('not_found', `Snapshot "${id}" does not exist`);
       return records.get(id)!;
     },
+    usage: (project) =>
+      database.get<{ count: number; bytes: number }>(
+        `SELECT count(*) AS count, ifnull(sum(ifnull(file_bytes, 0) + ifnull(memory_bytes, 0)), 0) AS bytes
+         FROM snapshots WHERE project = ? AND state <> 'passing'`,
+        project,
+      )!,
     delete: (id) =>
       database.transaction(() => {
         const row = records.get(id);
         if (!row) return;
+        if (row.fileBytes)
+          database.run(
+            `UPDATE snapshots SET file_bytes = ifnull(file_bytes, 0) + ? WHERE id =
+             (SELECT id FROM snapshots WHERE parent = ? AND state <> 'passing' ORDER BY created_at, rowid LIMIT 1)`,
+            row.fileBytes,
+            id,
+          );
         database.run('UPDATE snapshots SET parent = ? WHERE parent = ?', row.parent, id);
         database.run('UPDATE sandboxes SET base = ? WHERE base = ?', row.parent, id);
         database.run('DELETE FROM snapshots WHERE id = ?', id);
@@ -172,7 +199,8 @@ export function snapshotRecords(database: Database): SnapshotRecords {
 }
 
 export function showSnapshot(row: SnapshotRow): Snapshot {
-  const { id, sandbox, project, parent, name, turn, cause, labels, memory, runtime, quiet, here, createdAtMs } = row;
+  const { id, sandbox, project, parent, name, turn, cause, labels, memory, runtime, quiet, here, createdAtMs, fileBytes, memoryBytes } =
+    row;
   return {
     id,
     sandbox,
@@ -187,6 +215,7 @@ export function showSnapshot(row: SnapshotRow): Snapshot {
     template: row.spec.template,
     quiet,
     archived: !here,
+    bytes: fileBytes === null && memoryBytes === null ? null : (fileBytes ?? 0) + (memoryBytes ?? 0),
     createdAtMs,
   };
 }
@@ -213,6 +242,8 @@ function parsed(row: StoredSnapshot, spec: SandboxSpec): SnapshotRow {
     state: row.state as SnapshotState,
     here: row.here !== 0,
     object: row.object,
+    fileBytes: row.file_bytes,
+    memoryBytes: row.memory_bytes,
     createdAtMs: row.created_at,
   };
 }

@@ -6,6 +6,7 @@ import { createHmac } from 'node:crypto';
 import { CayError, newId, type CayEvent, type CreateWebhook, type Delivery, type Webhook, type WebhookMessage } from '@cay/sdk/protocol';
 import type { Principal } from '../principal.ts';
 import { openClock } from '../../lib/clock.ts';
+import type { QuotaLedger } from '../quota-ledger.ts';
 import type { Database } from '../records/database.ts';
 import type { EventLog } from '../records/events.ts';
 import { deliver, requireReachable } from './deliver.ts';
@@ -16,6 +17,7 @@ import { inBackground } from '../../lib/in-background.ts';
 export interface WebhooksOptions {
   database: Database;
   events: EventLog;
+  quota: Pick<QuotaLedger, 'counts' | 'requireRoom'>;
   /** What the webhooks' own secrets are derived from, so that they are stored nowhere. */
   secret: Uint8Array;
   allowPrivate?: boolean;
@@ -39,14 +41,14 @@ export interface Webhooks {
   close(): Promise<void>;
 }
 
-const MOST = 20;
 const PACE: Pace = { timeoutMs: 15_000, firstMs: 1000, longestMs: 300_000, giveUpMs: 24 * 3600 * 1000 };
 
 export function openWebhooks(options: WebhooksOptions): Webhooks {
-  const { database, events, secret, allowPrivate = false, now = Date.now, onError = () => {} } = options;
+  const { database, events, quota, secret, allowPrivate = false, now = Date.now, onError = () => {} } = options;
   const ageing = options.ageing ?? options.now ?? openClock().ageing;
   const pace = { ...PACE, ...options.pace };
   const records = webhookRecords(database);
+  quota.counts('webhooks', 'webhooks', (project) => records.list(project).length);
   const dispatches = new Map<string, Dispatch>();
   const closing = new AbortController();
 
@@ -94,8 +96,7 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
   return {
     create(principal, { url, types = [] }) {
       requireReachable(url, allowPrivate);
-      if (records.list(principal.project).length >= MOST)
-        throw new CayError('resource_exhausted', `The project has ${MOST} webhooks already`, { hint: 'remove one first' });
+      quota.requireRoom(principal.project, 'webhooks', 1);
       const webhook: Webhook = {
         id: newId('whk'),
         project: principal.project,

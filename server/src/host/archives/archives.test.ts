@@ -81,8 +81,33 @@ describe.runIf(root)('archives', () => {
     mkdirSync(imageDir);
     const target = { path: join(place, 'tree'), ids: elsewhere };
     const read = await readArchive(source, { tree: target, imageDir, maxBytes: 1e9, guestBinary: program, ...options });
-    return { manifest: read, place };
+    return { ...read, place };
   }
+
+  it('carry the signature of whoever wrote them, over every byte before it', async () => {
+    const seen: string[] = [];
+    const sign = (digest: string) => {
+      seen.push(digest);
+      return 'A-signature_42';
+    };
+    const archive = await collect(write({ sign }));
+    expect((await read(inPieces(archive))).digest).toEqual({ sha256: seen[0], signature: 'A-signature_42' });
+    expect((await read(inPieces(await collect(write({}))))).digest.signature).toBeUndefined();
+    // A signature that is written in any other way than the one is refused.
+    const text = archive.toString('latin1');
+    const odd = Buffer.from(text.replace('"signature":"A-signature_42"', '"signature":"A-signature 42"'), 'latin1');
+    await expect(read(inPieces(odd))).rejects.toMatchObject({ code: 'invalid_argument' });
+  });
+
+  it('are unpacked no further than somebody admits', async () => {
+    const archive = await collect(write({}));
+    let admitted = 0;
+    const admit = (bytes: number) => {
+      if ((admitted += bytes) > 100_000) throw new CayError('resource_exhausted', 'enough');
+    };
+    await expect(read(inPieces(archive), { admit })).rejects.toMatchObject({ code: 'resource_exhausted' });
+    expect(admitted).toBeLessThan(500_000);
+  });
 
   async function* inPieces(bytes: Uint8Array, size = 10_000): AsyncGenerator<Uint8Array> {
     for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size);

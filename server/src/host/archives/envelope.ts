@@ -4,7 +4,7 @@
  *     manifest.json
  *     tree/000000, tree/000001, …      the tree as tar, compressed; the pieces after one another are one stream
  *     memory/NAME/000000, …            files of the memory image, each compressed
- *     sha256.json                      of every byte before it
+ *     sha256.json                      of every byte before it, and who signs for it
  *
  * There is exactly one way to write given parts, and the reader takes no other: a bit that differs anywhere is refused, in
  * headers and padding too.
@@ -27,9 +27,11 @@ export interface Part {
   content: AsyncIterable<Uint8Array>;
 }
 
+/** With `sign` the digest is signed, which is said beside it. */
 export async function* writeEnvelope(
   manifest: Uint8Array,
   parts: AsyncIterable<Part> | Iterable<Part>,
+  sign?: (digest: string) => string,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const hash = createHash('sha256');
   function* entry(name: string, content: Uint8Array): Generator<Uint8Array, void, undefined> {
@@ -44,8 +46,15 @@ export async function* writeEnvelope(
     let index = 0;
     for await (const piece of pieces(content)) yield* entry(pieceName(name, index++), piece);
   }
-  yield* entry(DIGEST, digestText(hash.copy().digest('hex')));
+  const sha256 = hash.copy().digest('hex');
+  yield* entry(DIGEST, digestText({ sha256, ...(sign && { signature: sign(sha256) }) }));
   yield Buffer.alloc(END_BYTES);
+}
+
+/** What an archive says of all that is in it. */
+export interface Digest {
+  sha256: string;
+  signature?: string | undefined;
 }
 
 export interface EnvelopeReader {
@@ -53,8 +62,8 @@ export interface EnvelopeReader {
   manifest(maxBytes: number): Promise<Buffer>;
   /** The next part, which has to have this name. Has to be read to its end before the next. */
   part(name: string): AsyncIterable<Uint8Array>;
-  /** Checks the digest and that nothing follows. Until then nothing that was read may be believed. */
-  end(): Promise<void>;
+  /** Checks the digest and that nothing follows. Until then nothing that was read may be believed. A signature is not looked at. */
+  end(): Promise<Digest>;
   close(): Promise<void>;
 }
 
@@ -114,9 +123,11 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
     async end() {
       await expect(DIGEST);
       const found = await content(BLOCK);
-      if (!found.equals(digestText(hash.digest('hex')))) throw damaged('its digest is another');
+      const digest = { sha256: hash.digest('hex'), ...signatureIn(found) };
+      if (!found.equals(digestText(digest))) throw damaged('its digest is another');
       if ((await take(END_BYTES)).some((byte) => byte !== 0)) throw damaged('its end is not empty');
       if ((await reader.some(1)).length > 0) throw damaged('something follows its end');
+      return digest;
     },
     close: () => reader.close(),
   };
@@ -130,7 +141,12 @@ function header(name: string, sizeBytes: number): Buffer {
   return encodeHeader({ name, type: 'file', sizeBytes, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' });
 }
 
-const digestText = (sha256: string) => Buffer.from(`${JSON.stringify({ sha256 })}\n`);
+const digestText = (digest: Digest) => Buffer.from(`${JSON.stringify(digest)}\n`);
+
+function signatureIn(text: Buffer): { signature?: string } {
+  const [, signature] = /,"signature":"([A-Za-z0-9_-]{1,128})"}\n$/.exec(text.toString('latin1')) ?? [];
+  return signature === undefined ? {} : { signature };
+}
 
 /** As pieces of one size but the last, and at least one. */
 async function* pieces(content: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {

@@ -2,7 +2,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { decompress } from './compression.ts';
-import { damaged, type EnvelopeReader, readEnvelope } from './envelope.ts';
+import { type Digest, damaged, type EnvelopeReader, readEnvelope } from './envelope.ts';
 import { type Manifest, ManifestSchema, MAX_MANIFEST_BYTES } from './manifest.ts';
 import { type Tree, type TreeProcessOptions, unpackTree } from './tree-process.ts';
 
@@ -13,19 +13,27 @@ export interface ReadArchiveOptions extends TreeProcessOptions {
   imageDir?: string;
   /** Of tree and memory together, as they are unpacked. Rejects `resource_exhausted` beyond. */
   maxBytes: number;
+  /** Called before so many bytes are unpacked; what it throws ends the reading. */
+  admit?(bytes: number): void;
+}
+
+export interface ReadArchive {
+  manifest: Manifest;
+  digest: Digest;
 }
 
 /**
  * Unpacks an archive and resolves what it says about itself. Rejects `invalid_argument` for one that is damaged or is none.
  * Whether it is whole is known at its end only: when this rejects, whatever is in the directories has to be thrown away.
  */
-export async function readArchive(source: AsyncIterable<Uint8Array>, options: ReadArchiveOptions): Promise<Manifest> {
+export async function readArchive(source: AsyncIterable<Uint8Array>, options: ReadArchiveOptions): Promise<ReadArchive> {
   const envelope = readEnvelope(abortable(source, options.signal));
   let left = options.maxBytes;
   async function* counted(content: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const chunk of content) {
       left -= chunk.length;
       if (left < 0) throw new CayError('resource_exhausted', `The archive has more than ${options.maxBytes} bytes`);
+      options.admit?.(chunk.length);
       yield chunk;
     }
   }
@@ -37,8 +45,7 @@ export async function readArchive(source: AsyncIterable<Uint8Array>, options: Re
       const length = await save(part(`memory/${name}`), options.imageDir && join(options.imageDir, name));
       if (length !== bytes) throw damaged(`"${name}" has ${length} bytes and not ${bytes}`);
     }
-    await envelope.end();
-    return manifest;
+    return { manifest, digest: await envelope.end() };
   } finally {
     await envelope.close();
   }

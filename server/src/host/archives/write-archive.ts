@@ -13,6 +13,8 @@ export interface WriteArchiveOptions extends TreeProcessOptions {
   tree: Tree;
   /** The files of a memory image, and what it needs to be revived. */
   image?: { dir: string; compatibility: string };
+  /** Says who wrote an archive of this digest. */
+  sign?(digest: string): string;
   /** Default `zstd`. */
   compression?: Manifest['compression'];
 }
@@ -43,7 +45,7 @@ export async function* writeArchive(options: WriteArchiveOptions): AsyncGenerato
       yield { name: `memory/${name}`, content: compress(wholly(content, name, bytes), compression) };
     }
   }
-  yield* writeEnvelope(text, parts());
+  yield* writeEnvelope(text, parts(), options.sign);
 }
 
 async function imageFiles(dir: string): Promise<{ name: string; bytes: number }[]> {

@@ -113,6 +113,14 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
       await qgroups?.limit(at(key), limitOf(record));
     },
 
+    async written(key, { baseBytes = 0 }) {
+      if (!qgroups) return undefined;
+      const id = await subvolumes.id(key);
+      // The simple mode counts what was written, the ordinary one what is referred to.
+      if (qgroups.mode === 'squota') return (await qgroups.exclusive(id)) ?? 0;
+      return Math.max(0, (await qgroups.base(id)) - baseBytes);
+    },
+
     async usage(name) {
       const counted = await qgroups?.exclusive(await subvolumes.id(name));
       return counted ?? walkUsage(at(name));
@@ -162,7 +170,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     await Promise.allSettled([tending, reserving]);
   }
 
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, remove, list } = forest;
+  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
   return {
     name: 'btrfs',
     capabilities: { quota: qgroups !== undefined, instant: true, incremental: true },
@@ -173,6 +181,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     changes,
     setQuota,
     usage,
+    written,
     remove,
     list,
     tend,

@@ -32,6 +32,8 @@ export interface Ground {
   compare(from: CommittedTree, to: CommittedTree, signal: AbortSignal | undefined): Promise<FileChange[]>;
   limit(key: string, record: TreeRecord): Promise<void>;
   usage(name: string, record: TreeRecord): Promise<number>;
+  /** Absent where nobody counts it. */
+  written?(key: string, record: TreeRecord): Promise<number | undefined>;
 }
 
 export interface CommittedTree {
@@ -44,7 +46,7 @@ export type StepHook = (step: string) => Promise<void> | void;
 
 export type Forest = Pick<
   Snapshotter,
-  'prepare' | 'path' | 'commit' | 'committedPath' | 'changes' | 'setQuota' | 'usage' | 'remove' | 'list'
+  'prepare' | 'path' | 'commit' | 'committedPath' | 'changes' | 'setQuota' | 'usage' | 'written' | 'remove' | 'list'
 > & {
   record(name: string): TreeRecord | undefined;
 };
@@ -239,6 +241,12 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     async setQuota(key, quotaBytes) {
       checkQuota(quotaBytes);
       await enqueue(key, () => setQuota(key, active(key), quotaBytes));
+    },
+
+    async written(key) {
+      checkName(key);
+      const { record } = active(key);
+      return ground.written?.(key, record);
     },
 
     async usage(name) {

@@ -180,7 +180,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   const records = await openRecords(join(dir, 'records'));
   const forest = await openForest({ ground, records, driver: 'overlay', quota: false, onStep });
 
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, remove, list } = forest;
+  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
   return {
     name: 'overlay',
     capabilities: { quota: false, instant: false, incremental: false },
@@ -191,6 +191,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     changes,
     setQuota,
     usage,
+    written,
     remove,
     list,
 

@@ -62,6 +62,11 @@ export interface Snapshotter {
    */
   changes(from: string, to: string, options?: { signal?: AbortSignal }): AsyncIterable<FileChange>;
   setQuota(key: string, quotaBytes: number | null): Promise<void>;
+  /**
+   * Bytes on disk that were written into an active tree, those that its copies share included. A commit brings the count up to date.
+   * Resolves `undefined` where nobody counts them.
+   */
+  written(key: string): Promise<number | undefined>;
   /** Bytes on disk that go away if this tree does. */
   usage(key: string): Promise<number>;
   /** Rejects `failed_precondition` while another tree descends from it. Absent is done. */

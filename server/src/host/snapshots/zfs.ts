@@ -189,6 +189,11 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       await zfs('set', `refquota=${limitOf(record)}`, heads.get(key)!);
     },
 
+    async written(key) {
+      const [used] = await readProperties(heads.get(key)!, 'used');
+      return Number(used);
+    },
+
     async usage(name, { kind }) {
       const [used] = await (kind === 'active'
         ? readProperties(heads.get(name)!, 'usedbydataset')
@@ -199,7 +204,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
 
   const records = await openRecords(join(home, 'records'));
   const forest = await openForest({ ground, records, driver: 'zfs', quota: true, onStep });
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, remove, list } = forest;
+  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
 
   async function dropViews(): Promise<void> {
     for (const name of commits.keys()) await dropView(name);
@@ -215,6 +220,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     changes,
     setQuota,
     usage,
+    written,
     remove,
     list,
 

@@ -43,6 +43,7 @@ function plainTrees(dir: string): Snapshotter & { commits: number } {
     committedPath: async (name: string) => join(dir, `${name}.committed`),
     async *changes() {},
     setQuota: async () => {},
+    written: async () => undefined,
     usage: async () => 0,
     remove: async (name: string) => rmSync(join(dir, name), { recursive: true, force: true }),
     list: async () =>
