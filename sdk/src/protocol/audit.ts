@@ -23,6 +23,8 @@ export const AuditVerdictSchema = z.object({
   head: z.string(),
   /** Events up to this one were pruned; the chain begins behind them. */
   pruned: z.int(),
+  /** In how many places behind that events of one project were pruned. Each is sealed, and the chain goes on behind it. */
+  gaps: z.int(),
   /** Whether the seals of checkpoints were checked too. */
   sealed: z.boolean(),
   /** The first event that is not as it was recorded. */

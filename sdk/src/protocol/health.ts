@@ -8,10 +8,10 @@ export const HealthSchema = z.object({
   /** The worst of the checks. */
   verdict: z.enum(HEALTH_LEVELS),
   checks: z.array(z.object({ name: z.string(), level: z.enum(HEALTH_LEVELS), detail: z.string() })),
-  /** Sandboxes by state. */
+  /** Sandboxes by state: those of the caller's project, or for an admin all there are. */
   sandboxes: z.record(z.string(), z.int()),
   uptimeMs: z.int(),
-  /** How late the server's own turns come, at the 99th percentile since it was last asked. */
+  /** How late the server's own turns come, at the 99th percentile of the last minute or so. */
   eventLoopDelayMs: z.number(),
   serverMemoryBytes: z.int(),
   /** The newest last. What callers did wrong is not in here. */

@@ -10,11 +10,13 @@ export interface CallAudit {
   authenticator(inner: Authenticator): Authenticator;
   /** Notes, in the same measure, somebody who came to a sandbox without what opens it. */
   turnedAway(request: Caller, error: CayError, sandbox?: { id: string; project: string }): void;
-  /** Notes a call that would have changed something. */
+  /** Notes a call that would have changed something; of one key at most so many a minute, and then how many there were beside. */
   failed(trace: Trace, error: unknown): void;
 }
 
 const REFUSED_EVERY_MS = 60_000;
+/** How many failed calls of one key are noted in a minute; the rest are counted. */
+const FAILED_A_MINUTE = 60;
 const noted = new WeakSet<Error>();
 
 /** An error that an event tells of already. */
@@ -25,6 +27,7 @@ export function failureNoted(error: unknown): unknown {
 
 export function callAudit(events: EventLog): CallAudit {
   const refusals = seldom({ everyMs: REFUSED_EVERY_MS });
+  const failures = seldom({ everyMs: REFUSED_EVERY_MS, through: FAILED_A_MINUTE });
 
   function refused(request: Caller, error: CayError): void {
     const { key = null, project = null } = error.details as { key?: string; project?: string };
@@ -65,8 +68,11 @@ export function callAudit(events: EventLog): CallAudit {
       const outcome = error instanceof CayError ? error.code : 'internal';
       if (outcome === 'cancelled') return;
       const { sandbox, principal } = trace;
-      // Nobody whom we know: as often as strangers like.
-      if (!principal && !refusals.happens(`${outcome} ${trace.route}`).first) return;
+      // Of nobody whom we know one of each kind; of a key that we know, some of any kind.
+      const { first, held } = principal
+        ? failures.happens(`${principal.project} ${principal.key}`)
+        : refusals.happens(`${outcome} ${trace.route}`);
+      if (!first) return;
       const known = sandbox?.startsWith('sbx_') ? sandbox.slice(0, 80) : null;
       events.append({
         type: 'call.failed',
@@ -74,7 +80,11 @@ export function callAudit(events: EventLog): CallAudit {
         key: principal?.key ?? null,
         sandbox: known,
         outcome,
-        data: { operation: trace.route, ...(sandbox !== undefined && known === null && { sandbox: sandbox.slice(0, 80) }) },
+        data: {
+          operation: trace.route,
+          ...(sandbox !== undefined && known === null && { sandbox: sandbox.slice(0, 80) }),
+          ...(held > 0 && { alsoFailed: held }),
+        },
       });
     },
   };

@@ -1,4 +1,4 @@
-import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { openLoopDelay } from '../lib/loop-delay.ts';
 
 /** Counts what the server does. Labels are of a small fixed set: route names, status classes, states. */
 export interface Metrics {
@@ -29,8 +29,7 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
   const routes = new Map<string, Series>();
   const sockets = new Map<string, { open: number; total: number; received: number; sent: number }>();
   let unhandled = 0;
-  const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  delay.enable();
+  const delay = openLoopDelay({ resolutionMs: RESOLUTION_MS });
 
   function seriesOf(route: string): Series {
     let series = routes.get(route);
@@ -103,12 +102,9 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
       lines.push(`cay_unhandled_failures_total ${unhandled}`);
       metric('cay_sandboxes', 'gauge', 'Sandboxes by state.');
       for (const [state, count] of Object.entries(options.sandboxes())) lines.push(`cay_sandboxes{state="${state}"} ${count}`);
-      metric('cay_event_loop_delay_seconds', 'gauge', 'How late timers were since the last reading.');
+      metric('cay_event_loop_delay_seconds', 'gauge', 'How late timers were in the last minute or so.');
       for (const quantile of [50, 99])
-        lines.push(
-          `cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${Math.max(0, (delay.percentile(quantile) || 0) / 1e9 - RESOLUTION_MS / 1000)}`,
-        );
-      delay.reset();
+        lines.push(`cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${delay.delayMs(quantile) / 1000}`);
       metric('process_resident_memory_bytes', 'gauge', 'Memory that the server holds.');
       lines.push(`process_resident_memory_bytes ${process.memoryUsage.rss()}`);
       metric('process_heap_bytes', 'gauge', 'Heap in use.');
@@ -117,6 +113,6 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
       lines.push(`process_uptime_seconds ${process.uptime()}`);
       return `${lines.join('\n')}\n`;
     },
-    close: () => delay.disable(),
+    close: () => delay.close(),
   };
 }

@@ -46,9 +46,11 @@ async function verdictOf(options: CommonOptions): Promise<AuditVerdict> {
   return verifyOffline(join(dataDir, 'control'));
 }
 
-function show({ ok, events, first, last, head, pruned, checkpoints, sealed }: AuditVerdict): void {
+function show({ ok, events, first, last, head, pruned, gaps, checkpoints, sealed }: AuditVerdict): void {
   const of = first === null ? 'no events' : `${events} events, ${first} to ${last}`;
-  print(`${ok ? colour.green('ok') : colour.red('broken')}  ${of}${pruned > 0 ? `, those up to ${pruned} pruned` : ''}`);
+  print(
+    `${ok ? colour.green('ok') : colour.red('broken')}  ${of}${pruned > 0 ? `, those up to ${pruned} pruned` : ''}${gaps > 0 ? `, others pruned in ${gaps} places` : ''}`,
+  );
   print(`head  ${head}`);
   print(`seals ${sealed ? `${checkpoints} checkpoints` : 'not checked: the key is missing'}`);
 }

@@ -1,7 +1,7 @@
 /** Puts what is measured into one verdict. Asked for rarely; keeps only the last few errors. */
-import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Health } from '@cay/sdk/protocol';
 import { canRoute, type Backend } from '../backends/backend.ts';
+import { openLoopDelay } from '../lib/loop-delay.ts';
 import { worst, type Level } from './pressure/gauge.ts';
 import type { Pressure, Reading, Resource } from './pressure/pressure.ts';
 
@@ -10,14 +10,15 @@ export interface HealthOptions {
   pressure: Pressure;
   /** Throws if the records cannot be read. */
   records(): void;
-  counts(): Record<string, number>;
+  counts(project?: string): Record<string, number>;
   now?(): number;
 }
 
 export interface HealthWatch {
   /** Notes something that went wrong in the background. */
   noteError(error: unknown): void;
-  check(): Promise<Health>;
+  /** With a project, sandboxes are counted of that one alone and errors are left out. */
+  check(project?: string): Promise<Health>;
   /** Whether the two answer without which nothing can be done. */
   ready(): Promise<{ records: boolean; backend: boolean }>;
   close(): void;
@@ -28,15 +29,13 @@ const RECENT_MS = 5 * 60_000;
 const MESSAGE_LENGTH = 500;
 const SLOW_LOOP_MS = { warn: 100, critical: 1000 };
 const ANSWER_MS = 2_000;
-/** The histogram counts its own resolution in. */
 const RESOLUTION_MS = 10;
 
 type Check = Health['checks'][number];
 
 export function watchHealth({ backend, pressure, records, counts, now = Date.now }: HealthOptions): HealthWatch {
   const sinceMs = now();
-  const loop = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  loop.enable();
+  const loop = openLoopDelay({ resolutionMs: RESOLUTION_MS });
   let errors: Health['recentErrors'] = [];
 
   async function checkOne(name: string, open: () => Promise<Backend>): Promise<Check> {
@@ -75,9 +74,8 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
         { atMs: now(), message: String((error as Error)?.message ?? error).slice(0, MESSAGE_LENGTH) },
       ];
     },
-    async check() {
-      const delayMs = Math.max(0, loop.percentile(99) / 1e6 - RESOLUTION_MS);
-      loop.reset();
+    async check(project) {
+      const delayMs = loop.delayMs(99);
       const recent = errors.filter(({ atMs }) => now() - atMs < RECENT_MS);
       const checks: Check[] = [
         checkRecords(),
@@ -89,17 +87,17 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
       return {
         verdict: worst(checks.map(({ level }) => level)),
         checks,
-        sandboxes: counts(),
+        sandboxes: counts(project),
         uptimeMs: Math.max(0, now() - sinceMs),
         eventLoopDelayMs: delayMs,
         serverMemoryBytes: process.memoryUsage.rss(),
-        recentErrors: errors,
+        recentErrors: project === undefined ? errors : [],
       };
     },
     async ready() {
       return { records: checkRecords().level !== 'critical', backend: (await checkBackend()).every(({ level }) => level !== 'critical') };
     },
-    close: () => void loop.disable(),
+    close: () => loop.close(),
   };
 }
 

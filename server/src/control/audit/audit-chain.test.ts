@@ -151,6 +151,59 @@ describe('the chain of events', () => {
     expect(await verify()).toMatchObject({ ok: false, broken: { id: 16 } });
   });
 
+  it('forgets the oldest of the project that has too many, and nobody else’s, and stays whole', async () => {
+    const log = openEventLog(path, { key, keep: { events: 50 } });
+    for (let i = 0; i < 700; i++) {
+      log.append({ type: 'call.failed', project: 'prj_noisy' });
+      if (i % 20 === 0) log.append({ type: 'file.written', project: 'prj_quiet', data: { i } });
+      if (i % 100 === 0) log.append({ type: 'pressure.changed' });
+    }
+    log.close();
+    const after = openEventLog(path, { key, keep: { events: 50 } });
+    expect(after.list({ project: 'prj_quiet' })).toHaveLength(35);
+    expect(after.list({ project: 'prj_quiet' })[0]?.data).toEqual({ i: 0 });
+    expect(after.list({ project: 'prj_noisy' })).toHaveLength(50);
+    const verdict = await after.verify();
+    expect(verdict).toMatchObject({ ok: true, events: 92, last: 742, sealed: true });
+    expect(verdict.gaps).toBeGreaterThan(10);
+    // It goes on behind them.
+    after.append({ type: 'file.written', project: 'prj_quiet' });
+    expect(await after.verify()).toMatchObject({ ok: true, events: 93, last: 743 });
+    after.close();
+    // Without the key it is seen to be a chain, and not whose.
+    expect(await verify({ key: undefined, keep: {} })).toMatchObject({ ok: true, sealed: false });
+  });
+
+  it('shows a gap that somebody else has made, moved, or made wider', async () => {
+    const gapped = () => {
+      const log = openEventLog(path, { key, keep: { events: 5 } });
+      for (let i = 0; i < 30; i++) {
+        log.append({ type: 'call.failed', project: 'prj_noisy' });
+        if (i % 10 === 0) log.append({ type: 'file.written', project: 'prj_quiet' });
+      }
+      log.close();
+    };
+    const forgeries: ((sqlite: DatabaseSync) => void)[] = [
+      // The quiet project's second event goes, and the gap before it is stretched over it.
+      (sqlite) => {
+        const [quiet] = sqlite.prepare("SELECT id, hash FROM events WHERE project = 'prj_quiet' ORDER BY id LIMIT 1 OFFSET 1").all();
+        const { id, hash } = quiet as unknown as Link;
+        sqlite.prepare('UPDATE gaps SET last = ?, hash = ? WHERE last = ?').run(id, hash, id - 1);
+        sqlite.prepare('DELETE FROM events WHERE id = ?').run(id);
+      },
+      (sqlite) => sqlite.exec('UPDATE gaps SET last = last - 1 WHERE first = (SELECT max(first) FROM gaps)'),
+      (sqlite) => sqlite.exec('DELETE FROM gaps WHERE first = (SELECT max(first) FROM gaps)'),
+      (sqlite) => sqlite.exec("UPDATE gaps SET seal = x'00'"),
+    ];
+    for (const forge of forgeries) {
+      rmSync(path, { force: true });
+      gapped();
+      expect(await verify({ keep: { events: 5 } })).toMatchObject({ ok: true });
+      edit(forge);
+      expect(await verify({ keep: { events: 5 } })).toMatchObject({ ok: false });
+    }
+  });
+
   it('stays whole when the oldest are pruned, by number and by age', async () => {
     let nowMs = 1000;
     const now = () => nowMs;

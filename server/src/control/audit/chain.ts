@@ -5,7 +5,7 @@
  *     hash = SHA-256( previous hash in hex ‖ JSON [id, at, type, project, sandbox, key, outcome, data] )
  *
  * `data` is the JSON text as it is stored. The first event follows 32 zero bytes. What was pruned is stood for by an
- * anchor: the id and the hash of the last event that went.
+ * anchor: the id and the hash of the last event that went. What was pruned in between, of one project alone, is stood for by a gap: see `gaps.ts`.
  *
  * Whoever can write the file could compute all hashes anew. So every so often a checkpoint says with a key of the installation what the
  * hash was; without that key it cannot be said again. What comes after the last checkpoint is proven by a hash that was noted elsewhere.
@@ -43,6 +43,13 @@ export function chainHash(previous: Uint8Array, event: Omit<StoredEvent, 'hash'>
 export function sealOf(key: Uint8Array, kind: 'checkpoint' | 'anchor', link: Link): Uint8Array {
   return createHmac('sha256', key)
     .update(`${kind}\n${link.id}\n${hex(link.hash)}`)
+    .digest();
+}
+
+/** The same about a stretch of it that was pruned: it begins with `first`, behind an event with this hash, and ends with `last`. */
+export function gapSeal(key: Uint8Array, first: number, previous: Uint8Array, last: Link): Uint8Array {
+  return createHmac('sha256', key)
+    .update(`gap\n${first}\n${hex(previous)}\n${last.id}\n${hex(last.hash)}`)
     .digest();
 }
 

@@ -1,4 +1,4 @@
-/** The tables of the event log: events, the anchor of what was pruned, checkpoints. */
+/** The tables of the event log: events, the anchor and the gaps of what was pruned, checkpoints. */
 import type { DatabaseSync } from 'node:sqlite';
 import { CHECKPOINT_EVERY, GENESIS, chainHash, sealOf, type Link, type StoredEvent } from './chain.ts';
 
@@ -9,6 +9,9 @@ const UNSEALED = new Uint8Array(0);
 /** Makes the tables, or takes those of an earlier version further. The key seals anchor and checkpoints. */
 export function prepareTables(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
   migrate(sqlite, key);
+  sqlite.exec(
+    'CREATE TABLE IF NOT EXISTS gaps (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, hash BLOB NOT NULL, seal BLOB NOT NULL) STRICT',
+  );
   // Whoever has a key reads the events of its project only.
   sqlite.exec('CREATE INDEX IF NOT EXISTS events_project ON events (project, id)');
 }
@@ -92,5 +95,7 @@ export function writePromise(sqlite: DatabaseSync, number: number): void {
 /** Where the next event is added. */
 export function readHead(sqlite: DatabaseSync): Link {
   const last = sqlite.prepare('SELECT id, hash FROM events ORDER BY id DESC LIMIT 1').get() as Link | undefined;
+  const gap = sqlite.prepare('SELECT last AS id, hash FROM gaps ORDER BY first DESC LIMIT 1').get() as Link | undefined;
+  if (gap && gap.id > (last?.id ?? 0)) return gap;
   return last ?? readAnchor(sqlite) ?? GENESIS;
 }

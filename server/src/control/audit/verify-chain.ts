@@ -2,6 +2,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import type { AuditVerdict } from '@cay/sdk/protocol';
 import { CHECKPOINT_EVERY, chainHash, hex, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
 import { readAnchor } from './event-store.ts';
+import { isOwnGap, readGaps } from './gaps.ts';
 
 const PAGE = 1000;
 
@@ -17,7 +18,8 @@ interface Checkpoint extends Link {
  */
 export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefined): Promise<AuditVerdict> {
   const anchor = readAnchor(sqlite);
-  const walked = { events: 0, checkpoints: 0, first: null as number | null };
+  const walked = { events: 0, checkpoints: 0, gaps: 0, first: null as number | null };
+  const gapAt = readGaps(sqlite);
   let link: Link = anchor ?? { id: 0, hash: new Uint8Array(32) };
   const verdict = (broken?: { id: number; reason: string }): AuditVerdict => ({
     ok: broken === undefined,
@@ -32,6 +34,16 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
   if (key && !sameBytes(anchor.seal, sealOf(key, 'anchor', anchor)))
     return verdict({ id: anchor.id, reason: 'what stands for the pruned events was not written by this installation' });
 
+  /** Goes over what was pruned behind this place. Tells what is wrong with it. */
+  function overGaps(): string | undefined {
+    for (let gap = gapAt(link.id + 1); gap; gap = gapAt(link.id + 1)) {
+      if (!isOwnGap(gap, link, key)) return 'what stands for pruned events was not written by this installation';
+      link = { id: gap.id, hash: gap.hash };
+      walked.gaps++;
+    }
+    return undefined;
+  }
+
   const page = sqlite.prepare('SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?');
   const sealed = sqlite.prepare('SELECT id, hash, seal FROM checkpoints WHERE id > ? AND id <= ?');
   for (;;) {
@@ -39,6 +51,8 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
     if (rows.length === 0) break;
     const checkpoints = new Map((sealed.all(link.id, rows.at(-1)!.id) as unknown as Checkpoint[]).map((one) => [one.id, one]));
     for (const row of rows) {
+      const forged = overGaps();
+      if (forged) return verdict({ id: link.id + 1, reason: forged });
       const reason = faultOf(row, link, checkpoints.get(row.id), key);
       if (reason) return verdict({ id: row.id === link.id + 1 ? row.id : link.id + 1, reason });
       walked.first ??= row.id;
@@ -48,6 +62,8 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
     }
     await new Promise((resolve) => setImmediate(resolve));
   }
+  const forged = overGaps();
+  if (forged) return verdict({ id: link.id + 1, reason: forged });
   const { last } = sqlite
     .prepare(
       "SELECT max(ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), ifnull((SELECT max(id) FROM checkpoints), 0)) AS last",

@@ -95,10 +95,27 @@ describe('admission', () => {
   });
 });
 
+describe('what is written', () => {
+  it('never takes the reserve, however many write at once, and counts until it shows', async () => {
+    const { pressure, left } = await ground({ disk: 3 * GiB }, { diskReserveBytes: GiB, criticalShare: 0.999 });
+    pressure.write(GiB);
+    pressure.write(GiB - 1);
+    expect(refusal(() => pressure.write(2))).toMatchObject({ resource: 'disk', fits: 1 });
+    pressure.write(0);
+    left.disk = 2 * GiB;
+    await pressure.look();
+    expect(refusal(() => pressure.write(2))).toMatchObject({ resource: 'disk' });
+    await pressure.look();
+    pressure.write(GiB - 2);
+    pressure.close();
+  });
+});
+
 describe('making room', () => {
   const candidate = (id: string, idleMs: number, more: Partial<Candidate> = {}): Candidate => ({
     id,
     idleMs,
+    share: 0,
     frozen: false,
     hibernates: true,
     ...more,
@@ -124,6 +141,13 @@ describe('making room', () => {
     const { relieve, deeds } = reclaim([candidate('b', 80_000), candidate('a', 90_000), candidate('fresh', 1000)]);
     await relieve('warn');
     expect(deeds).toEqual(['freeze a', 'freeze b']);
+  });
+
+  it('takes those of the project that takes most before anybody else’s', async () => {
+    const greedy = [candidate('greedy-1', 40_000, { share: 8 * GiB }), candidate('greedy-2', 50_000, { share: 8 * GiB })];
+    const { relieve, deeds } = reclaim([candidate('modest', 99_999, { share: GiB }), ...greedy]);
+    await relieve('critical');
+    expect(deeds).toEqual(['hibernate greedy-2', 'hibernate greedy-1']);
   });
 
   it('hibernates when it is very tight, also what is frozen already', async () => {

@@ -1,5 +1,6 @@
 /**
- * Makes room by putting sandboxes to rest that nobody uses, the longest unused first: frozen while things are tight, so
+ * Makes room by putting sandboxes to rest that nobody uses, those of the project that takes most first, and of these the longest unused:
+ * frozen while things are tight, so
  * that they take no more, and hibernated when they are very tight, so that they give back what they have.
  * One after the other, and only until the next look shows that it was enough.
  */
@@ -9,6 +10,8 @@ export interface Candidate {
   id: string;
   /** For how long nobody has used it. */
   idleMs: number;
+  /** How much its project takes of what there is too little of. */
+  share: number;
   /** Nothing of it runs already. */
   frozen: boolean;
   hibernates: boolean;
@@ -32,6 +35,11 @@ export interface ReclaimOptions {
 const AT_ONCE = { warn: 4, critical: 2 } as const;
 const UNUSED_MS = 30_000;
 
+/** Those of the project that takes most first, then the longest unused. */
+export function byShare(one: Pick<Candidate, 'share' | 'idleMs'>, other: Pick<Candidate, 'share' | 'idleMs'>): number {
+  return other.share - one.share || other.idleMs - one.idleMs;
+}
+
 export function openReclaim({ candidates, freeze, hibernate, unusedMs = UNUSED_MS, onError }: ReclaimOptions): Reclaim {
   let running: Promise<string[]> | undefined;
 
@@ -39,7 +47,7 @@ export function openReclaim({ candidates, freeze, hibernate, unusedMs = UNUSED_M
     const unused = (await candidates())
       .filter(({ idleMs }) => idleMs >= unusedMs)
       .filter(({ frozen, hibernates }) => (level === 'warn' ? !frozen : hibernates || !frozen))
-      .sort((a, b) => b.idleMs - a.idleMs)
+      .sort(byShare)
       .slice(0, AT_ONCE[level]);
     const done: string[] = [];
     for (const { id, hibernates } of unused) {

@@ -9,7 +9,7 @@ import type { Unused, Watch } from '../unused.ts';
 import { wayDown } from '../way-down.ts';
 import type { Level } from './gauge.ts';
 import type { Pressure, Resource } from './pressure.ts';
-import { openReclaim, type Candidate } from './reclaim.ts';
+import { byShare, openReclaim, type Candidate } from './reclaim.ts';
 
 export interface Relief {
   /** There is too little of this. Resolves what was put to rest. */
@@ -27,6 +27,7 @@ export function openRelief(
   { unusedMs = UNUSED_MS }: { unusedMs?: number } = {},
 ): Relief {
   const { activity, backend, clock, onError, sandboxes } = context;
+  let short: Exclude<Resource, 'disk'> = 'memory';
   let watched = new Map<string, Watch>();
   /** Those that could not be hibernated, and until when that is not tried again. */
   const refused = new Map<string, number>();
@@ -44,19 +45,21 @@ export function openRelief(
 
   async function candidates(): Promise<Candidate[]> {
     for (const [id, untilMs] of refused) if (untilMs <= clock.steady()) refused.delete(id);
-    const oldest = sandboxes
-      .inMemory()
+    const all = sandboxes.inMemory();
+    const shares = sharesOf(all, short);
+    const oldest = all
       .filter(({ id }) => activity.count(id, ...USES) === 0)
-      .map((row) => ({ row, idleMs: unused.unusedMs(row) }))
+      .map((row) => ({ row, idleMs: unused.unusedMs(row), share: shares.get(row.project) ?? 0 }))
       .filter(({ idleMs, row }) => idleMs >= unusedMs && !(row.pausedAs === 'frozen' && refused.has(row.id)))
-      .sort((one, other) => other.idleMs - one.idleMs)
+      .sort(byShare)
       .slice(0, LOOKED_AT);
     const watches = new Map(oldest.map(({ row }) => [row.id as string, watched.get(row.id) ?? {}]));
     watched = watches;
     const found: Candidate[] = [];
-    for (const { row, idleMs } of oldest) {
+    for (const { row, idleMs, share } of oldest) {
       if (!(await rests(row, watches.get(row.id)!))) continue;
-      found.push({ id: row.id, idleMs, frozen: row.pausedAs === 'frozen', hibernates: canHibernate(backend) && !refused.has(row.id) });
+      const hibernates = canHibernate(backend) && !refused.has(row.id);
+      found.push({ id: row.id, idleMs, share, frozen: row.pausedAs === 'frozen', hibernates });
     }
     return found;
   }
@@ -86,10 +89,21 @@ export function openRelief(
     async relieve(level, resource) {
       // What rests has its files as before, and hibernating writes more of them.
       if (resource === 'disk') return [];
+      short = resource;
       const full = pressure.readings().disk?.level === 'critical';
       // One that is frozen keeps its processes.
       if (resource === 'pids') return level === 'critical' && !full ? reclaim.relieve('critical') : [];
       return reclaim.relieve(level === 'critical' && full ? 'warn' : level);
     },
   };
+}
+
+/** What the sandboxes of each project that are in memory may take. One without a limit may take all there is. */
+function sharesOf(rows: readonly SandboxRow[], short: 'memory' | 'pids'): Map<string, number> {
+  const shares = new Map<string, number>();
+  for (const { project, spec } of rows) {
+    const limit = short === 'memory' ? spec.limits.memoryBytes : spec.limits.pids;
+    shares.set(project, (shares.get(project) ?? 0) + (limit ?? Number.MAX_SAFE_INTEGER));
+  }
+  return shares;
 }

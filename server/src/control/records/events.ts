@@ -10,10 +10,14 @@ import { DatabaseSync, backup } from 'node:sqlite';
 import type { AuditEvent, AuditVerdict, CayEvent } from '@cay/sdk/protocol';
 import { openClock } from '../../lib/clock.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
+import { atOnce } from '../audit/at-once.ts';
 import { boundedText } from '../audit/bounded-data.ts';
 import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from '../audit/chain.ts';
-import { prepareTables, readAnchor, readHead, readPromise, writeAnchor, writeCheckpoint, writePromise } from '../audit/event-store.ts';
+import { prepareTables, readAnchor, readHead, readPromise, writeCheckpoint, writePromise } from '../audit/event-store.ts';
+import { openPruner, type EventRetention } from '../audit/prune-events.ts';
 import { verifyChain } from '../audit/verify-chain.ts';
+
+export type { EventRetention } from '../audit/prune-events.ts';
 
 export type NewEvent = Pick<CayEvent, 'type'> & Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'outcome' | 'data'>>;
 
@@ -56,18 +60,11 @@ export interface EventLog {
   /** With their hashes, oldest first, up to the last there is now. */
   export(query: AuditQuery): AsyncIterable<AuditEvent>;
   verify(): Promise<AuditVerdict>;
-  /** Forgets what is beyond the bounds. Happens by itself. */
-  prune(): void;
+  /** Forgets some of what is beyond the bounds. Happens by itself. Tells whether there may be more. */
+  prune(): boolean;
   /** A copy of the whole log, as it is at one moment. */
   backup(path: string): Promise<void>;
   close(): void;
-}
-
-export interface EventRetention {
-  /** How many are kept. Default 1,000,000. */
-  events?: number;
-  /** For how long. Default as long as their number allows. */
-  ageMs?: number;
 }
 
 export interface EventLogOptions {
@@ -80,8 +77,7 @@ export interface EventLogOptions {
   onError?(error: unknown): void;
 }
 
-const KEPT = 1_000_000;
-const PRUNE_AT_ONCE = 20_000;
+const PRUNE_AGAIN_MS = 25;
 const TEND_EVERY_MS = 60_000;
 const TRY_AGAIN_MS = 1_000;
 const MOST_WAITING = 10_000;
@@ -118,6 +114,8 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   let kept = readPromise(sqlite);
   /** While somebody reads the whole chain nothing is pruned from under them. */
   let pinned = 0;
+  const pruner = openPruner(sqlite, { key, keep, ageing });
+  let pruning: NodeJS.Timeout | undefined;
 
   function write(event: Waiting): void {
     const { at, type, project, sandbox, key: by, outcome, data, promise } = event;
@@ -136,6 +134,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       kept = promise ?? kept;
     }
     head = next;
+    pruner.added(project);
     if (live.hasReaders) live.send(shown({ id, ...event, hash: next.hash }));
     for (const listener of listeners) listener(event);
   }
@@ -161,9 +160,14 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
     }
   }
 
-  function tend(): void {
+  function tend({ wholly = false } = {}): void {
+    clearTimeout(pruning);
+    pruning = undefined;
     try {
-      log.prune();
+      if (log.prune()) {
+        if (wholly) while (log.prune());
+        else pruning = setTimeout(tend, PRUNE_AGAIN_MS).unref();
+      }
       if (head.id > sealedId) writeCheckpoint(sqlite, head, now(), key);
       sealedId = head.id;
     } catch (error) {
@@ -171,7 +175,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
     }
   }
 
-  const timer = setInterval(tend, TEND_EVERY_MS).unref();
+  const timer = setInterval(() => tend(), TEND_EVERY_MS).unref();
   const log: EventLog = {
     append(event, promise) {
       const one: Waiting = { ...stored(event, promise?.atMs ?? now()), ...(promise && { promise: promise.number }) };
@@ -183,7 +187,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
         if (sqlite.isOpen) wait(one);
         return;
       }
-      if (head.id % CHECKPOINT_EVERY === 0) tend();
+      if (head.id % CHECKPOINT_EVERY === 0) pruning ??= setTimeout(tend, 0).unref();
     },
     kept: () => kept,
     list({ after = 0, project, sandbox, limit = 1000 }) {
@@ -240,27 +244,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
         pinned--;
       }
     },
-    prune() {
-      if (pinned > 0) return;
-      const anchor = readAnchor(sqlite)?.id ?? 0;
-      const old =
-        keep.ageMs === undefined
-          ? undefined
-          : ((sqlite
-              // The first that is young enough: a clock that was set back does not make those behind it old.
-              .prepare('SELECT id FROM events WHERE at >= ? ORDER BY id LIMIT 1')
-              .get(ageing() - keep.ageMs) as { id: number } | undefined) ?? { id: head.id + 1 });
-      const upTo = Math.min(Math.max(head.id - (keep.events ?? KEPT), old ? old.id - 1 : 0), anchor + PRUNE_AT_ONCE);
-      if (upTo <= anchor) return;
-      const last = sqlite.prepare('SELECT id, hash FROM events WHERE id = ?').get(upTo) as Link | undefined;
-      // A chain that is broken stays as it is, to be looked at.
-      if (!last) return;
-      atOnce(sqlite, () => {
-        writeAnchor(sqlite, last, key);
-        sqlite.prepare('DELETE FROM events WHERE id <= ?').run(upTo);
-        sqlite.prepare('DELETE FROM checkpoints WHERE id <= ?').run(upTo);
-      });
-    },
+    prune: () => pinned === 0 && pruner.prune(head.id),
     async backup(to) {
       await backup(sqlite, to);
     },
@@ -269,24 +253,13 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       clearTimeout(again);
       if (waiting.length > 0) flush();
       clearTimeout(again);
-      tend();
+      tend({ wholly: true });
+      clearTimeout(pruning);
       live.close();
       sqlite.close();
     },
   };
   return log;
-}
-
-function atOnce(sqlite: DatabaseSync, work: () => void): void {
-  sqlite.exec('BEGIN');
-  try {
-    work();
-    sqlite.exec('COMMIT');
-  } catch (error) {
-    // Of a full disk SQLite may have undone it already.
-    if (sqlite.isTransaction) sqlite.exec('ROLLBACK');
-    throw error;
-  }
 }
 
 function stored({ type, project = null, sandbox = null, key = null, outcome = 'ok', data = {} }: NewEvent, at: number): Waiting {

@@ -1,0 +1,90 @@
+/**
+ * Forgets events that are too many or too old. How many are kept is counted for each project by itself, so that one that makes many loses
+ * its own oldest and nobody else's. The chain goes on over what is gone: see `gaps.ts`.
+ */
+import type { DatabaseSync } from 'node:sqlite';
+import { atOnce } from './at-once.ts';
+import { openGaps } from './gaps.ts';
+
+export interface EventRetention {
+  /** How many are kept of each project, and of what is of none. Default 1,000,000. */
+  events?: number;
+  /** For how long. Default as long as their number allows. */
+  ageMs?: number;
+}
+
+export interface Pruner {
+  /** One more event of this project is there. */
+  added(project: string | null): void;
+  /** Forgets some of what is beyond the bounds. Tells whether there may be more. `headId` is the newest event's. */
+  prune(headId: number): boolean;
+}
+
+const KEPT = 1_000_000;
+/** Nothing else is done meanwhile. */
+const AT_ONCE = 500;
+
+interface Row {
+  id: number;
+  project: string | null;
+}
+
+export function openPruner(
+  sqlite: DatabaseSync,
+  { key, keep, ageing }: { key: Uint8Array | undefined; keep: EventRetention; ageing(): number },
+): Pruner {
+  const gaps = openGaps(sqlite, key);
+  const firstYoung = sqlite.prepare('SELECT id FROM events WHERE at >= ? ORDER BY id LIMIT 1');
+  const selectOld = sqlite.prepare('SELECT id, project FROM events WHERE id < ? ORDER BY id LIMIT ?');
+  const selectFirst = sqlite.prepare('SELECT id, project FROM events WHERE project IS ? ORDER BY id LIMIT ?');
+  const counts = new Map<string | null, number>();
+  for (const { project, count } of sqlite.prepare('SELECT project, count(*) AS count FROM events GROUP BY project').all()) {
+    counts.set(project as string | null, Number(count));
+  }
+  const change = (project: string | null, by: number) => {
+    const count = (counts.get(project) ?? 0) + by;
+    if (count > 0) counts.set(project, count);
+    else counts.delete(project);
+  };
+
+  /** The oldest that have to go, at most so many, in their order. */
+  function prunable(headId: number): Row[] {
+    const found = new Map<number, Row>();
+    const add = (rows: unknown) => {
+      for (const row of rows as Row[]) found.set(row.id, row);
+    };
+    if (keep.ageMs !== undefined) {
+      // The first that is young enough: a clock that was set back does not make those behind it old.
+      const young = firstYoung.get(ageing() - keep.ageMs) as { id: number } | undefined;
+      add(selectOld.all(young?.id ?? headId + 1, AT_ONCE));
+    }
+    for (const [project, count] of counts) {
+      const excess = Math.min(count - (keep.events ?? KEPT), AT_ONCE - found.size);
+      if (excess > 0) add(selectFirst.all(project, excess));
+    }
+    return [...found.values()].sort((one, other) => one.id - other.id);
+  }
+
+  /** Gives what is gone. Where the chain is broken it stays as it is, to be looked at. */
+  function remove(rows: Row[]): Row[] {
+    const gone: Row[] = [];
+    for (let at = 0; at < rows.length;) {
+      let end = at;
+      while (rows[end + 1]?.id === rows[end]!.id + 1) end++;
+      if (gaps.remove(rows[at]!.id, rows[end]!.id)) gone.push(...rows.slice(at, end + 1));
+      at = end + 1;
+    }
+    return gone;
+  }
+
+  return {
+    added: (project) => change(project, 1),
+    prune(headId) {
+      const rows = prunable(headId);
+      if (rows.length === 0) return false;
+      const gone = atOnce(sqlite, () => remove(rows));
+      for (const { project } of gone) change(project, -1);
+      return gone.length > 0 && rows.length >= AT_ONCE;
+    },
+  };
+}
