@@ -1,6 +1,7 @@
 /** A tenant tries to fill the disk or the machine for the others with what it makes. */
 import { randomBytes } from 'node:crypto';
-import { statfs } from 'node:fs/promises';
+import { readdir, stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startTarget, type Reply, type Target, type Tenant } from './support/target.ts';
 
@@ -126,6 +127,37 @@ describe('a tenant makes more than its share (memory)', () => {
       target.alice.call('POST', '/v1/webhooks', { body: { url: `http://127.0.0.1:${target.port}/healthz` } }),
     );
     expect(made).toBe(7);
+  });
+
+  it('leaves commands running that write much, and loses its own oldest output and nobody else’s', async () => {
+    const { alice, bob } = target;
+    const run = async (tenant: Tenant, id: string) => {
+      const started = await tenant.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['cat', '/tmp/fill'] } });
+      expect(started.status, started.text).toBe(201);
+      await expect
+        .poll(async () => (await tenant.call('GET', `/v1/sandboxes/${id}/commands/${started.json.command.id}`)).json.end, {
+          timeout: 10_000,
+        })
+        .toBeDefined();
+      return started.json.command.id as string;
+    };
+    const ids = await Promise.all([alice, alice, bob].map(async (tenant) => (await tenant.create()).id));
+    const of = [alice, alice, bob];
+    for (const [at, id] of ids.entries())
+      await of[at]!.call('PUT', `/v1/sandboxes/${id}/files?path=/tmp/fill`, { body: new Uint8Array(400_000) });
+    await run(bob, ids[2]!);
+    await setQuota(target, alice, { logBytes: 1_000_000 });
+    for (const at of [0, 0, 1, 1]) await run(alice, ids[at]!);
+    const onDisk = async (sandboxes: string[]) => {
+      let bytes = 0;
+      for (const id of sandboxes) {
+        const place = join(target.dataDir, 'control/logs', id);
+        for (const name of await readdir(place)) bytes += (await stat(join(place, name))).size;
+      }
+      return bytes;
+    };
+    await expect.poll(() => onDisk(ids.slice(0, 2)), { timeout: 5000 }).toBeLessThan(1_000_000);
+    expect(await onDisk(ids.slice(2))).toBeGreaterThan(300_000);
   });
 
   it('repeats a call of another with the same idempotency key, and gets its own', async () => {

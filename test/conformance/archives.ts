@@ -1,4 +1,4 @@
-import { newId } from '@cay/sdk/protocol';
+import { CayError, newId } from '@cay/sdk/protocol';
 import { expect } from 'vitest';
 import { writeEnvelope } from '../../server/src/host/archives/envelope.ts';
 import { all, gather, inPieces, noise } from './box.ts';
@@ -84,17 +84,38 @@ export function archiveCases(suite: Suite): void {
     const counter = await startCounter(box);
     const first = await counter.ask('one');
     const snapshot = await suite.snapshot(box.id, { memory: true });
-    const archive = await gather(suite.snapshots.exportSnapshot(snapshot));
+    const seal = { sign: (digest: string) => `of-${digest}`, verify: (digest: string, by: string) => by === `of-${digest}` };
+    const archive = await gather(suite.snapshots.exportSnapshot(snapshot, { seal }));
     await suite.backend.remove(box.id);
     await suite.snapshots.removeSnapshot(snapshot);
     const imported = suite.snapshotId();
-    expect(await suite.snapshots.importSnapshot(imported, inPieces(archive, 1 << 20))).toMatchObject({ id: imported, memory: true });
+    const facts = await suite.snapshots.importSnapshot(imported, inPieces(archive, 1 << 20), { seal });
+    expect(facts).toMatchObject({ id: imported, memory: true, memoryBytes: expect.any(Number) });
     const child = await suite.clone(imported, undefined, { memory: true });
     expect(await (await holdCounter(child.guest, counter)).ask('two')).toEqual({ count: 2, pid: first.pid });
     const damaged = Buffer.from(archive);
     damaged[archive.length - 5000]! ^= 0x55;
     await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(damaged, 1 << 20)), 'invalid_argument');
     expect(await ids()).toEqual([imported]);
+    // Memory that nobody vouches for stays outside, and the files come in.
+    const other = { ...seal, verify: () => false };
+    for (const options of [{}, { seal: other }]) {
+      const files = suite.snapshotId();
+      const found = await suite.snapshots.importSnapshot(files, inPieces(archive, 1 << 20), options);
+      expect(found).toMatchObject({ memory: false, memoryDropped: 'foreign' });
+    }
+    const trusted = await suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(archive, 1 << 20), { foreignMemory: true });
+    expect(trusted).toMatchObject({ memory: true });
+  });
+
+  suite.case('an archive is taken in no further than somebody admits', ['snapshots'], async () => {
+    const { snapshot, archive } = await archived();
+    let admitted = 0;
+    const admit = (bytes: number) => {
+      if ((admitted += bytes) > 1000) throw new CayError('resource_exhausted', 'enough');
+    };
+    await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(archive, 4096), { admit }), 'resource_exhausted');
+    expect(await ids()).toEqual([snapshot]);
   });
 
   suite.case('an archive that is cut off anywhere is refused whole', ['snapshots'], async () => {

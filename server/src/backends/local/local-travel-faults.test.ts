@@ -178,7 +178,7 @@ const memory: Scene[] = [
     verb: 'importSnapshot()',
     memory: true,
     faults: IMPORT_FAULTS,
-    act: ({ backend, snapshot, taken }) => backend.importSnapshot(taken, backend.exportSnapshot(snapshot)),
+    act: ({ backend, snapshot, taken }) => backend.importSnapshot(taken, backend.exportSnapshot(snapshot), { foreignMemory: true }),
     async check({ backend, world, child, taken }) {
       if ((await backend.snapshots()).some(({ id }) => id === taken)) {
         await backend.clone(child, world.spec, taken, { memory: true });

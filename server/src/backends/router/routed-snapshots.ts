@@ -82,6 +82,8 @@ export function routedSnapshots({ platforms, where, placeOf }: RoutedSnapshotsOp
       return backend.rollback(id, snapshot, options);
     },
 
+    fileBytes: async (snapshot) => (await of(snapshot)).backend.fileBytes?.(snapshot),
+
     async *changes(from, to, options) {
       const [before, after] = [await of(from), await of(to)];
       if (before.name !== after.name) throw elsewhere(`compare with snapshot "${from}"`, to, before.name, after.name);
