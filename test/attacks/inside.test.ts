@@ -65,6 +65,13 @@ for (const runtime of ['runc', 'runsc'] as const) {
       await requireOthersWell();
     });
 
+    it('does not trace the guest as root, not even as the first command of all', async () => {
+      const { id } = await target.alice.create();
+      const said = await tried('pid1', 'root', id);
+      const traced = ['mem', 'ptrace attach', 'ptrace seize', 'process_vm_readv', 'process_vm_writev', 'pidfd_getfd'];
+      expect(traced.filter((name) => said[name] === 'ok')).toEqual([]);
+    });
+
     it('traces, as a user, no process of root while commands are started', async () => {
       const tracing = tried('trace', 'user');
       const commands = Array.from({ length: 40 }, (_, index) =>
