@@ -37,7 +37,7 @@ export async function podGround(cluster: SharedCluster, api: Kubectl, opening: O
   const made: PodGround = {
     namespace,
     backend: await open(),
-    spec: { limits: runtimeClass === undefined ? { pids: null } : {} },
+    spec: { limits: { diskBytes: null, ...(runtimeClass === undefined && { pids: null }) } },
     restart: open,
     crash: (id) => crash(cluster, api, namespace, id),
     hostPaths: [cluster.directory],

@@ -45,7 +45,9 @@ export function warmPool(place: Place, { warmPool: replicas = 0, storage }: Pool
   const { client, namespace, installation, settings } = place;
   const prefix = prefixOf(installation);
   const labels = installationLabels(installation);
-  const usual = SandboxSpecSchema.parse({ limits: usualLimits(settings.policy ?? DEFAULT_POLICY) });
+  // Where files are on a volume no sandbox has a disk limit of its own.
+  const limits = { ...usualLimits(settings.policy ?? DEFAULT_POLICY), ...(storage && { diskBytes: null }) };
+  const usual = SandboxSpecSchema.parse({ limits });
   let now: { name: string; pod: string } | undefined;
 
   async function apply(version: string, plural: string, body: Applied): Promise<KubernetesObject> {
