@@ -59,7 +59,7 @@ fn pack(way: pack::Way, arguments: &[std::ffi::OsString]) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--open-files N] -- PROGRAM ARGUMENT…";
+    const MODES: &str = "dial PATH | serve PATH | bridge PATH [later] | install DIR [MODE:DIR]… | listen PORT | reach MILLISECONDS ADDRESS… | version | pack --root DIR --ids HOSTID:SIZE [--path PATH]… | unpack --root DIR --ids HOSTID:SIZE | on-tree --tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]… -- PROGRAM ARGUMENT…";
     let _ = writeln!(std::io::stderr(), "Usage: cay-guest {MODES}");
     ExitCode::from(2)
 }

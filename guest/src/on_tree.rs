@@ -8,7 +8,7 @@
 //! With `--user` there is also a user namespace at that file for the program to join: root there is ROOT. It belongs
 //! to ROOT and not to root of the host, so that what the kernel counts for each user (inotify, message queues) is
 //! counted for ROOT and for nobody above it. Who joins it cannot be given limits from outside, unless root has CAP_SYS_RESOURCE:
-//! `--open-files` sets that one beforehand.
+//! `--limit` sets them beforehand.
 //!
 //! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the program
 //! cannot be run.
@@ -45,7 +45,7 @@ struct Arguments<'a> {
     log: &'a OsStr,
     shift: Option<Shift>,
     user: Option<User>,
-    open_files: Option<libc::rlim_t>,
+    limits: Vec<Limit>,
     program: &'a [OsString],
 }
 
@@ -57,6 +57,9 @@ struct Shift {
     size: u32,
 }
 
+/// A resource by its number, and the most of it.
+type Limit = (libc::c_int, libc::rlim_t);
+
 /// A user namespace, and where to put it.
 #[derive(Debug, PartialEq, Eq)]
 struct User {
@@ -65,11 +68,11 @@ struct User {
     at: CString,
 }
 
-/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--open-files N]
+/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]…
 /// -- PROGRAM …`. Returns the exit code if the program was not started, or `None` if the arguments make no sense.
 pub fn run(arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(arguments)?;
-    if let Err((doing, error)) = show(&arguments).and_then(|()| limit(arguments.open_files)) {
+    if let Err((doing, error)) = show(&arguments).and_then(|()| limit(&arguments.limits)) {
         return Some(tell(arguments.log, &format!("Cannot {doing}: {error}"), FAILED));
     }
     let (program, rest) = arguments.program.split_first()?;
@@ -81,7 +84,7 @@ impl<'a> Arguments<'a> {
     fn parse(arguments: &'a [OsString]) -> Option<Arguments<'a>> {
         let end = arguments.iter().position(|argument| argument == "--")?;
         let (options, program) = (&arguments[..end], &arguments[end + 1..]);
-        let (mut tree, mut at, mut log, mut shift, mut user, mut open_files) = (None, None, None, None, None, None);
+        let (mut tree, mut at, mut log, mut shift, mut user, mut limits) = (None, None, None, None, None, Vec::new());
         for pair in options.chunks(2) {
             let [option, value] = pair else { return None };
             match option.to_str()? {
@@ -90,12 +93,12 @@ impl<'a> Arguments<'a> {
                 "--log" => log = Some(value.as_os_str()),
                 "--shift" => shift = Some(Shift::parse(value.to_str()?)?),
                 "--user" => user = Some(User::parse(value.to_str()?)?),
-                "--open-files" => open_files = Some(value.to_str()?.parse().ok()?),
+                "--limit" => limits.push(parse_limit(value.to_str()?)?),
                 _ => return None,
             }
         }
         (!program.is_empty()).then_some(())?;
-        Some(Arguments { tree: tree?, at: at?, log: log?, shift, user, open_files, program })
+        Some(Arguments { tree: tree?, at: at?, log: log?, shift, user, limits, program })
     }
 }
 
@@ -137,11 +140,25 @@ fn show(arguments: &Arguments) -> Result<(), Doing> {
     put_own_namespace(user).map_err(|error| ("have a user namespace", error))
 }
 
-fn limit(open_files: Option<libc::rlim_t>) -> Result<(), Doing> {
-    let Some(count) = open_files else { return Ok(()) };
-    let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
-    // SAFETY: the structure lives through the call.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }).map(drop).map_err(|error| ("limit open files", error))
+fn parse_limit(text: &str) -> Option<Limit> {
+    let (name, most) = text.split_once(':')?;
+    let resource = match name {
+        "RLIMIT_NOFILE" => libc::RLIMIT_NOFILE,
+        "RLIMIT_MEMLOCK" => libc::RLIMIT_MEMLOCK,
+        "RLIMIT_MSGQUEUE" => libc::RLIMIT_MSGQUEUE,
+        "RLIMIT_SIGPENDING" => libc::RLIMIT_SIGPENDING,
+        _ => return None,
+    };
+    Some((resource as libc::c_int, most.parse().ok()?))
+}
+
+fn limit(limits: &[Limit]) -> Result<(), Doing> {
+    for (resource, most) in limits {
+        let limit = libc::rlimit { rlim_cur: *most, rlim_max: *most };
+        // SAFETY: the structure lives through the call. The C libraries differ in the type of the number.
+        check(unsafe { libc::setrlimit(*resource as _, &limit) }).map_err(|error| ("set limits", error))?;
+    }
+    Ok(())
 }
 
 /// A mount of the tree that is nowhere yet.
@@ -251,12 +268,14 @@ mod tests {
 
     #[test]
     fn what_comes_after_the_dashes_is_the_programs() {
-        let given = words("--tree /t --at /a --log /l --shift 1000:2000:10 --user 2000:10:/u:v --open-files 64 -- runc --at x -- y");
+        let given = words(
+            "--tree /t --at /a --log /l --shift 1000:2000:10 --user 2000:10:/u:v --limit RLIMIT_NOFILE:64 --limit RLIMIT_MSGQUEUE:0 -- runc --at x -- y",
+        );
         let parsed = Arguments::parse(&given).unwrap();
         assert_eq!(parsed.program, &words("runc --at x -- y")[..]);
         assert_eq!((parsed.tree.as_c_str(), parsed.at.as_c_str(), parsed.log), (c"/t", c"/a", OsStr::new("/l")));
         assert_eq!(parsed.user, Some(User { root: 2000, size: 10, at: c"/u:v".into() }));
-        assert_eq!(parsed.open_files, Some(64));
+        assert_eq!(parsed.limits, [(libc::RLIMIT_NOFILE as libc::c_int, 64), (libc::RLIMIT_MSGQUEUE as libc::c_int, 0)]);
         assert_eq!(parsed.shift, Some(Shift { from: 1000, to: 2000, size: 10 }));
     }
 
@@ -271,6 +290,7 @@ mod tests {
             "--tree /t --at /a --log -- true",
             "--tree /t --at /a --log /l --user /u -- true",
             "--tree /t --at /a --log /l --user 1:0:/u -- true",
+            "--tree /t --at /a --log /l --limit RLIMIT_OTHER:1 -- true",
             "--tree /t --at /a --log /l --other x -- true",
         ] {
             assert!(Arguments::parse(&words(text)).is_none(), "{text}");

@@ -44,7 +44,7 @@ describe('buildBundle()', () => {
     expect(joining.process.rlimits).toEqual([]);
     const without = buildBundle({ ...container, ids }, traits);
     expect(without.linux.namespaces).toContainEqual({ type: 'user' });
-    expect(without.process.rlimits).toHaveLength(1);
+    expect(without.process.rlimits.length).toBeGreaterThan(1);
   });
 
   it('gives no capability over the machine and none to users that are not root', () => {

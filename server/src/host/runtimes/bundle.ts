@@ -121,7 +121,6 @@ export interface BundleTraits {
 
 export function buildBundle(container: Bundled, traits: BundleTraits) {
   const ids = container.ids ?? traits.ids;
-  const openFiles = openFilesOf(container, traits);
   const capabilities = traits.sharesKernel ? CAPABILITIES : [...CAPABILITIES, ...NAMING];
   const user = userNamespace(container, traits);
   const mapping = [{ containerID: 0, hostID: ids.hostId, size: ids.size }];
@@ -139,11 +138,12 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
       oomScoreAdj: OOM_SCORE,
       // Neither inheritable nor ambient: whoever is not root inside has none.
       capabilities: { bounding: capabilities, effective: capabilities, permitted: capabilities, inheritable: [], ambient: [] },
-      // In a namespace that it joins the runtime may only lower limits: there it has that of open files itself, and passes it on.
-      rlimits: Object.entries({
-        ...(user === undefined && { RLIMIT_NOFILE: openFiles }),
-        ...(traits.sharesKernel && SHARED_LIMITS),
-      }).map(([type, most]) => ({ type, soft: most, hard: most })),
+      // In a namespace that it joins the runtime may not be allowed to set them: it has them, and passes them on.
+      rlimits: Object.entries(user === undefined ? limitsOf(container, traits) : {}).map(([type, most]) => ({
+        type,
+        soft: most,
+        hard: most,
+      })),
     },
     mounts: mounts(container, traits),
     linux: {
@@ -157,8 +157,9 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
   };
 }
 
-export function openFilesOf({ openFiles }: Bundled, { maxOpenFiles }: BundleTraits): number {
-  return Math.min(openFiles, maxOpenFiles);
+/** The limits of its processes, by the names that the kernel has for them. */
+export function limitsOf({ openFiles }: Bundled, { maxOpenFiles, sharesKernel }: BundleTraits): Record<string, number> {
+  return { RLIMIT_NOFILE: Math.min(openFiles, maxOpenFiles), ...(sharesKernel && SHARED_LIMITS) };
 }
 
 /** In the order in which they are made: each mount point lies in one that is there already. */

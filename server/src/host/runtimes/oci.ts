@@ -12,7 +12,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
-import { buildBundle, openFilesOf, rootMount, userNamespace, type Bundled, type BundleTraits } from './bundle.ts';
+import { buildBundle, limitsOf, rootMount, userNamespace, type Bundled, type BundleTraits } from './bundle.ts';
 import { probeContainer } from './probe-container.ts';
 import { requireReadableAccounts } from './readable-accounts.ts';
 import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
@@ -115,12 +115,11 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   function rootOf(container: Bundled, log: string): string[] {
     const { hostId, size } = container.ids ?? ids;
     const user = userNamespace(container, bundleTraits());
+    const limits = Object.entries(limitsOf(container, bundleTraits())).flatMap(([name, most]) => ['--limit', `${name}:${most}`]);
     return [
       ...['--tree', container.rootDir, '--at', rootMount(container), '--log', log],
       ...(hostId === ids.hostId ? [] : ['--shift', `${ids.hostId}:${hostId}:${size}`]),
-      ...(user === undefined
-        ? []
-        : ['--user', `${hostId}:${size}:${user}`, '--open-files', String(openFilesOf(container, bundleTraits()))]),
+      ...(user === undefined ? [] : ['--user', `${hostId}:${size}:${user}`, ...limits]),
     ];
   }
 
