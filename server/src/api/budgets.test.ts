@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { openBudgets } from './budgets.ts';
 
+const MiB = 1024 ** 2;
 const limits = { calls: 2, streams: 1, helpers: 1, bytes: 1000 };
 const refusedWith = (budget: string) =>
   expect.objectContaining({ code: 'resource_exhausted', details: expect.objectContaining({ budget, retryAfterMs: 1000 }) });
@@ -46,5 +47,15 @@ describe('budgets', () => {
     const budgets = openBudgets(limits);
     for (let index = 0; index < 33; index++) budgets.take('a', 'helper');
     expect(() => budgets.take('a', 'helper')).toThrow(refusedWith('helpers'));
+  });
+
+  it('refuse to parse more of a project than so many bytes a second, and nothing of another for it', () => {
+    const budgets = openBudgets(limits);
+    const mine = budgets.take('a', 'call');
+    for (let sent = 0; sent < 64; sent += 8) mine.parse(8 * MiB);
+    expect(() => mine.parse(8 * MiB)).toThrow(
+      expect.objectContaining({ code: 'resource_exhausted', details: expect.objectContaining({ budget: 'parsedBytes' }) }),
+    );
+    budgets.take('b', 'call').parse(8 * MiB);
   });
 });

@@ -3,6 +3,7 @@
  * tokens of its sandboxes count together.
  */
 import { CayError } from '@cay/sdk/protocol';
+import { rateLimit } from './rate-limit.ts';
 
 export interface BudgetLimits {
   /** Calls that answer and are done. */
@@ -21,6 +22,8 @@ export type BudgetKind = 'call' | 'stream' | 'helper';
 export interface Share {
   /** Takes so many bytes more until the call ends; false if there are none left. */
   hold(bytes: number): boolean;
+  /** Counts a body that is about to be parsed, which holds up everybody else. Throws `resource_exhausted`. */
+  parse(bytes: number): void;
   /** Absent unless it is not the call's turn yet. */
   readonly turn?: Promise<void>;
   /** Gives all of it back. */
@@ -39,6 +42,8 @@ const ALL_HELPERS = 16;
 /** Calls of a project that wait for a helper. */
 const MOST_WAITING = 32;
 const RETRY_AFTER_MS = 1000;
+/** Bytes of bodies of one project that are parsed, on average and at once. Contents of files are not parsed. */
+const PARSED = { perSecond: 16 * 1024 * 1024, burst: 64 * 1024 * 1024 };
 const WORDS: Record<BudgetKind, string> = {
   call: 'calls under way',
   stream: 'streams and waiting calls open',
@@ -64,6 +69,7 @@ export function openBudgets(limits: BudgetLimits): Budgets {
   const most = { call: limits.calls, stream: limits.streams, helper: limits.helpers + MOST_WAITING };
   let running = 0;
   let waiting: Waiting[] = [];
+  const parsed = rateLimit(PARSED);
 
   function usageOf(project: string): Usage {
     let usage = usages.get(project);
@@ -120,6 +126,10 @@ export function openBudgets(limits: BudgetLimits): Budgets {
           held += bytes;
           return true;
         },
+        parse(bytes) {
+          const waitMs = parsed.take(project, bytes);
+          if (waitMs > 0) throw tooMuchToParse(project, bytes, waitMs);
+        },
         release() {
           if (released) return;
           released = true;
@@ -142,6 +152,14 @@ export function bytesExhausted(what: string): CayError {
   return new CayError('resource_exhausted', `${what}: the answers that this project waits for hold too many bytes already`, {
     details: { budget: 'bytes', retryAfterMs: RETRY_AFTER_MS },
     hint: 'wait for other calls to end, or ask for less',
+  });
+}
+
+function tooMuchToParse(project: string, bytes: number, waitMs: number): CayError {
+  const { perSecond: limit } = PARSED;
+  return new CayError('resource_exhausted', `The project sends more than ${limit} bytes of JSON a second; this body has ${bytes}`, {
+    details: { budget: 'parsedBytes', limit, project, retryAfterMs: Math.ceil(waitMs) },
+    hint: 'wait as long as Retry-After says; send large content as a file',
   });
 }
 

@@ -5,8 +5,8 @@ export interface RateLimitOptions {
 }
 
 export interface RateLimit {
-  /** Takes one token; 0 if there was one, else the milliseconds until there is. */
-  take(key: string): number;
+  /** Takes one token, or so many; 0 if there were enough, else the milliseconds until there are. */
+  take(key: string, tokens?: number): number;
   /** Undoes one that was taken. */
   giveBack(key: string): void;
 }
@@ -36,7 +36,7 @@ export function rateLimit({ perSecond, burst }: RateLimitOptions, now: () => num
   }
 
   return {
-    take(key) {
+    take(key, tokens = 1) {
       const atMs = now();
       let bucket = buckets.get(key);
       if (!bucket) {
@@ -45,8 +45,8 @@ export function rateLimit({ perSecond, burst }: RateLimitOptions, now: () => num
       }
       bucket.tokens = refilled(bucket, atMs);
       bucket.atMs = atMs;
-      if (bucket.tokens < 1) return ((1 - bucket.tokens) / perSecond) * 1000;
-      bucket.tokens -= 1;
+      if (bucket.tokens < tokens) return ((tokens - bucket.tokens) / perSecond) * 1000;
+      bucket.tokens -= tokens;
       return 0;
     },
     giveBack(key) {

@@ -11,13 +11,15 @@ export interface BodyLimits {
   maxBytes: number;
   /** How long all of it may take to arrive. */
   timeoutMs: number;
+  /** Called with the size of a large body before it is parsed; throws if that would be too much. */
+  admit?(bytes: number): void;
 }
 
 /**
  * The parsed body, or `undefined` if there is none. Rejects `invalid_argument` beyond `maxBytes`, before reading it
  * all, and hangs up on those who take longer than `timeoutMs`: what they have sent so far is held for them.
  */
-export async function readJson(request: IncomingMessage, { maxBytes, timeoutMs }: BodyLimits): Promise<unknown> {
+export async function readJson(request: IncomingMessage, { maxBytes, timeoutMs, admit }: BodyLimits): Promise<unknown> {
   const tooLarge = () =>
     new CayError('invalid_argument', `The request's body is larger than ${maxBytes} bytes`, { details: { limitBytes: maxBytes } });
   if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge();
@@ -30,12 +32,20 @@ export async function readJson(request: IncomingMessage, { maxBytes, timeoutMs }
   }
   if (!body) throw tooLarge();
   if (body.length === 0) return undefined;
-  if (body.length > SMALL_BYTES && jsonValues(body, MOST_VALUES) > MOST_VALUES) {
-    throw new CayError('invalid_argument', `The request's body has more than ${MOST_VALUES} values in it`);
+  return parseJson(body, "The request's body", admit);
+}
+
+/** Parses what a caller sent, if that cannot take long. Rejects `invalid_argument`, naming it. */
+export function parseJson(bytes: Buffer, name: string, admit?: BodyLimits['admit']): unknown {
+  if (bytes.length > SMALL_BYTES) {
+    admit?.(bytes.length);
+    if (jsonValues(bytes, MOST_VALUES) > MOST_VALUES) {
+      throw new CayError('invalid_argument', `${name} has more than ${MOST_VALUES} values in it`);
+    }
   }
   try {
-    return JSON.parse(body.toString());
+    return JSON.parse(bytes.toString());
   } catch {
-    throw new CayError('invalid_argument', "The request's body is not JSON");
+    throw new CayError('invalid_argument', `${name} is not JSON`);
   }
 }

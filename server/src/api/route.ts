@@ -120,13 +120,14 @@ export function mount(app: Hono<Env>, route: Route, { authenticator, budgets, bo
       if (trace.share.turn) await trace.share.turn;
     }
     let signal: AbortSignal | undefined;
+    const { share } = trace;
     return route.handle({
       context,
       request,
       response,
       params: route.params ? parse(route.params, context.req.param(), 'path') : {},
       query: parse(query, queryOf(context), 'query'),
-      body: route.body && parse(route.body, (await readJson(request, limits)) ?? {}, 'body'),
+      body: route.body && parse(route.body, (await readJson(request, { ...limits, ...(share && { admit: share.parse }) })) ?? {}, 'body'),
       // Open routes have no use for a principal.
       principal: trace.principal!,
       json: (value, status) => sendJson(response, value, status),

@@ -162,13 +162,14 @@ export function envd(options: EnvdOptions): Envd {
     let out: StreamOut | undefined;
     try {
       const caller = callerOf(row, request, response, basicUser(request.headers.authorization));
+      const admit = (bytes: number) => traceOf(response).share?.parse(bytes);
       const call = unary[path];
       if (call) {
-        const message = await readJson(request, { maxBytes: MAX_MESSAGE, timeoutMs: options.bodyTimeoutMs });
+        const message = await readJson(request, { maxBytes: MAX_MESSAGE, timeoutMs: options.bodyTimeoutMs, admit });
         return void (await sendLargeJson(response, (await call(await enter(caller), message ?? {})) as object));
       }
       traceOf(response).endless = true;
-      const messages = decodeEnvelopes(request, MAX_MESSAGE);
+      const messages = decodeEnvelopes(request, MAX_MESSAGE, admit);
       const stream = serverStreams[path];
       if (!stream) {
         const answer = await clientStreams[path]!(await enter(caller), messages);

@@ -1,6 +1,7 @@
 /** Connect's framing of streams: a byte of flags, four bytes of length (big-endian), and that much JSON. */
 import { CayError } from '@cay/sdk/protocol';
 import { byteReader, type ByteReader } from '../../../lib/byte-reader.ts';
+import { parseJson, type BodyLimits } from '../../read-json.ts';
 
 const HEADER = 5;
 const COMPRESSED = 1;
@@ -22,7 +23,11 @@ export function encodeEnd(error?: { code: number | string; message: string }): B
 }
 
 /** The messages in a request's body, as they come. Rejects `invalid_argument` for what is not well formed. */
-export async function* decodeEnvelopes(body: AsyncIterable<Uint8Array>, maxBytes: number): AsyncGenerator<unknown> {
+export async function* decodeEnvelopes(
+  body: AsyncIterable<Uint8Array>,
+  maxBytes: number,
+  admit?: BodyLimits['admit'],
+): AsyncGenerator<unknown> {
   const reader = byteReader(body);
   for (;;) {
     const head = await take(reader, HEADER);
@@ -34,7 +39,7 @@ export async function* decodeEnvelopes(body: AsyncIterable<Uint8Array>, maxBytes
     const json = await take(reader, length);
     if (json.length < length) throw cut();
     if ((flags & END) !== 0) return;
-    yield parse(json);
+    yield parseJson(json, 'A message', admit);
   }
 }
 
@@ -47,11 +52,3 @@ async function take(reader: ByteReader, length: number): Promise<Buffer> {
 }
 
 const cut = () => new CayError('invalid_argument', 'The body ends in the middle of a message');
-
-function parse(json: Buffer): unknown {
-  try {
-    return JSON.parse(json.toString());
-  } catch {
-    throw new CayError('invalid_argument', 'A message is not JSON');
-  }
-}
