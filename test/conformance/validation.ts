@@ -38,10 +38,11 @@ export function validationCases(suite: Suite): void {
     await refused(suite.spec({ template: 'no-such-template' }), 'not_found');
   });
 
-  suite.case('an unknown runtime is not_found, and named in the message', [], async () => {
-    const error = await rejects(suite.backend.validate(suite.spec({ runtime: 'warp-drive' })), 'not_found');
+  suite.case('an unknown runtime is not_found, or not among those that are allowed, and named in the message', [], async () => {
+    const codes = ['not_found', 'permission_denied'] as const;
+    const error = await rejects(suite.backend.validate(suite.spec({ runtime: 'warp-drive' })), ...codes);
     expect(error.message).toContain('"warp-drive"');
-    await refused(suite.spec({ runtime: 'warp-drive' }), 'not_found');
+    await refused(suite.spec({ runtime: 'warp-drive' }), ...codes);
   });
 
   suite.case('a template that is a path is refused', [], async () => {

@@ -85,7 +85,7 @@ describe('the command line under runc', () => {
     const tree = await out('tree', 'travel');
     for (const part of ['turn 1', 'turn 2 "works"', 'before a rollback', '◀ travel active', '◀ try-1 active']) expect(tree).toContain(part);
     const table = (await out('snapshot', 'ls', 'travel')).split('\n');
-    expect(table[0]).toMatch(/^ID +TURN +NAME +HAS +CAUSE +SANDBOX +AGE$/);
+    expect(table[0]).toMatch(/^ID +TURN +NAME +HAS +SIZE +CAUSE +SANDBOX +AGE$/);
     expect(table.filter((line) => /works/.test(line))).toHaveLength(1);
   });
 

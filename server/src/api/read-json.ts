@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { CayError } from '@cay/sdk/protocol';
+import { bodyOf } from './body-of.ts';
 import { collectBytes } from '../lib/bounded-bytes.ts';
 import { jsonValues } from '../lib/json-values.ts';
 
@@ -26,7 +27,7 @@ export async function readJson(request: IncomingMessage, { maxBytes, timeoutMs, 
   const timer = setTimeout(() => request.destroy(new CayError('deadline_exceeded', 'The request took too long to arrive')), timeoutMs);
   let body: Buffer | undefined;
   try {
-    body = await collectBytes(request as AsyncIterable<Buffer>, maxBytes);
+    body = await collectBytes(bodyOf(request), maxBytes);
   } finally {
     clearTimeout(timer);
   }

@@ -10,6 +10,7 @@ import {
   type OutputEncoding,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { bodyOf } from '../body-of.ts';
 import type { CommandLogs } from '../../control/command-logs/command-logs.ts';
 import type { Control } from '../../control/control.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
@@ -135,7 +136,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
         const { guest } = await control.enter(principal, params.id);
         const { outputBytes } = await known.inGuest(guest, params.cmd);
         await using handle = await guest.attach(params.cmd, { offset: outputBytes, signal });
-        for await (const chunk of request as AsyncIterable<Buffer>) await handle.write(chunk);
+        for await (const chunk of bodyOf(request)) await handle.write(chunk);
         if (query.close) await handle.closeStdin();
         return context.body(null, 204);
       },

@@ -7,6 +7,7 @@ import {
   UnpackedSchema,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { bodyOf } from '../body-of.ts';
 import type { Control } from '../../control/control.ts';
 import { noteFile, type OpenFiles } from '../open-files.ts';
 import { PathQuery, SandboxParams } from '../parameters.ts';
@@ -127,7 +128,7 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       answers: { 200: { description: 'What was unpacked', schema: UnpackedSchema } },
       async handle({ json, request, principal, params, query, signal }) {
         const { files, row, as } = await open(principal, params.id, query.user);
-        const unpacked = await files.untar(query.path, request as AsyncIterable<Buffer>, { signal });
+        const unpacked = await files.untar(query.path, bodyOf(request), { signal });
         noteFile(control, principal, row, 'file.unpacked', { user: as, path: query.path, ...unpacked });
         return json(unpacked);
       },

@@ -1,4 +1,5 @@
 import { AttributesSchema, ChangeAttributesSchema, FileEventSchema, FileInfoSchema, FileListSchema } from '@cay/sdk/protocol';
+import { bodyOf } from '../body-of.ts';
 import type { Control } from '../../control/control.ts';
 import { collectFiles } from '../collect-files.ts';
 import { contentAnswer } from '../file-content.ts';
@@ -50,7 +51,7 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       async handle({ json, request, principal, params, query, signal }) {
         const { files, row, as } = await open(principal, params.id, query.user);
         const { mode, append, exclusive } = query;
-        const info = await files.write(query.path, request as AsyncIterable<Buffer>, { mode, append, exclusive, signal });
+        const info = await files.write(query.path, bodyOf(request), { mode, append, exclusive, signal });
         noteFile(control, principal, row, 'file.written', { user: as, path: query.path, sizeBytes: info.sizeBytes });
         return json(info);
       },

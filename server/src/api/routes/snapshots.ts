@@ -8,6 +8,7 @@ import {
   TakeSnapshotSchema,
   TakeTurnSchema,
 } from '@cay/sdk/protocol';
+import { bodyOf } from '../body-of.ts';
 import type { Control } from '../../control/control.ts';
 import { Flag, SandboxParams, SnapshotParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
@@ -89,7 +90,7 @@ export function snapshotRoutes(control: Control): Route[] {
       rawBody: ARCHIVE,
       answers: { 201: { description: 'The snapshot', schema: ImportedSnapshotSchema } },
       handle: async ({ json, request, principal, query, signal }) =>
-        json(await control.importSnapshot(principal, request as AsyncIterable<Buffer>, query, { signal }), 201),
+        json(await control.importSnapshot(principal, bodyOf(request), query, { signal }), 201),
     }),
     route({
       method: 'get',

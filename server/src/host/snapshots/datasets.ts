@@ -64,7 +64,7 @@ export async function readOwner(dataset: string): Promise<string | undefined> {
   return zfs('get', '-H', '-o', 'value', OWNER, dataset);
 }
 
-/** A dataset stays busy for a moment after it was unmounted. */
+/** A dataset stays busy for a moment after it was unmounted, and while a sandbox is started that has seen it mounted. */
 export async function whenFree(...args: string[]): Promise<void> {
   for (let round = 0; round < 40; round++) {
     const { exitCode, stderr } = await tryZfs(...args);

@@ -61,7 +61,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     const path = at(dataset);
     if (await isMountPoint(path)) return path;
     const { exitCode } = await tryZfs('mount', dataset);
-    if (exitCode !== 0 && !(await isMountPoint(path))) await zfs('mount', dataset);
+    if (exitCode !== 0 && !(await isMountPoint(path))) await whenFree('mount', dataset);
     return path;
   }
 
@@ -285,7 +285,7 @@ async function openBase(dir: string, home: string, given: string | undefined): P
   for (const property of ['setuid', 'devices']) {
     if ((await readProperties(base, property))[0] !== 'off') await zfs('set', `${property}=off`, base);
   }
-  if (!(await isMountPoint(home))) await zfs('mount', base);
+  if (!(await isMountPoint(home))) await whenFree('mount', base);
   return base;
 }
 

@@ -6,6 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, ERRORS, UserSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { bodyOf } from '../../body-of.ts';
 import type { Control } from '../../../control/contract.ts';
 import type { SandboxRecords, SandboxRow } from '../../../control/records/sandboxes.ts';
 import { malformedPath } from '../../malformed-request.ts';
@@ -169,7 +170,7 @@ export function envd(options: EnvdOptions): Envd {
         return void (await sendLargeJson(response, (await call(await enter(caller), message ?? {})) as object));
       }
       traceOf(response).endless = true;
-      const messages = decodeEnvelopes(request, MAX_MESSAGE, admit);
+      const messages = decodeEnvelopes(bodyOf(request), MAX_MESSAGE, admit);
       const stream = serverStreams[path];
       if (!stream) {
         const answer = await clientStreams[path]!(await enter(caller), messages);

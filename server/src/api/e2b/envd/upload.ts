@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { posix } from 'node:path';
 import { createGunzip } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
+import { bodyOf } from '../../body-of.ts';
 import { noteFile } from '../../open-files.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { givenEncoding } from './encoding.ts';
@@ -26,7 +27,7 @@ export async function upload(
 ): Promise<Written[]> {
   const contentType = request.headers['content-type'] ?? '';
   const metadata = metadataOf(request.headers);
-  const body = givenEncoding(request.headers['content-encoding']) === 'gzip' ? unpacked(request) : request;
+  const body = givenEncoding(request.headers['content-encoding']) === 'gzip' ? unpacked(request) : bodyOf(request);
   if (/^application\/octet-stream\b/i.test(contentType)) {
     if (given === undefined) throw new CayError('invalid_argument', 'path query parameter is required for raw body upload');
     return [await write(context, uploads, { path: await resolvePath(context, given), data: body, metadata })];

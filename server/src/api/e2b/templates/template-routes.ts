@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { CayError, type Template } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { bodyOf } from '../../body-of.ts';
 import type { Builds } from '../../../control/builds/build.ts';
 import type { Control } from '../../../control/contract.ts';
 import type { Principal } from '../../../control/principal.ts';
@@ -126,7 +127,7 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
       answers: { 200: { description: 'Done' } },
       async handle({ context, request, params, query }) {
         const { project, hash } = allowed(request, () => links.require({ template: params.id, hash: params.hash }, query));
-        await builds.files.put(project, hash, request as AsyncIterable<Uint8Array>);
+        await builds.files.put(project, hash, bodyOf(request));
         return context.body(null, 200);
       },
     }),
