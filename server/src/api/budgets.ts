@@ -43,7 +43,7 @@ const ALL_HELPERS = 16;
 const MOST_WAITING = 32;
 const RETRY_AFTER_MS = 1000;
 /** Bytes of bodies of one project that are parsed, on average and at once. Contents of files are not parsed. */
-const PARSED = { perSecond: 16 * 1024 * 1024, burst: 64 * 1024 * 1024 };
+const PARSED = { perSecond: 16 * 1024 * 1024, burst: 32 * 1024 * 1024 };
 const WORDS: Record<BudgetKind, string> = {
   call: 'calls under way',
   stream: 'streams and waiting calls open',

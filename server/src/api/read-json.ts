@@ -23,17 +23,20 @@ export interface BodyLimits {
 export async function readJson(request: IncomingMessage, { maxBytes, timeoutMs, admit }: BodyLimits): Promise<unknown> {
   const tooLarge = () =>
     new CayError('invalid_argument', `The request's body is larger than ${maxBytes} bytes`, { details: { limitBytes: maxBytes } });
-  if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge();
+  const announced = Number(request.headers['content-length'] ?? 0);
+  if (announced > maxBytes) throw tooLarge();
+  // Refused before it is read: what is held meanwhile costs as much as parsing it.
+  if (announced > SMALL_BYTES) admit?.(announced);
   const timer = setTimeout(() => request.destroy(new CayError('deadline_exceeded', 'The request took too long to arrive')), timeoutMs);
   let body: Buffer | undefined;
   try {
-    body = await collectBytes(bodyOf(request), maxBytes);
+    body = await collectBytes(bodyOf(request), maxBytes, announced);
   } finally {
     clearTimeout(timer);
   }
   if (!body) throw tooLarge();
   if (body.length === 0) return undefined;
-  return parseJson(body, "The request's body", admit);
+  return parseJson(body, "The request's body", announced > 0 ? undefined : admit);
 }
 
 /** Parses what a caller sent, if that cannot take long. Rejects `invalid_argument`, naming it. */

@@ -1,6 +1,8 @@
 import { Buffer } from 'node:buffer';
 
 const FIRST_BYTES = 256;
+/** Who says that much will come may not send it. */
+const MOST_EXPECTED = 1024 * 1024;
 
 /**
  * Bytes that are collected, at most so many. What is held is about what was added, in however small pieces it comes: an
@@ -8,11 +10,14 @@ const FIRST_BYTES = 256;
  */
 export class BoundedBytes {
   readonly #maxBytes: number;
+  readonly #expected: number;
   #bytes: Buffer | undefined;
   #length = 0;
 
-  constructor(maxBytes: number) {
+  /** `expected` is how many there will probably be; room for them is made at once. */
+  constructor(maxBytes: number, expected = 0) {
     this.#maxBytes = maxBytes;
+    this.#expected = Math.min(expected, MOST_EXPECTED);
   }
 
   get length(): number {
@@ -25,7 +30,7 @@ export class BoundedBytes {
     if (taken === 0) return 0;
     const end = this.#length + taken;
     if (this.#bytes === undefined || end > this.#bytes.length) {
-      const larger = Buffer.allocUnsafe(Math.min(this.#maxBytes, Math.max(end, 2 * this.#length, FIRST_BYTES)));
+      const larger = Buffer.allocUnsafe(Math.min(this.#maxBytes, Math.max(end, 2 * this.#length, FIRST_BYTES, this.#expected)));
       this.#bytes?.copy(larger, 0, 0, this.#length);
       this.#bytes = larger;
     }
@@ -41,8 +46,8 @@ export class BoundedBytes {
 }
 
 /** All bytes of a source; undefined as soon as it has more than so many, and then the source is closed. */
-export async function collectBytes(source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Buffer | undefined> {
-  const bytes = new BoundedBytes(maxBytes);
+export async function collectBytes(source: AsyncIterable<Uint8Array>, maxBytes: number, expected?: number): Promise<Buffer | undefined> {
+  const bytes = new BoundedBytes(maxBytes, expected);
   for await (const piece of source) if (bytes.add(piece) < piece.length) return undefined;
   return bytes.whole();
 }
