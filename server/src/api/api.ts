@@ -19,8 +19,8 @@ import type { TokenEpochs } from '../control/token-epochs.ts';
 import type { Webhooks } from '../control/webhooks/webhooks.ts';
 import type { SandboxRecords } from '../control/records/sandboxes.ts';
 import { callAudit } from './audit-calls.ts';
-import { authenticator, limitStrangers, type Authenticator } from './authenticate.ts';
-import { openBudgets, type BudgetLimits, type Budgets } from './budgets.ts';
+import { authenticator, limitStrangers } from './authenticate.ts';
+import { openBudgets, type BudgetLimits } from './budgets.ts';
 import { answerCors } from './cors.ts';
 import { openE2b, type OwnClaim } from './e2b/e2b.ts';
 import { errorAnswer, type ErrorAnswer } from './error-answer.ts';
@@ -153,7 +153,7 @@ export function openApi(options: ApiOptions): Api {
     onRefused: audit.turnedAway,
     log,
   });
-  const sockets = openSockets({ control, logs, authenticator: forSockets(authenticate, budgets), log });
+  const sockets = openSockets({ control, logs, authenticator: authenticate, budgets, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));
   const files = openFiles(control);
   const open = new Set<ServerResponse>();
@@ -340,18 +340,6 @@ export function openApi(options: ApiOptions): Api {
       sockets.close();
       for (const socket of upgraded) socket.destroy();
       metrics.close();
-    },
-  };
-}
-
-/** Counts a WebSocket as a stream until its connection ends. */
-function forSockets(authenticate: Authenticator, budgets: Budgets): Authenticator {
-  return {
-    authenticate(request) {
-      const principal = authenticate.authenticate(request);
-      const share = budgets.take(principal.project, 'stream');
-      (request as IncomingMessage).socket.once('close', share.release);
-      return principal;
     },
   };
 }

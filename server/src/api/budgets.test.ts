@@ -43,6 +43,29 @@ describe('budgets', () => {
     expect(turns).toBe(1);
   });
 
+  it('count a call whose caller is gone until its work has settled', async () => {
+    const budgets = openBudgets(limits);
+    const share = budgets.take('a', 'stream');
+    const work = Promise.withResolvers<void>();
+    share.until(work.promise);
+    share.release();
+    expect(() => budgets.take('a', 'stream')).toThrow(refusedWith('streams'));
+    work.reject(new Error('whatever'));
+    await work.promise.catch(() => {});
+    await Promise.resolve();
+    budgets.take('a', 'stream');
+  });
+
+  it('tell a helper that waits for its turn that its caller is gone', async () => {
+    const budgets = openBudgets(limits);
+    const [first, second] = [budgets.take('a', 'helper'), budgets.take('a', 'helper')];
+    second.until(second.turn!);
+    second.release();
+    await expect(second.turn).rejects.toThrow('went away');
+    first.release();
+    expect(budgets.take('a', 'helper').turn).toBeUndefined();
+  });
+
   it('refuse helpers when too many wait', () => {
     const budgets = openBudgets(limits);
     for (let index = 0; index < 33; index++) budgets.take('a', 'helper');

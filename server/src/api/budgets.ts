@@ -24,9 +24,11 @@ export interface Share {
   hold(bytes: number): boolean;
   /** Counts a body that is about to be parsed, which holds up everybody else. Throws `resource_exhausted`. */
   parse(bytes: number): void;
-  /** Absent unless it is not the call's turn yet. */
+  /** Absent unless it is not the call's turn yet. Rejects `cancelled` if its caller goes away before. */
   readonly turn?: Promise<void>;
-  /** Gives all of it back. */
+  /** Work that goes on for the call and holds what came with it, also when the caller has gone away. */
+  until(work: Promise<unknown>): void;
+  /** The caller is gone. Gives all of it back, as soon as the work has settled. */
   release(): void;
 }
 
@@ -42,6 +44,8 @@ const ALL_HELPERS = 16;
 /** Calls of a project that wait for a helper. */
 const MOST_WAITING = 32;
 const RETRY_AFTER_MS = 1000;
+/** Work whose caller is gone counts at most for so long: no call waits longer, and a defect must not lock a project out for ever. */
+const ABANDONED_MS = 15 * 60_000;
 /** Bytes of bodies of one project that are parsed, on average and at once. Contents of files are not parsed. */
 const PARSED = { perSecond: 16 * 1024 * 1024, burst: 32 * 1024 * 1024 };
 const WORDS: Record<BudgetKind, string> = {
@@ -62,6 +66,7 @@ interface Usage {
 interface Waiting {
   project: string;
   go(): void;
+  giveUp(): void;
 }
 
 export function openBudgets(limits: BudgetLimits): Budgets {
@@ -107,17 +112,39 @@ export function openBudgets(limits: BudgetLimits): Budgets {
         run(usage);
         runs = true;
       } else if (kind === 'helper') {
-        turn = new Promise((resolve) => {
+        turn = new Promise((resolve, reject) => {
           mine = {
             project,
             go() {
               runs = true;
               resolve();
             },
+            giveUp: () => reject(new CayError('cancelled', 'The caller went away')),
           };
           waiting.push(mine);
         });
+        turn.catch(() => {});
       }
+      let working = 0;
+      let gone = false;
+      let late: NodeJS.Timeout | undefined;
+      const giveBack = () => {
+        if (released) return;
+        released = true;
+        clearTimeout(late);
+        usage[kind]--;
+        usage.bytes -= held;
+        if (runs) {
+          running--;
+          usage.running--;
+          next();
+        }
+        if (usage.call + usage.stream + usage.helper === 0) usages.delete(project);
+      };
+      const settled = () => {
+        working--;
+        if (gone && working === 0) giveBack();
+      };
       return {
         ...(turn && { turn }),
         hold(bytes) {
@@ -130,17 +157,19 @@ export function openBudgets(limits: BudgetLimits): Budgets {
           const waitMs = parsed.take(project, bytes);
           if (waitMs > 0) throw tooMuchToParse(project, bytes, waitMs);
         },
+        until(work) {
+          working++;
+          work.then(settled, settled);
+        },
         release() {
-          if (released) return;
-          released = true;
-          usage[kind]--;
-          usage.bytes -= held;
-          if (runs) {
-            running--;
-            usage.running--;
-            next();
-          } else if (mine) waiting = waiting.filter((other) => other !== mine);
-          if (usage.call + usage.stream + usage.helper === 0) usages.delete(project);
+          if (gone) return;
+          gone = true;
+          if (mine && !runs) {
+            waiting = waiting.filter((other) => other !== mine);
+            mine.giveUp();
+          }
+          if (working === 0) giveBack();
+          else late = setTimeout(giveBack, ABANDONED_MS).unref();
         },
       };
     },

@@ -115,12 +115,19 @@ export function mount(app: Hono<Env>, route: Route, { authenticator, budgets, bo
     const access = route.access ?? 'key';
     if (access !== 'open') trace.principal = authenticator.authenticate(request);
     if (access === 'admin') requireAdmin(trace.principal!);
-    if (trace.principal) {
-      trace.share = budgets.take(trace.principal.project, route.budget ?? 'call');
-      if (trace.share.turn) await trace.share.turn;
-    }
+    if (trace.principal) trace.share = budgets.take(trace.principal.project, route.budget ?? 'call');
+    const handled = handle(context, trace, { request, response });
+    trace.share?.until(handled);
+    return handled;
+  }
+
+  async function handle(
+    context: Context<Env>,
+    { principal, share }: Trace,
+    { request, response }: Pick<Call<unknown, unknown, unknown>, 'request' | 'response'>,
+  ): Promise<Response> {
+    if (share?.turn) await share.turn;
     let signal: AbortSignal | undefined;
-    const { share } = trace;
     return route.handle({
       context,
       request,
@@ -129,7 +136,7 @@ export function mount(app: Hono<Env>, route: Route, { authenticator, budgets, bo
       query: parse(query, queryOf(context), 'query'),
       body: route.body && parse(route.body, (await readJson(request, { ...limits, ...(share && { admit: share.parse }) })) ?? {}, 'body'),
       // Open routes have no use for a principal.
-      principal: trace.principal!,
+      principal: principal!,
       json: (value, status) => sendJson(response, value, status),
       get signal() {
         return (signal ??= abortOnClose(response));

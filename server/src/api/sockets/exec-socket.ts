@@ -28,6 +28,7 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
   // Without a reader this must not count as unhandled.
   opened.promise.catch(() => {});
   let first = true;
+  let opening: Promise<Attached> | undefined;
   const timer = setTimeout(
     () => opened.reject(new CayError('deadline_exceeded', 'The first message did not come in time')),
     FIRST_MESSAGE_MS,
@@ -39,7 +40,8 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
       first = false;
       clearTimeout(timer);
       if (binary) throw new CayError('invalid_argument', 'The first message must be text');
-      opened.resolve(await open(context, parse(SocketOpenSchema, data), signal));
+      opening = open(context, parse(SocketOpenSchema, data), signal);
+      opened.resolve(await opening);
     },
     (error) => {
       opened.reject(error);
@@ -55,6 +57,8 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
     closeWith(socket, error);
   } finally {
     clearTimeout(timer);
+    // One whose client is gone may still wait to get in, with all that came for it.
+    await opening?.catch(() => {});
   }
 }
 

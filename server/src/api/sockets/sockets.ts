@@ -7,6 +7,7 @@ import type { CommandLogs } from '../../control/command-logs/command-logs.ts';
 import type { Control } from '../../control/control.ts';
 import type { Principal } from '../../control/principal.ts';
 import type { Authenticator } from '../authenticate.ts';
+import type { Budgets } from '../budgets.ts';
 import { safePath } from '../redact.ts';
 import { refuseUpgrade } from '../refuse-upgrade.ts';
 import type { Upgrade } from '../upgrades.ts';
@@ -32,8 +33,16 @@ const MAX_FRAGMENTS = 4096;
 const PING_EVERY_MS = 30_000;
 const PATH = /^\/v1\/sandboxes\/([^/?]{1,80})\/(?:(exec)|ports\/(\d{1,5})\/tcp)(?:\?|$)/;
 
-export function openSockets(options: { control: Control; logs: CommandLogs; authenticator: Authenticator; log: Logger }): Sockets {
-  const { control, logs, authenticator, log } = options;
+export interface SocketsOptions {
+  control: Control;
+  logs: CommandLogs;
+  authenticator: Authenticator;
+  budgets: Budgets;
+  log: Logger;
+}
+
+export function openSockets(options: SocketsOptions): Sockets {
+  const { control, logs, authenticator, budgets, log } = options;
   const server = new WebSocketServer({
     noServer: true,
     maxPayload: MAX_MESSAGE,
@@ -57,6 +66,9 @@ export function openSockets(options: { control: Control; logs: CommandLogs; auth
 
   function prepare(request: IncomingMessage, { trace }: Upgrade): (socket: WebSocket) => Promise<void> {
     const principal = (trace.principal = authenticator.authenticate(request));
+    // It counts as a stream until its connection has ended, and what it has begun.
+    trace.share = budgets.take(principal.project, 'stream');
+    request.socket.once('close', trace.share.release);
     const match = PATH.exec(request.url ?? '');
     if (!match) throw new CayError('not_found', 'There is no WebSocket here');
     const ref = (trace.sandbox = decode(match[1]!));
@@ -89,7 +101,9 @@ export function openSockets(options: { control: Control; logs: CommandLogs; auth
         answerPings(webSocket);
         webSocket.on('pong', () => alive.add(webSocket));
         webSocket.on('error', () => webSocket.terminate());
-        serve(webSocket).catch((error: unknown) => {
+        const served = serve(webSocket);
+        upgrade.trace.share?.until(served);
+        served.catch((error: unknown) => {
           log.error({ err: error }, 'websocket');
           webSocket.terminate();
         });

@@ -15,7 +15,7 @@ import { readJson } from '../../read-json.ts';
 import { sendJson } from '../../send-json.ts';
 import { sendLargeJson } from '../../send-large-json.ts';
 import { traceOf } from '../../trace.ts';
-import type { BudgetKind, Budgets } from '../../budgets.ts';
+import type { BudgetKind, Budgets, Share } from '../../budgets.ts';
 import type { AccessTokens } from '../access-tokens.ts';
 import { measure } from '../control/measure.ts';
 import { connectError, envdError } from '../e2b-error.ts';
@@ -114,7 +114,7 @@ export function envd(options: EnvdOptions): Envd {
   }
 
   /** Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the project's. */
-  function admit(row: SandboxRow, response: ServerResponse, kind: BudgetKind): void {
+  function admit(row: SandboxRow, response: ServerResponse, kind: BudgetKind): Share {
     const waitMs = options.tokenLimit.take(row.id);
     if (waitMs > 0) {
       throw new CayError('resource_exhausted', 'Too many requests with the access token of this sandbox', {
@@ -122,7 +122,7 @@ export function envd(options: EnvdOptions): Envd {
         hint: 'wait as long as Retry-After says',
       });
     }
-    traceOf(response).share = options.budgets.take(row.project, kind);
+    return (traceOf(response).share = options.budgets.take(row.project, kind));
   }
 
   function refused(row: SandboxRow, request: IncomingMessage, message: string): CayError {
@@ -153,7 +153,8 @@ export function envd(options: EnvdOptions): Envd {
     return { ...caller, row, guest, accounts: () => readAccounts(guest, row) };
   }
 
-  async function rpc(row: SandboxRow, path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  /** `begun` is called when a stream is open: from there on it is the process that goes on, and those are counted elsewhere. */
+  async function rpc(row: SandboxRow, path: string, request: IncomingMessage, response: ServerResponse, begun: () => void): Promise<void> {
     const streaming = path in serverStreams || path in clientStreams;
     const expected = streaming ? 'application/connect+json' : 'application/json';
     if (request.method !== 'POST') return void response.writeHead(405, { Allow: 'POST' }).end();
@@ -178,7 +179,10 @@ export function envd(options: EnvdOptions): Envd {
         return void response.end(Buffer.concat([encodeEnvelope(answer), encodeEnd()]));
       }
       const first = await messages.next();
-      const opened = () => (out ??= streamOut(response, { keepalive: stream.keepalive, everyMs: keepaliveMs(request.headers) }));
+      const opened = () => {
+        begun();
+        return (out ??= streamOut(response, { keepalive: stream.keepalive, everyMs: keepaliveMs(request.headers) }));
+      };
       await stream.call(caller, first.done ? {} : first.value, opened);
     } catch (error) {
       if (isStopped(error) && !response.headersSent) throw error;
@@ -195,10 +199,13 @@ export function envd(options: EnvdOptions): Envd {
     const query = FilesQuery.parse(Object.fromEntries(search));
     const operation = request.method === 'POST' ? 'write' : 'read';
     requireSigned(row, request, operation, query);
-    admit(row, response, 'call');
-    const context = await enter(callerOf(row, request, response, query.username));
-    if (operation === 'write') return void sendJson(response, await upload(context, request, written, query.path));
-    await download(context, request, response, query.path ?? '');
+    const share = admit(row, response, 'call');
+    const carried = async () => {
+      const context = await enter(callerOf(row, request, response, query.username));
+      if (operation === 'write') return void sendJson(response, await upload(context, request, written, query.path));
+      await download(context, request, response, query.path ?? '');
+    };
+    await counted(share, carried);
   }
 
   function requireSigned(
@@ -277,8 +284,8 @@ export function envd(options: EnvdOptions): Envd {
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
         if (isRpc) {
           requireToken(row, request);
-          admit(row, response, Object.hasOwn(unary, url.pathname) ? 'call' : 'stream');
-          await rpc(row, url.pathname, request, response);
+          const share = admit(row, response, Object.hasOwn(unary, url.pathname) ? 'call' : 'stream');
+          await counted(share, (begun) => rpc(row, url.pathname, request, response, begun));
         } else await plain(row, url, request, response);
       } catch (error) {
         if (isStopped(error)) return notRunning(response, id);
@@ -289,6 +296,14 @@ export function envd(options: EnvdOptions): Envd {
       }
     },
   };
+}
+
+/** Counts work until it is done, or has begun what goes on by itself. */
+function counted(share: Share, work: (begun: () => void) => Promise<void>): Promise<void> {
+  const begun = Promise.withResolvers<void>();
+  const done = work(begun.resolve);
+  share.until(Promise.race([begun.promise, done]));
+  return done;
 }
 
 /** It stopped between being looked at and being entered. */
