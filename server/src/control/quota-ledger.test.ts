@@ -82,6 +82,29 @@ describe('what snapshots take of a quota', () => {
     expect([used('snapshots'), used('snapshotBytes')]).toEqual([0, 0]);
   });
 
+  it('stays until the last that was made of it is gone, in whatever order they go', async () => {
+    const one = await take(await filled(5000));
+    const made = async () => {
+      const { sandbox } = await test.control.create(test.principal, asked({ snapshot: one.id }));
+      const snapshot = await take(sandbox.id);
+      await test.control.remove(test.principal, sandbox.id);
+      return snapshot;
+    };
+    const [first, second, third] = [await made(), await made(), await made()];
+    const own = first.bytes!;
+    const all = used('snapshotBytes');
+    const remove = async (id: string) => {
+      await test.control.removeSnapshot(test.principal, id);
+      return used('snapshotBytes');
+    };
+    expect(await remove(one.id)).toBe(all);
+    expect(await remove(first.id)).toBe(all - own);
+    test.kill();
+    test = await place.open(backend);
+    expect(await remove(third.id)).toBe(all - 2 * own);
+    expect(await remove(second.id)).toBe(0);
+  });
+
   it('is refused before anything is made, and what was refused leaves nothing', async () => {
     const id = await filled(5000);
     test.projects.setQuota(test.principal.project, { snapshotBytes: 100 });

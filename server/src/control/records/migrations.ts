@@ -198,4 +198,15 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX snapshots_usage ON snapshots (project, state, file_bytes, memory_bytes);
   CREATE INDEX sandboxes_hibernated ON sandboxes (project) WHERE paused_as = 'hibernated';
   `,
+  `
+  CREATE TABLE shared_files (
+    origin TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    project TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (origin, holder)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX shared_files_holder ON shared_files (holder);
+  CREATE INDEX shared_files_project ON shared_files (project, origin, bytes);
+  `,
 ];

@@ -1,5 +1,6 @@
 import { CayError, type Snapshot, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
 import { sealedSpecs } from '../secrets/sealed-spec.ts';
+import { sharedFiles } from './shared-files.ts';
 import type { Database } from './database.ts';
 
 /**
@@ -89,8 +90,8 @@ export interface SnapshotRecords {
   /** How many a project has and what they take, those that are being taken or removed included. Nobody asked for `passing` ones. */
   usage(project: string): { count: number; bytes: number };
   /**
-   * Takes it out of the tree: what descends from it, or stands on it, becomes its parent's. The next one that may still have its files
-   * is counted with them from now on.
+   * Takes it out of the tree: what descends from it, or stands on it, becomes its parent's. Those that may still have its files are
+   * counted with them from now on, once for all of them.
    */
   delete(id: string): void;
 }
@@ -118,6 +119,7 @@ const COLUMNS = {
 
 export function snapshotRecords(database: Database): SnapshotRecords {
   const specs = sealedSpecs(database.box);
+  const shared = sharedFiles(database);
   const parse = (row: StoredSnapshot | undefined) => row && parsed(row, specs.parsed(`snapshots/${row.id}`, row.spec));
   const column = (id: string, key: string, value: unknown) =>
     key === 'spec' ? specs.stored(`snapshots/${id}`, value as SandboxSpec) : stored(value);
@@ -173,23 +175,19 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       if (changed === 0) throw new CayError('not_found', `Snapshot "${id}" does not exist`);
       return records.get(id)!;
     },
-    usage: (project) =>
-      database.get<{ count: number; bytes: number }>(
+    usage(project) {
+      const own = database.get<{ count: number; bytes: number }>(
         `SELECT count(*) AS count, ifnull(sum(ifnull(file_bytes, 0) + ifnull(memory_bytes, 0)), 0) AS bytes
          FROM snapshots WHERE project = ? AND state <> 'passing'`,
         project,
-      )!,
+      )!;
+      return { ...own, bytes: own.bytes + shared.usage(project) };
+    },
     delete: (id) =>
       database.transaction(() => {
         const row = records.get(id);
         if (!row) return;
-        if (row.fileBytes)
-          database.run(
-            `UPDATE snapshots SET file_bytes = ifnull(file_bytes, 0) + ? WHERE id =
-             (SELECT id FROM snapshots WHERE parent = ? AND state <> 'passing' ORDER BY created_at, rowid LIMIT 1)`,
-            row.fileBytes,
-            id,
-          );
+        shared.bequeath(row);
         database.run('UPDATE snapshots SET parent = ? WHERE parent = ?', row.parent, id);
         database.run('UPDATE sandboxes SET base = ? WHERE base = ?', row.parent, id);
         database.run('DELETE FROM snapshots WHERE id = ?', id);
