@@ -1,7 +1,9 @@
-import { mkdtempSync, readdirSync, rmSync, utimesSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, statSync, utimesSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { CayError } from '@cay/sdk/protocol';
+import type { QuotaLedger } from '../quota-ledger.ts';
 import { buildFiles } from './build-files.ts';
 import { fixedPart } from './place-files.ts';
 
@@ -42,6 +44,38 @@ describe('files that are brought for builds', () => {
     await Array.fromAsync(await files.read('prj_c', digest('c')));
     await files.put('prj_c', digest('e'), bytes(100));
     expect(readdirSync(join(directory, 'prj_c')).toSorted()).toEqual([digest('c'), digest('e')]);
+  });
+
+  it('are counted as they are, however many come and go at once', async () => {
+    let counted = (_project: string) => 0;
+    const quota: Pick<QuotaLedger, 'counts' | 'begin'> = {
+      counts: (_key, _name, of) => (counted = of),
+      begin: () => {
+        let bytes = 0;
+        return {
+          get bytes() {
+            return bytes;
+          },
+          add(more) {
+            if (counted('prj_d') + bytes + more > 100)
+              throw new CayError('resource_exhausted', 'Too much', { details: { quota: 'uploadBytes' } });
+            bytes += more;
+          },
+          [Symbol.dispose]() {},
+        };
+      },
+    };
+    const within = buildFiles(join(directory, 'counted'), { maxBytes: 100, maxTotalBytes: 100, quota });
+    const there = () =>
+      readdirSync(join(directory, 'counted', 'prj_d')).reduce(
+        (sum, name) => sum + statSync(join(directory, 'counted', 'prj_d', name)).size,
+        0,
+      );
+    for (let round = 0; round < 20; round++) {
+      const letters = ['a', 'a', 'b', 'b', 'c', 'd', 'e', 'f'];
+      await Promise.allSettled(letters.map((letter) => within.put('prj_d', digest(letter), bytes(50))));
+      expect(counted('prj_d')).toBe(there());
+    }
   });
 
   it('have digests for names and nothing else', () => {

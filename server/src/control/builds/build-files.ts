@@ -5,8 +5,8 @@
  * Whoever has a link may send as often and as slowly as they like. So what is under way counts in the quota of the project from its first
  * byte, only some of it is under way at once, and it has to be done before the link would have ended.
  */
-import { createReadStream, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
-import { mkdir, open, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { createReadStream, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { mkdir, open, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { randomName } from '../../lib/random-name.ts';
@@ -114,14 +114,13 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
         const isQuota = isCayError(error, 'resource_exhausted') && error.details['quota'] === 'uploadBytes';
         const [oldest] = isQuota ? await unused(project) : [];
         if (!oldest) throw error;
-        await drop(project, oldest);
+        drop(project, oldest);
       }
     }
   }
 
   interface Kept {
     path: string;
-    bytes: number;
     usedAtMs: number;
   }
 
@@ -131,21 +130,30 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     for (const name of await readdir(ofProject(project))) {
       const path = join(ofProject(project), name);
       const facts = name.endsWith(UNFINISHED) || path === but ? undefined : await stat(path).catch(() => undefined);
-      if (facts) found.push({ path, bytes: facts.size, usedAtMs: facts.mtimeMs });
+      if (facts) found.push({ path, usedAtMs: facts.mtimeMs });
     }
     return found.toSorted((a, b) => a.usedAtMs - b.usedAtMs);
   }
 
-  async function drop(project: string, { path, bytes }: Kept): Promise<void> {
-    await rm(path, { force: true });
-    count(project, -bytes);
+  /** Nothing can come between what is done to a file and its count: others make room and bring the same at once. */
+  function drop(project: string, { path }: Kept): void {
+    const facts = statSync(path, { throwIfNoEntry: false });
+    if (!facts) return;
+    rmSync(path);
+    count(project, -facts.size);
+  }
+
+  function keep(project: string, path: string, unfinished: string, bytes: number): void {
+    const before = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+    renameSync(unfinished, path);
+    count(project, bytes - before);
   }
 
   /** Makes room; the newest always stays. */
   async function trim(project: string, newest: string): Promise<void> {
     for (const one of await unused(project, newest)) {
       if ((kept.get(project) ?? 0) <= maxTotalBytes) return;
-      await drop(project, one);
+      drop(project, one);
     }
   }
 
@@ -167,9 +175,7 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
       const deadlineMs = performance.now() + timeoutMs;
       try {
         const bytes = await write(project, unfinished, inTime(data, deadlineMs, timeoutMs), flight);
-        const before = await stat(path).catch(() => undefined);
-        await rename(unfinished, path);
-        count(project, bytes - (before?.size ?? 0));
+        keep(project, path, unfinished, bytes);
       } catch (error) {
         await rm(unfinished, { force: true });
         throw error;
