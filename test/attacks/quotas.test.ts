@@ -226,6 +226,53 @@ describe.skipIf(process.getuid?.() !== 0)('a tenant makes more than its share (r
     expect((await bob.call('GET', `/v1/snapshots/${second.id}`)).json.bytes).toBeGreaterThan(19e6);
   });
 
+  it('cannot have what a removed snapshot has left counted for nobody', { timeout: 60_000 }, async () => {
+    const { alice } = target;
+    await setQuota(target, alice, { diskBytes: null, snapshotBytes: 100 * MiB });
+    for (const { id } of (await alice.call('GET', '/v1/snapshots')).json.snapshots) await alice.call('DELETE', `/v1/snapshots/${id}`);
+    const { id } = await alice.create();
+    await alice.exec(id, ['sh', '-c', 'head -c 60000000 /dev/urandom > /tmp/fill']);
+    const take = async (of: string) => (await alice.call('POST', `/v1/sandboxes/${of}/snapshots`, { body: {} })).json.id as string;
+    const first = await take(id);
+    const copies: string[] = [];
+    for (let made = 0; made < 2; made++) {
+      const copy = await alice.create({ snapshot: first as `snap_${string}` });
+      copies.push(await take(copy.id));
+      await alice.call('DELETE', `/v1/sandboxes/${copy.id}`);
+    }
+    await alice.call('DELETE', `/v1/sandboxes/${id}`);
+    for (const gone of [first, copies[0]!]) expect((await alice.call('DELETE', `/v1/snapshots/${gone}`)).status).toBe(204);
+    // The last one has all of it.
+    const other = await alice.create();
+    await alice.exec(other.id, ['sh', '-c', 'head -c 60000000 /dev/urandom > /tmp/fill']);
+    expectRefused(await alice.call('POST', `/v1/sandboxes/${other.id}/snapshots`, { body: {} }), 'snapshotBytes');
+    expect((await alice.call('GET', `/v1/snapshots/${copies[1]}`)).json.bytes).toBeGreaterThan(59e6);
+  });
+
+  it('cannot fill the archive store with copies of what its turns share', { timeout: 90_000 }, async () => {
+    const { alice } = target;
+    for (const kind of ['sandboxes', 'snapshots']) {
+      const { json } = await alice.call('GET', `/v1/${kind}`);
+      for (const { id } of json[kind]) await alice.call('DELETE', `/v1/${kind}/${id}`);
+    }
+    const { id } = await alice.create();
+    await alice.exec(id, ['sh', '-c', 'head -c 20000000 /dev/urandom > /tmp/fill']);
+    for (let turn = 0; turn < 8; turn++) await alice.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} });
+    expectRefused(await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } }), 'snapshotBytes');
+    expect(await readdir(join(target.dataDir, 'archives')).catch(() => [])).toEqual([]);
+    expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
+    // With room for all of it they count as what they are there, and one that comes back as what it is here.
+    await setQuota(target, alice, { snapshotBytes: 400 * MiB });
+    expect((await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } })).status).toBe(200);
+    const { snapshots } = (await alice.call('GET', '/v1/snapshots')).json;
+    expect(snapshots.length).toBeGreaterThanOrEqual(8);
+    for (const { bytes, archived } of snapshots) expect([archived, bytes > 19e6]).toEqual([true, true]);
+    await setQuota(target, alice, { snapshotBytes: 1 });
+    expectRefused(await alice.call('POST', '/v1/sandboxes', { body: { snapshot: snapshots.at(-1).id } }), 'snapshotBytes');
+    expect((await alice.call('POST', `/v1/sandboxes/${id}/resume`, { body: {} })).status).toBe(200);
+    expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
+  });
+
   it('cannot fill the host’s disk with memory images, of snapshots or of sandboxes that rest', { timeout: 90_000 }, async () => {
     const { bob } = target;
     const { id } = await bob.create();

@@ -12,6 +12,7 @@ import type { Store } from '../stores/store.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { snapshotting, type Context } from './context.ts';
 import type { Keeping } from './keeping.ts';
+import type { Flight } from './quota-ledger.ts';
 import type { Tell } from './lifecycle.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 import type { SnapshotRow } from './records/snapshots.ts';
@@ -24,7 +25,7 @@ export interface Archiving {
 }
 
 export function openArchiving(context: Context, keeping: Keeping): Archiving {
-  const { archives, backend, database, lifecycle, onError, pressure, sandboxes, seal, snapshots } = context;
+  const { archives, backend, database, lifecycle, onError, quota, sandboxes, seal, snapshots } = context;
 
   function store(): Store {
     if (archives) return archives;
@@ -50,22 +51,27 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
   }
 
   /** The store may be on the disk that everything else is on. */
-  async function* admitted(archive: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  async function* admitted(archive: AsyncIterable<Uint8Array>, flight: Flight): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const chunk of archive) {
-      pressure.write(chunk.length);
+      flight.add(chunk.length);
       yield chunk;
     }
   }
 
-  async function copyOut(into: Store, row: SandboxRow, moving: SnapshotRow[]): Promise<void> {
+  /** Each is whole in the store, whatever it shares with others here. Resolves how many bytes each has there. */
+  async function copyOut(into: Store, row: SandboxRow, moving: SnapshotRow[], flight: Flight): Promise<Map<string, number>> {
+    const bytes = new Map<string, number>();
     try {
       for (const { id } of moving) {
         const object = `${row.id}.${id}`;
+        const before = flight.bytes;
         snapshots.update(id, { object });
         await faultPoint('control.archive.putting');
-        await into.put(object, admitted(snapshotting(context).exportSnapshot(id, { seal })));
+        await into.put(object, admitted(snapshotting(context).exportSnapshot(id, { seal }), flight));
+        bytes.set(id, flight.bytes - before);
       }
       await faultPoint('control.archive.stored');
+      return bytes;
     } catch (error) {
       await takeBack(moving).catch(onError);
       throw error;
@@ -82,13 +88,13 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
   async function clear(row: SandboxRow, moved: SnapshotRow[]): Promise<void> {
     await backend.remove(row.id);
     await faultPoint('control.archive.removed');
-    for (const { id } of moved) {
+    for (const { id, fileBytes, memoryBytes } of moved) {
       try {
         await snapshotting(context).removeSnapshot(id);
       } catch (error) {
         if (!isCayError(error, 'failed_precondition')) throw error;
         // Something came to stand on it: it stays here after all.
-        snapshots.update(id, { here: true });
+        snapshots.update(id, { here: true, fileBytes, memoryBytes });
         await takeBack([snapshots.get(id)!]);
       }
     }
@@ -108,9 +114,11 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
         );
         const moving = movable(row);
         pins.push(...moving.map((snapshot) => keeping.pin(snapshot.id)));
-        await copyOut(into, row, moving);
+        using flight = quota.begin(row.project, 'archiving', ['snapshotBytes']);
+        const bytes = await copyOut(into, row, moving, flight);
         const archived = database.transaction(() => {
-          for (const snapshot of moving) snapshots.update(snapshot.id, { here: false });
+          // From the oldest on: what one has goes to those that were made of it, and on from there.
+          for (const snapshot of moving.toReversed()) snapshots.archived(snapshot.id, bytes.get(snapshot.id)!);
           return sandboxes.update(row.id, { ...ARCHIVED, base: id });
         });
         await left(row, moving).catch(onError);
@@ -131,13 +139,15 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
       const travel = snapshotting(context);
       const memory = snapshot.memory && !filesOnly;
       try {
-        return await keeping.using(snapshot, async () => {
+        const fetched = async () => {
           await faultPoint('control.restore.fetched');
           await travel.clone(row.id, row.spec, snapshot.id, { memory });
           await faultPoint('control.restore.cloned');
           if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
           return await lifecycle.activate(row, tell);
-        });
+        };
+        // A quota keeps nobody from what is in a sandbox.
+        return await keeping.using(snapshot, fetched, { beyondQuota: true });
       } catch (error) {
         if (context.again(row).state === 'paused') await backend.remove(row.id).catch(onError);
         throw withHint(error);

@@ -37,7 +37,7 @@ export interface Keeping {
   /** What a reference means. Rejects `not_found`. */
   resolve(project: string, ref: SnapshotRef, sandbox?: SandboxId): SnapshotRow;
   /** Has the backend answer for it, fetching it from the archive store. It is not removed while the task runs. */
-  using<T>(row: SnapshotRow, task: (row: SnapshotRow) => Promise<T>): Promise<T>;
+  using<T>(row: SnapshotRow, task: (row: SnapshotRow) => Promise<T>, options?: { beyondQuota?: boolean }): Promise<T>;
   /** Removes those of them that nothing needs. Tells nobody if one cannot go. */
   dropUnneeded(rows: SnapshotRow[]): Promise<void>;
   /** Removes what nobody asked to be kept and nobody can use: its sandbox is gone, or of a fork all children. All, or around this sandbox. */
@@ -69,8 +69,8 @@ export function openKeeping(context: Context): Keeping {
     }
   }
 
-  /** Fetches from the archive store once, however many ask. */
-  function fetch(row: SnapshotRow): Promise<SnapshotRow> {
+  /** Fetches from the archive store once, however many ask. It comes whole, and shares its files with none that is here. */
+  function fetch(row: SnapshotRow, beyondQuota: boolean): Promise<SnapshotRow> {
     let fetched = fetching.get(row.id);
     if (!fetched) {
       fetched = (async () => {
@@ -78,10 +78,12 @@ export function openKeeping(context: Context): Keeping {
         // What an attempt that was cut short has left would count as done.
         await backend.removeSnapshot(row.id);
         // What is in the store is ours, whichever version put it there.
-        const admit = (bytes: number) => pressure.write(bytes);
-        await backend.importSnapshot(row.id, archiveOf(row), { platform: row.spec.platform, foreignMemory: true, admit });
+        using coming = quota.begin(row.project, 'fetched', beyondQuota ? [] : ['snapshotBytes']);
+        const admit = (bytes: number) => coming.add(bytes);
+        const facts = await backend.importSnapshot(row.id, archiveOf(row), { platform: row.spec.platform, foreignMemory: true, admit });
         await faultPoint('control.fetch.done');
-        const here = snapshots.update(row.id, { here: true });
+        const { memoryBytes = null, fileBytes = coming.bytes - (memoryBytes ?? 0) } = facts;
+        const here = snapshots.update(row.id, { here: true, fileBytes, memoryBytes });
         await forgetObject(here).catch(onError);
         return snapshots.get(row.id) ?? here;
       })().finally(() => fetching.delete(row.id));
@@ -231,9 +233,9 @@ export function openKeeping(context: Context): Keeping {
       });
     },
 
-    async using(row, task) {
+    async using(row, task, { beyondQuota = false } = {}) {
       using _ = keeping.pin(row.id);
-      return await task(row.here ? row : await fetch(row));
+      return await task(row.here ? row : await fetch(row, beyondQuota));
     },
 
     async dropUnneeded(rows) {

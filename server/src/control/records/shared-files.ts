@@ -7,7 +7,7 @@ import type { SnapshotRow } from './snapshots.ts';
 
 export interface SharedFiles {
   /** In a transaction, before a snapshot goes: what it has is now had by those that were made of it. */
-  bequeath(snapshot: Pick<SnapshotRow, 'id' | 'project' | 'fileBytes'>): void;
+  bequeath(snapshot: Pick<SnapshotRow, 'id' | 'project' | 'fileBytes' | 'here'>): void;
   /** Bytes that snapshots of a project share with each other and with none that is counted. */
   usage(project: string): number;
 }
@@ -23,10 +23,11 @@ export function sharedFiles(database: Database): SharedFiles {
   }
 
   return {
-    bequeath({ id, project, fileBytes }) {
+    bequeath({ id, project, fileBytes, here }) {
       const held = database.all<{ origin: string; bytes: number }>('SELECT origin, bytes FROM shared_files WHERE holder = ?', id);
       const heirs = database.all<{ id: string }>(`SELECT id FROM snapshots WHERE parent = ? AND state <> 'passing'`, id);
-      const all = fileBytes ? [...held, { origin: id, bytes: fileBytes }] : held;
+      // What is in the archive store is nobody else's.
+      const all = here && fileBytes ? [...held, { origin: id, bytes: fileBytes }] : held;
       for (const { origin, bytes } of all) {
         for (const heir of heirs) {
           database.run(

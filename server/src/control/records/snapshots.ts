@@ -89,6 +89,8 @@ export interface SnapshotRecords {
   ): SnapshotRow;
   /** How many a project has and what they take, those that are being taken or removed included. Nobody asked for `passing` ones. */
   usage(project: string): { count: number; bytes: number };
+  /** It is in the archive store, whole and with so many bytes, and no longer here. Those that have its files are counted with them. */
+  archived(id: string, objectBytes: number): void;
   /**
    * Takes it out of the tree: what descends from it, or stands on it, becomes its parent's. Those that may still have its files are
    * counted with them from now on, once for all of them.
@@ -183,6 +185,11 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       )!;
       return { ...own, bytes: own.bytes + shared.usage(project) };
     },
+    archived: (id, objectBytes) =>
+      database.transaction(() => {
+        shared.bequeath(records.get(id)!);
+        records.update(id, { here: false, fileBytes: objectBytes, memoryBytes: 0 });
+      }),
     delete: (id) =>
       database.transaction(() => {
         const row = records.get(id);
