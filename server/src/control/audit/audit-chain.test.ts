@@ -204,6 +204,45 @@ describe('the chain of events', () => {
     }
   });
 
+  it('shows what somebody else has changed also after what is around it was pruned', async () => {
+    const written = (rounds: number, events: number) => {
+      const log = openEventLog(path, { key, keep: { events } });
+      for (let i = 0; i < rounds; i++) {
+        log.append({ type: 'call.failed', project: 'prj_noisy' });
+        if (i % 100 === 0) log.append({ type: 'file.written', project: 'prj_quiet', data: { i } });
+      }
+      log.close();
+    };
+    const forgeries: ((sqlite: DatabaseSync) => void)[] = [
+      // An event goes, and a gap without a seal stands for it.
+      (sqlite) => {
+        const quiet = sqlite.prepare("SELECT id, hash FROM events WHERE project = 'prj_quiet' AND id > 800 LIMIT 1").get();
+        const { id, hash } = quiet as unknown as Link;
+        sqlite.prepare('DELETE FROM events WHERE id = ?').run(id);
+        sqlite.prepare("INSERT INTO gaps VALUES (?, ?, ?, x'00')").run(id, id, hash);
+      },
+      // An event is changed, and all hashes behind it are made to fit.
+      (sqlite) => {
+        sqlite.exec(`UPDATE events SET data = '{}' WHERE project = 'prj_quiet' AND id > 800 AND id < 850`);
+        rehash(sqlite, 800);
+      },
+      // The oldest go.
+      (sqlite) => {
+        const { hash } = sqlite.prepare('SELECT hash FROM events WHERE id = 300').get() as { hash: Uint8Array };
+        sqlite.exec('DELETE FROM events WHERE id <= 300');
+        sqlite.prepare('UPDATE anchor SET id = 300, hash = ?').run(hash);
+      },
+    ];
+    for (const forge of forgeries) {
+      rmSync(path, { force: true });
+      written(1200, 5000);
+      edit(forge);
+      written(10, 50);
+      written(10, 50);
+      expect(await verify({ keep: { events: 50 } })).toMatchObject({ ok: false });
+    }
+  });
+
   it('stays whole when the oldest are pruned, by number and by age', async () => {
     let nowMs = 1000;
     const now = () => nowMs;

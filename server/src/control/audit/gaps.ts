@@ -5,8 +5,9 @@
  * never more of them than events that are kept.
  */
 import type { DatabaseSync } from 'node:sqlite';
-import { gapSeal, sameBytes, type Link } from './chain.ts';
+import { gapSeal, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
 import { readAnchor, writeAnchor } from './event-store.ts';
+import { faultOf, type Checkpoint } from './fault-of.ts';
 
 /** From the event after `first - 1` to `id`, both of which are gone. */
 export interface Gap extends Link {
@@ -17,7 +18,10 @@ export interface Gap extends Link {
 const COLUMNS = 'first, last AS id, hash, seal';
 
 export interface Gaps {
-  /** Removes events that follow one another, and lets a gap stand for them. False if the chain is broken there: then it stays as it is. */
+  /**
+   * Removes events that follow one another, and lets a gap stand for them. False if they, or what is pruned beside them, are not as they were
+   * recorded: then all stays as it is, to be seen.
+   */
   remove(first: number, last: number): boolean;
 }
 
@@ -28,25 +32,42 @@ export function openGaps(sqlite: DatabaseSync, key: Uint8Array | undefined): Gap
   const before = sqlite.prepare(`SELECT ${COLUMNS} FROM gaps WHERE first < ? ORDER BY first DESC LIMIT 1`);
   const insert = sqlite.prepare('INSERT INTO gaps (first, last, hash, seal) VALUES (?, ?, ?, ?)');
   const drop = sqlite.prepare('DELETE FROM gaps WHERE first BETWEEN ? AND ?');
+  const eventsOf = sqlite.prepare('SELECT * FROM events WHERE id BETWEEN ? AND ? ORDER BY id');
+  const checkpointsOf = sqlite.prepare('SELECT id, hash, seal FROM checkpoints WHERE id BETWEEN ? AND ?');
   const removeEvents = sqlite.prepare('DELETE FROM events WHERE id BETWEEN ? AND ?');
   const removeCheckpoints = sqlite.prepare('DELETE FROM checkpoints WHERE id BETWEEN ? AND ?');
   const linkOf = (row: unknown) => row as Link | undefined;
   const gapOf = (row: unknown) => row as Gap | undefined;
 
+  /** The last of them, if they are what was recorded: a seal must not stand for what somebody else has changed. */
+  function walked(previous: Link, first: number, last: number): Link | undefined {
+    const checkpoints = new Map((checkpointsOf.all(first, last) as unknown as Checkpoint[]).map((one) => [one.id, one]));
+    let link = previous;
+    for (const row of eventsOf.all(first, last) as unknown as StoredEvent[]) {
+      if (faultOf(row, link, checkpoints.get(row.id), key)) return undefined;
+      link = { id: row.id, hash: row.hash };
+    }
+    return link.id === last ? link : undefined;
+  }
+
   return {
     remove(first, last) {
-      const preceding = gapOf(before.get(first));
-      const start = preceding?.id === first - 1 ? preceding.first : first;
-      const end = gapOf(at.get(last + 1)) ?? linkOf(event.get(last));
       const anchor = readAnchor(sqlite);
-      if (!end || !anchor) return false;
-      const { id, hash } = end;
+      if (!anchor || (key && !sameBytes(anchor.seal, sealOf(key, 'anchor', anchor)))) return false;
+      const behind = (id: number) => (id === anchor.id ? anchor : linkOf(event.get(id)));
+      const met = gapOf(before.get(first));
+      const preceding = met?.id === first - 1 ? met : undefined;
+      const start = preceding?.first ?? first;
+      const previous = behind(start - 1);
+      if (!previous || (preceding && !isOwnGap(preceding, previous, key))) return false;
+      const removed = walked(preceding ?? previous, first, last);
+      const following = gapOf(at.get(last + 1));
+      if (!removed || (following && !isOwnGap(following, removed, key))) return false;
+      const { id, hash } = following ?? removed;
       if (start === anchor.id + 1) {
         writeAnchor(sqlite, { id, hash }, key);
         drop.run(start, id);
       } else {
-        const previous = linkOf(event.get(start - 1));
-        if (!previous) return false;
         drop.run(start, id);
         insert.run(start, id, hash, key ? gapSeal(key, start, previous.hash, { id, hash }) : new Uint8Array(0));
       }

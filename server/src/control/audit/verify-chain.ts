@@ -1,14 +1,11 @@
 import type { DatabaseSync } from 'node:sqlite';
 import type { AuditVerdict } from '@cay/sdk/protocol';
-import { CHECKPOINT_EVERY, chainHash, hex, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
+import { hex, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
 import { readAnchor } from './event-store.ts';
+import { faultOf, type Checkpoint } from './fault-of.ts';
 import { isOwnGap, readGaps } from './gaps.ts';
 
 const PAGE = 1000;
-
-interface Checkpoint extends Link {
-  seal: Uint8Array;
-}
 
 /**
  * Walks the chain from what was pruned to the last event, and tells where it breaks first. Others get their turn in between, and what is
@@ -71,14 +68,4 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
     .get() as { last: number };
   if (last > link.id) return verdict({ id: link.id + 1, reason: `events up to ${last} were recorded, and are missing` });
   return verdict();
-}
-
-function faultOf(row: StoredEvent, previous: Link, checkpoint: Checkpoint | undefined, key: Uint8Array | undefined): string | undefined {
-  if (row.id !== previous.id + 1) return 'the event is missing';
-  if (!sameBytes(row.hash, chainHash(previous.hash, row))) return 'the event is not the one that was recorded here';
-  if (!checkpoint) return row.id % CHECKPOINT_EVERY === 0 ? 'the checkpoint of the event is missing' : undefined;
-  if (!sameBytes(checkpoint.hash, row.hash)) return 'the events up to here are not those that the checkpoint was made of';
-  if (key && !sameBytes(checkpoint.seal, sealOf(key, 'checkpoint', row)))
-    return 'the checkpoint of the event was not written by this installation';
-  return undefined;
 }
