@@ -1,6 +1,7 @@
 /** What goes into the audit of calls that did not do what they asked for: those that failed, and those that were refused at the door. */
 import { CayError } from '@cay/sdk/protocol';
 import type { EventLog } from '../control/records/events.ts';
+import { networkOf } from '../lib/network-of.ts';
 import { seldom } from '../lib/seldom.ts';
 import type { Authenticator, Caller } from './authenticate.ts';
 import type { Trace } from './trace.ts';
@@ -32,7 +33,7 @@ export function callAudit(events: EventLog): CallAudit {
   function refused(request: Caller, error: CayError): void {
     const { key = null, project = null } = error.details as { key?: string; project?: string };
     const from = request.socket?.remoteAddress ?? null;
-    const { first, held } = refusals.happens(`${error.code} ${key ?? from}`);
+    const { first, held } = refusals.happens(`${error.code} ${key ?? networkOf(from ?? undefined)}`);
     if (!first) return;
     events.append({ type: 'key.refused', project, key, outcome: error.code, data: { from, ...(held > 0 && { alsoRefused: held }) } });
   }
@@ -51,7 +52,7 @@ export function callAudit(events: EventLog): CallAudit {
     turnedAway(request, error, sandbox) {
       failureNoted(error);
       const from = request.socket?.remoteAddress ?? null;
-      const { first, held } = refusals.happens(`token ${sandbox?.id} ${from}`);
+      const { first, held } = refusals.happens(`token ${sandbox?.id} ${networkOf(from ?? undefined)}`);
       if (!first) return;
       const data = { from, ...(held > 0 && { alsoRefused: held }) };
       events.append({
