@@ -144,7 +144,7 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
           await travel.clone(row.id, row.spec, snapshot.id, { memory });
           await faultPoint('control.restore.cloned');
           if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
-          return await lifecycle.activate(row, tell);
+          return await lifecycle.activate({ ...row, origin: { snapshot: snapshot.id, memory, start: true } }, tell);
         };
         // A quota keeps nobody from what is in a sandbox.
         return await keeping.using(snapshot, fetched, { beyondQuota: true });

@@ -173,8 +173,9 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
 
   /** What it is started from: its limits may have become more than the operator allows. What only goes on keeps those it has. */
   async function startedFrom(row: SandboxRow): Promise<SandboxSpec> {
-    const { spec, state, origin } = row;
-    if (state === 'active' || state === 'paused' || origin?.memory) return spec;
+    const { spec, state, pausedAs, origin } = row;
+    const rests = state === 'paused' && pausedAs !== 'archived' && pausedAs !== 'suspended';
+    if (state === 'active' || rests || origin?.memory) return spec;
     const limits = await options.limitsFor(row);
     return isDeepStrictEqual(limits, spec.limits) ? spec : { ...spec, limits };
   }

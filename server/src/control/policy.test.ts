@@ -136,6 +136,20 @@ describe('the policy of the operator in the control plane', () => {
     await control.close();
   });
 
+  it('lowers the limits of one that comes out of the archive without processes', async () => {
+    const memory = memoryBackend();
+    const before = await place.open(memory, { policy: openPolicy() });
+    const { sandbox } = await before.control.create(before.principal, asked({ limits: { memoryBytes: 1024 * MiB, pids: 4096 } }));
+    await before.control.pause(before.principal, sandbox.id, { as: 'archived' });
+    before.kill();
+
+    const { control, principal } = await place.open(memory, { policy: openPolicy({ maxima }) });
+    const awake = await control.resume(principal, sandbox.id);
+    expect([awake.state, awake.limits]).toMatchObject(['active', { memoryBytes: 512 * MiB, pids: 128 }]);
+    expect((await memory.stats(sandbox.id)).memoryLimitBytes).toBe(512 * MiB);
+    await control.close();
+  });
+
   it('refuses a snapshot with more than is allowed by now, unless less is asked for', async () => {
     const memory = memoryBackend();
     const before = await place.open(memory);
