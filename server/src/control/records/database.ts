@@ -11,7 +11,8 @@ import { DatabaseSync, backup, type SQLInputValue } from 'node:sqlite';
 import { CayError } from '@cay/sdk/protocol';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { openInstallationKey } from '../secrets/installation-key.ts';
-import { sealRecords } from '../secrets/seal-records.ts';
+import { LAST_IN_THE_CLEAR } from '../secrets/clear-copies.ts';
+import { requireSealed, sealRecords } from '../secrets/seal-records.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 export interface Database {
@@ -80,8 +81,8 @@ export function openDatabase(path: string, box = openInstallationKey(dirname(pat
     },
     close: () => sqlite.close(),
   };
-  migrate(database, sqlite, path);
-  if (sealRecords(database)) forgetOldPages(sqlite);
+  if (migrate(database, sqlite, path)) forgetOldPages(sqlite);
+  requireSealed(database);
   return database;
 }
 
@@ -106,7 +107,8 @@ function told<T>(write: () => T): T {
   }
 }
 
-function migrate(database: Database, sqlite: DatabaseSync, path: string): void {
+/** What was in the clear is sealed with the step that no such records are of any more. Tells whether there was any. */
+function migrate(database: Database, sqlite: DatabaseSync, path: string): boolean {
   const { user_version: version } = database.get<{ user_version: number }>('PRAGMA user_version') ?? { user_version: 0 };
   if (version > MIGRATIONS.length) {
     throw new CayError('failed_precondition', `Cannot open "${path}": it was written by a newer version of Cay`, {
@@ -114,12 +116,15 @@ function migrate(database: Database, sqlite: DatabaseSync, path: string): void {
     });
   }
   if (version > 0 && version < MIGRATIONS.length) told(() => keepCopy(sqlite, path, version));
+  let sealed = false;
   MIGRATIONS.slice(version).forEach((sql, index) => {
     database.transaction(() => {
       sqlite.exec(sql);
+      if (version + index === LAST_IN_THE_CLEAR) sealed = sealRecords(database);
       sqlite.exec(`PRAGMA user_version = ${version + index + 1}`);
     });
   });
+  return sealed;
 }
 
 /** Records as an earlier version had them stay beside the new ones, for whoever has to go back to it. */

@@ -1,3 +1,4 @@
+import { CayError } from '@cay/sdk/protocol';
 import type { Database } from '../records/database.ts';
 import { isSealed } from '../../lib/sealed-box.ts';
 import { sealedSpecs } from './sealed-spec.ts';
@@ -27,6 +28,20 @@ export function sealRecords(database: Database): boolean {
     }
     return sealed > 0;
   });
+}
+
+/** Throws for a secret in the clear: in records of this version it is not ours, and all that is derived from it is somebody else's too. */
+export function requireSealed(database: Database): void {
+  for (const { name, value } of database.all<{ name: string; value: Uint8Array }>('SELECT name, value FROM secrets')) {
+    if (isSealed(Buffer.from(value).toString())) continue;
+    throw new CayError(
+      'failed_precondition',
+      `The secret "${name}" in the records is not sealed: something else than this server has written it`,
+      {
+        hint: 'find out who has, and restore a backup',
+      },
+    );
+  }
 }
 
 /** What a secret of the installation is sealed for. */

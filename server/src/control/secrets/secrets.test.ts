@@ -75,6 +75,20 @@ describe('records of an earlier version', () => {
   });
 });
 
+describe('a secret that somebody has put into sealed records', () => {
+  it('is not taken for one of an earlier version', () => {
+    const database = openDatabase(path());
+    installationSecret(database, 'audit');
+    database.close();
+    const forged = randomBytes(32);
+    const sqlite = new DatabaseSync(path());
+    sqlite.prepare("UPDATE secrets SET value = ? WHERE name = 'audit'").run(forged);
+    sqlite.close();
+    expect(() => openDatabase(path())).toThrow('The secret "audit" in the records is not sealed');
+    expect(filesWith(forged)).not.toEqual([]);
+  });
+});
+
 describe('the environment of a sandbox', () => {
   it('is sealed for its own row', () => {
     const { sandbox } = oldRecords();
