@@ -66,6 +66,13 @@ describe('budgets', () => {
     expect(budgets.take('a', 'helper').turn).toBeUndefined();
   });
 
+  it('leave every project one helper, however many others hold theirs', () => {
+    const budgets = openBudgets({ ...limits, helpers: 4 });
+    for (const project of ['a', 'b', 'c', 'd']) for (let taken = 0; taken < 4; taken++) budgets.take(project, 'helper');
+    const [first, second] = [budgets.take('e', 'helper'), budgets.take('e', 'helper')];
+    expect([first.turn, second.turn !== undefined]).toEqual([undefined, true]);
+  });
+
   it('refuse helpers when too many wait', () => {
     const budgets = openBudgets(limits);
     for (let index = 0; index < 33; index++) budgets.take('a', 'helper');

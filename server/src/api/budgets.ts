@@ -39,7 +39,7 @@ export interface Budgets {
 
 export const DEFAULT_BUDGETS: BudgetLimits = { calls: 256, streams: 1024, helpers: 4, bytes: 128 * 1024 * 1024 };
 
-/** Helpers of all projects together. */
+/** Helpers of all projects together, beyond the first of each. */
 const ALL_HELPERS = 16;
 /** Calls of a project that wait for a helper. */
 const MOST_WAITING = 32;
@@ -82,7 +82,8 @@ export function openBudgets(limits: BudgetLimits): Budgets {
     return usage;
   }
 
-  const mayRun = (usage: Usage) => running < ALL_HELPERS && usage.running < limits.helpers;
+  /** One of each project always may: an export that is read slowly lasts as long as its reader likes. */
+  const mayRun = (usage: Usage) => usage.running === 0 || (running < ALL_HELPERS && usage.running < limits.helpers);
 
   function run(usage: Usage): void {
     running++;
