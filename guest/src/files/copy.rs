@@ -14,6 +14,8 @@ use super::sys::{self, Doing, invalid, shown};
 use super::walk::{Step, Walk};
 use super::xattrs;
 
+const UNFINISHED: u32 = libc::S_ISVTX | 0o700;
+
 /// A name in an open directory.
 pub type Place<'a> = (RawFd, &'a CStr);
 
@@ -51,9 +53,14 @@ pub fn copy(from: Place, to: Place, path: &[u8], stream: &dyn TaskStream) -> Res
     finish(&chain.top(), &stat).doing("copy", path)
 }
 
+/// A directory with a mode that no other has: whoever owns the one around it could put another in its place, which would then be
+/// filled and given away. It gets its own mode when it is complete.
 fn make((directory, name): Place) -> io::Result<std::os::fd::OwnedFd> {
-    sys::make_directory_at(directory, name, 0o700)?;
-    sys::open_at(directory, name, sys::DIRECTORY, 0)
+    sys::make_directory_at(directory, name, UNFINISHED)?;
+    let made = sys::open_at(directory, name, sys::DIRECTORY, 0)?;
+    let stat = sys::stat_fd(&made)?;
+    let own = !sys::is_root() || stat.st_uid == 0 && sys::permissions(&stat) & !libc::S_ISGID == UNFINISHED;
+    if own { Ok(made) } else { Err(sys::errno(libc::EBUSY)) }
 }
 
 struct Copier<'a> {

@@ -18,6 +18,10 @@ use super::sys::{self, Doing};
 
 const MAX_LINKS: usize = 40;
 const KEEP: u32 = u32::MAX;
+/// The mode of a directory between its making and its being given away.
+const UNGIVEN: u32 = libc::S_ISVTX;
+/// What a new directory has from the one that it is in.
+const INHERITED: u32 = libc::S_ISGID;
 
 /// The thread that has it is root's until `give_up()`.
 pub struct Reach {
@@ -137,12 +141,15 @@ impl Reach {
             Err(error) if sys::is(&error, libc::EACCES) || sys::is(&error, libc::EPERM) => {}
             Err(error) => return Err(error),
         }
-        sys::make_directory_at(directory, name, 0o755)?;
+        sys::make_directory_at(directory, name, UNGIVEN)?;
         let made = open()?;
-        if sys::stat_fd(&made)?.st_uid != 0 {
+        let stat = sys::stat_fd(&made)?;
+        // Whoever owns the directory around it can put another of root's in its place; none has such a mode, and only root can give it one.
+        if stat.st_uid != 0 || sys::permissions(&stat) & !INHERITED != UNGIVEN {
             return Err(sys::errno(libc::EBUSY));
         }
         self.give(&made)?;
+        sys::change_mode(&made, 0o755 | sys::permissions(&stat) & INHERITED)?;
         Ok(made)
     }
 

@@ -126,3 +126,34 @@ fn links_that_swap_while_it_works_change_nothing_of_roots() {
     assert_eq!(fs::read_to_string(scratch.at("etc/secret")).expect("there"), "old");
     assert_eq!((owner(&scratch, "etc/secret"), owner(&scratch, "etc")), ((0, 0), (0, 0)));
 }
+
+#[test]
+fn a_directory_of_roots_that_takes_the_place_of_a_new_one_stays_roots() {
+    let Some(scratch) = world() else { return };
+    let mode = |name: &str, mode| fs::set_permissions(scratch.at(name), std::os::unix::fs::PermissionsExt::from_mode(mode));
+    fs::create_dir(scratch.at("home/roots")).expect("made");
+    fs::write(scratch.at("home/roots/kept"), "").expect("written");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            take(&[], [USER; 3], [USER; 3]).expect("the user's");
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                // Only root can make one here, and then the user can take it away.
+                let _ = mode("home", 0o555);
+                while !scratch.at("home/new").exists() && !stop.load(std::sync::atomic::Ordering::Relaxed) {}
+                let _ = mode("home", 0o755);
+                let _ = fs::rename(scratch.at("home/new"), scratch.at("home/old"));
+                let _ = fs::rename(scratch.at("home/roots"), scratch.at("home/new"));
+                let _ = fs::rename(scratch.at("home/new"), scratch.at("home/roots"));
+                let _ = fs::remove_dir(scratch.at("home/old"));
+                let _ = fs::remove_dir(scratch.at("home/new"));
+            }
+        });
+        for _ in 0..3000 {
+            let _ = reach("mkdir", &[("path", scratch.path("home/new"))]);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let found = ["home/roots", "home/new", "home/old"].into_iter().find(|name| scratch.at(&format!("{name}/kept")).exists());
+    assert_eq!(owner(&scratch, found.expect("not empty, so nobody removes it")), (0, 0));
+}
