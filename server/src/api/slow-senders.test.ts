@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -15,11 +14,16 @@ function dial(): Socket {
   return connect(Number(port), hostname).on('error', () => {});
 }
 
+/** Resolves when the connection has ended: closed, or reset because the server did not read all of it. */
+function gone(socket: Socket): Promise<'closed'> {
+  return new Promise((resolve) => socket.once('close', () => resolve('closed')));
+}
+
 /** Sends a byte now and then, for as long as anybody listens. Resolves with what was answered. */
 async function trickle(socket: Socket, text: string): Promise<string> {
   let answer = '';
   socket.on('data', (data: Buffer) => (answer += data.toString()));
-  const closed = once(socket, 'close').then(() => 'closed' as const);
+  const closed = gone(socket);
   for (const byte of text) {
     socket.write(byte);
     if ((await Promise.race([closed, sleep(50)])) === 'closed') break;
@@ -38,7 +42,7 @@ describe('senders that take their time', () => {
   it('that say nothing at all are hung up on', async () => {
     const socket = dial();
     socket.resume();
-    await once(socket, 'close');
+    await gone(socket);
     expect(socket.destroyed).toBe(true);
   });
 
