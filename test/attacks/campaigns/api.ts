@@ -44,7 +44,9 @@ export const api: Campaign = {
           // Nobody has to answer in time to a request that asks to wait. Whether the server lives is looked at elsewhere.
           if (signal.aborted) return undefined;
           // A body that is too large is not read to its end.
-          if (JSON.stringify(request.body).length > LARGE_BODY) return undefined;
+          if ((JSON.stringify(request.body) ?? '').length > LARGE_BODY) return undefined;
+          // An answer that has begun can only end early: its status was sent.
+          if ((error as Error).message === 'terminated') return undefined;
           throw new Error(`${what}: ${String(error)} ${String((error as Error).cause)}`);
         });
         if (!anonymous) side.learn(url + JSON.stringify(request.body ?? ''), other.ids);
