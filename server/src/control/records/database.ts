@@ -116,6 +116,8 @@ function migrate(database: Database, sqlite: DatabaseSync, path: string): boolea
     });
   }
   if (version > 0 && version < MIGRATIONS.length) told(() => keepCopy(sqlite, path, version));
+  // A server that dies before `forgetOldPages` must not leave secrets in pages that are free.
+  if (version > 0 && version <= LAST_IN_THE_CLEAR) sqlite.exec('PRAGMA secure_delete = ON');
   let sealed = false;
   MIGRATIONS.slice(version).forEach((sql, index) => {
     database.transaction(() => {
