@@ -11,7 +11,8 @@ export default defineConfig({
     // Suites start real sandboxes; more workers than cores only make each other late.
     maxWorkers: 2,
     sequence: { sequencer: LongFirst },
-    // Real kernels and engines on a shared machine: a case that fails once by bad timing is run again, and the report says so.
+    // Real kernels and engines on a shared machine: a case that fails once by bad timing is run again, and
+    // the report says so.
     retry: process.env['CI'] ? 1 : 0,
     testTimeout: 30_000,
     hookTimeout: 120_000,

@@ -35,7 +35,9 @@ async function overhead({ report, open }: Bench): Promise<void> {
   const server = await serve({ backend, dataDir, port: 0, log: serverLog('info', '/dev/null') });
   const client = httpClient(server.url, server.adminKey!);
   try {
-    const { id } = (await client.call('POST', '/v1/sandboxes', { runtime: 'runc' })) as { id: `sbx_${string}` };
+    const { id } = (await client.call('POST', '/v1/sandboxes', { runtime: 'runc' })) as {
+      id: `sbx_${string}`;
+    };
     const guest = await backend.connect(id);
     const raw = await rawClient(server.url, server.adminKey!, `/v1/sandboxes/${id}/exec`, { argv: ['true'] });
     const engine: number[] = [];
@@ -52,7 +54,13 @@ async function overhead({ report, open }: Bench): Promise<void> {
     raw.close();
     const [direct, through] = [series(engine), series(api)];
     report.add({ what: 'exec true by the engine, runc', value: direct.p50, p99: direct.p99, unit: 'ms' });
-    report.add({ what: 'exec true by HTTP, runc', value: through.p50, p99: through.p99, unit: 'ms', aim: { value: 3, better: 'less' } });
+    report.add({
+      what: 'exec true by HTTP, runc',
+      value: through.p50,
+      p99: through.p99,
+      unit: 'ms',
+      aim: { value: 3, better: 'less' },
+    });
     report.add({
       what: '  … the API adds',
       value: through.p50 - direct.p50,
@@ -73,7 +81,13 @@ async function commandLine({ report }: Bench, cay: Cay): Promise<void> {
     if (code !== 0) throw new Error(`cay ${args.join(' ')} ended with ${code}: ${stderr}`);
   };
   const start = await measure(20, () => run('--version'));
-  report.add({ what: 'cay --version', value: start.p50, p99: start.p99, unit: 'ms', aim: { value: 120, better: 'less' } });
+  report.add({
+    what: 'cay --version',
+    value: start.p50,
+    p99: start.p99,
+    unit: 'ms',
+    aim: { value: 120, better: 'less' },
+  });
   await run('run', '--', 'true');
   const samples: number[] = [];
   for (let index = 0; index < 10; index++) {
@@ -84,7 +98,13 @@ async function commandLine({ report }: Bench, cay: Cay): Promise<void> {
     samples.push(performance.now() - begun);
   }
   const { p50, p99 } = series(samples);
-  report.add({ what: 'cay run -- true, the server running', value: p50, p99, unit: 'ms', aim: { value: 150, better: 'less' } });
+  report.add({
+    what: 'cay run -- true, the server running',
+    value: p50,
+    p99,
+    unit: 'ms',
+    aim: { value: 150, better: 'less' },
+  });
 }
 
 interface Address {
@@ -104,7 +124,9 @@ async function clients(address: Address, count: number, keys: number): Promise<H
   const admin = httpClient(address.url, address.key);
   const secrets: string[] = [];
   for (let index = 0; index < keys; index++) {
-    secrets.push(((await admin.call('POST', '/v1/keys', { name: `bench-${index}` })) as { secret: string }).secret);
+    secrets.push(
+      ((await admin.call('POST', '/v1/keys', { name: `bench-${index}` })) as { secret: string }).secret,
+    );
   }
   admin.close();
   return Array.from({ length: count }, (_, index) => httpClient(address.url, secrets[index % keys]!));
@@ -112,7 +134,8 @@ async function clients(address: Address, count: number, keys: number): Promise<H
 
 async function sandboxes(client: HttpClient, count: number): Promise<string[]> {
   const ids: string[] = [];
-  for (let index = 0; index < count; index++) ids.push(((await client.call('POST', '/v1/sandboxes', {})) as { id: string }).id);
+  for (let index = 0; index < count; index++)
+    ids.push(((await client.call('POST', '/v1/sandboxes', {})) as { id: string }).id);
   return ids;
 }
 
@@ -141,9 +164,21 @@ async function throughput({ report }: Bench, cay: Cay): Promise<void> {
     aim: { value: 1000, better: 'more' },
   });
   // What is nearest to a whole core, or the machine itself when it is busy on all of them, is the limit.
-  report.add({ what: '  … CPU of the server', value: 100 * share(after.server - before.server), unit: '% of a core' });
-  report.add({ what: '  … CPU of the clients', value: 100 * share(after.self - before.self), unit: '% of a core' });
-  report.add({ what: '  … CPU of the whole machine', value: 100 * share(after.machine - before.machine), unit: '% of a core' });
+  report.add({
+    what: '  … CPU of the server',
+    value: 100 * share(after.server - before.server),
+    unit: '% of a core',
+  });
+  report.add({
+    what: '  … CPU of the clients',
+    value: 100 * share(after.self - before.self),
+    unit: '% of a core',
+  });
+  report.add({
+    what: '  … CPU of the whole machine',
+    value: 100 * share(after.machine - before.machine),
+    unit: '% of a core',
+  });
   for (const id of ids) await all[0]!.call('DELETE', `/v1/sandboxes/${id}`);
   for (const client of all) client.close();
 }
@@ -181,7 +216,11 @@ async function crowd({ report }: Bench, cay: Cay): Promise<void> {
   );
   const seconds = (performance.now() - begun) / 1000;
   const { p50, p99 } = series(times);
-  report.add({ what: `${CROWD} clients for ${CROWD_SECONDS} s, requests`, value: times.length / seconds, unit: '/s' });
+  report.add({
+    what: `${CROWD} clients for ${CROWD_SECONDS} s, requests`,
+    value: times.length / seconds,
+    unit: '/s',
+  });
   report.add({ what: '  … each', value: p50, p99, unit: 'ms' });
   const failed = errors.values().reduce((sum, count) => sum + count, 0);
   report.add({ what: '  … errors', value: failed, unit: 'errors', aim: { value: 0, better: 'less' } });

@@ -27,7 +27,9 @@ export async function startBaselines(): Promise<Baselines> {
     runtime: (name) => ({
       async run() {
         const flags =
-          name === 'runsc' ? ['--platform=systrap', '--network=none', '--root', join(dir, 'runsc')] : ['--root', join(dir, 'runc')];
+          name === 'runsc'
+            ? ['--platform=systrap', '--network=none', '--root', join(dir, 'runsc')]
+            : ['--root', join(dir, 'runc')];
         await run(name, [...flags, 'run', '--bundle', dir, `cay-bench-${process.pid}-${++counter}`]);
       },
     }),
@@ -53,11 +55,15 @@ async function dockerBaseline(engine: Dockerd): Promise<Baselines['docker']> {
 async function writeBundle(dir: string): Promise<void> {
   await run('runc', ['spec'], { cwd: dir });
   const root = join(dir, 'rootfs');
-  for (const name of ['usr', 'proc', 'sys', 'dev', 'tmp', 'etc']) await mkdir(join(root, name), { recursive: true });
+  for (const name of ['usr', 'proc', 'sys', 'dev', 'tmp', 'etc'])
+    await mkdir(join(root, name), { recursive: true });
   for (const name of ['bin', 'sbin', 'lib', 'lib64']) await symlink(`usr/${name}`, join(root, name));
   await cp('/etc/ld.so.cache', join(root, 'etc/ld.so.cache'));
   const file = join(dir, 'config.json');
-  const config = JSON.parse(await readFile(file, 'utf8')) as { process: { args: string[]; terminal: boolean }; mounts: unknown[] };
+  const config = JSON.parse(await readFile(file, 'utf8')) as {
+    process: { args: string[]; terminal: boolean };
+    mounts: unknown[];
+  };
   config.process.args = ['/bin/true'];
   config.process.terminal = false;
   config.mounts.push({ destination: '/usr', source: '/usr', type: 'bind', options: ['rbind', 'ro'] });

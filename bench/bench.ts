@@ -15,7 +15,10 @@ export interface Bench {
 
 export const RUNTIMES = ['runc', 'runsc'] as const;
 
-export async function create(backend: LocalBackend, spec: SandboxSpecInput): Promise<{ id: SandboxId; guest: Guest }> {
+export async function create(
+  backend: LocalBackend,
+  spec: SandboxSpecInput,
+): Promise<{ id: SandboxId; guest: Guest }> {
   const id = newId('sbx');
   await backend.ensure(id, SandboxSpecSchema.parse(spec));
   return { id, guest: await backend.connect(id) };
@@ -25,9 +28,16 @@ let counter = 0;
 
 /** Runs a command to its end, and fails unless that end is good. */
 export async function exec(guest: Guest, ...argv: string[]): Promise<void> {
-  const handle = await guest.exec({ id: `b${++counter}`, argv, env: {}, workdir: '/home/user', user: 'user' });
+  const handle = await guest.exec({
+    id: `b${++counter}`,
+    argv,
+    env: {},
+    workdir: '/home/user',
+    user: 'user',
+  });
   const { end } = await collect(handle, { maxBytes: 1 << 20 });
-  if (end.kind !== 'exited' || end.exitCode !== 0) throw new Error(`${argv.join(' ')} ended as ${JSON.stringify(end)}`);
+  if (end.kind !== 'exited' || end.exitCode !== 0)
+    throw new Error(`${argv.join(' ')} ended as ${JSON.stringify(end)}`);
 }
 
 /** Ends every sandbox and everything the backend has, so that the next section starts from nothing. */

@@ -21,7 +21,12 @@ export async function benchBurst({ report, open }: Bench): Promise<void> {
       const total = performance.now() - start;
       delay.disable();
       report.add({ what: `${COUNT} cold creates at once, ${runtime}, all done`, value: total, unit: 'ms' });
-      report.add({ what: `  … event-loop delay p99`, value: delay.percentile(99) / 1e6, unit: 'ms', aim: { value: 25, better: 'less' } });
+      report.add({
+        what: `  … event-loop delay p99`,
+        value: delay.percentile(99) / 1e6,
+        unit: 'ms',
+        aim: { value: 25, better: 'less' },
+      });
     } finally {
       await wipe(backend);
     }

@@ -1,4 +1,7 @@
-/** What a cluster does without us, asked for as `kubectl` and its controllers do it: the other side of each comparison. */
+/**
+ * What a cluster does without us, asked for as `kubectl` and its controllers do it: the other side of each
+ * comparison.
+ */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { newId } from '@cay/sdk/protocol';
@@ -11,10 +14,14 @@ import { BASE_IMAGE } from '../test/kubernetes/cluster/sandbox-images.ts';
 const EXTENSIONS = 'extensions.agents.x-k8s.io/v1beta1';
 const READY_MS = 120_000;
 
-type Conditioned = KubernetesObject & { status?: { conditions?: Condition[]; readyReplicas?: number; sandbox?: { name: string } } };
+type Conditioned = KubernetesObject & {
+  status?: { conditions?: Condition[]; readyReplicas?: number; sandbox?: { name: string } };
+};
 
 export interface ClusterBaselines {
-  /** How long a pod with nothing but this image takes, from the request until a watch tells that it is ready. */
+  /**
+   * How long a pod with nothing but this image takes, from the request until a watch tells that it is ready.
+   */
   pod(options: PodOptions): Promise<Took>;
   /** The same of a claim from the warm pool of a namespace. */
   claim(namespace: string): Promise<Took>;
@@ -49,20 +56,29 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
     () => false,
   );
 
-  const exec = async (namespace: string, pod: string) => void (await execIn(client, { namespace, pod, argv: ['true'] }));
+  const exec = async (namespace: string, pod: string) =>
+    void (await execIn(client, { namespace, pod, argv: ['true'] }));
 
   /** Makes an object, and resolves with how long it took. It is removed then. */
   async function took(namespace: string, api: string, kind: string, body: object): Promise<Took> {
     const collection = `${api}/namespaces/${namespace}/${kind}`;
     const name = `bench-${newId('sbx').slice(4).toLowerCase()}`;
     const enough = new AbortController();
-    const { metadata } = (await client.json('GET', collection, { action, query: { limit: 1 } })) as List<Conditioned>;
-    const query = { watch: true, fieldSelector: `metadata.name=${name}`, resourceVersion: metadata.resourceVersion };
+    const { metadata } = (await client.json('GET', collection, {
+      action,
+      query: { limit: 1 },
+    })) as List<Conditioned>;
+    const query = {
+      watch: true,
+      fieldSelector: `metadata.name=${name}`,
+      resourceVersion: metadata.resourceVersion,
+    };
     const signal = AbortSignal.any([enough.signal, AbortSignal.timeout(READY_MS)]);
     const seen = (async () => {
       for await (const event of client.lines(collection, { action, query, signal })) {
         const { object } = event as { object: Conditioned };
-        if (object.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True')) return object;
+        if (object.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True'))
+          return object;
       }
       throw new Error(`${collection}/${name} did not become ready`);
     })();
@@ -77,12 +93,20 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
       return { readyMs, execMs: performance.now() - start };
     } finally {
       enough.abort();
-      await client.json('DELETE', `${collection}/${name}`, { action, query: { gracePeriodSeconds: 0 }, allow: [404] });
+      await client.json('DELETE', `${collection}/${name}`, {
+        action,
+        query: { gracePeriodSeconds: 0 },
+        allow: [404],
+      });
     }
   }
 
   const pools = async (namespace: string) =>
-    ((await client.json('GET', `/apis/${EXTENSIONS}/namespaces/${namespace}/sandboxwarmpools`, { action })) as List<Conditioned>).items;
+    (
+      (await client.json('GET', `/apis/${EXTENSIONS}/namespaces/${namespace}/sandboxwarmpools`, {
+        action,
+      })) as List<Conditioned>
+    ).items;
 
   return {
     pod: ({ runtimeClass, barest = false }) =>
@@ -92,7 +116,9 @@ export async function clusterBaselines({ kubeconfig }: Cluster): Promise<Cluster
         spec: {
           ...(runtimeClass !== undefined && { runtimeClassName: runtimeClass }),
           ...(barest && { automountServiceAccountToken: false }),
-          containers: [{ name: 'main', image: BASE_IMAGE, imagePullPolicy: 'Never', command: ['sleep', '100000'] }],
+          containers: [
+            { name: 'main', image: BASE_IMAGE, imagePullPolicy: 'Never', command: ['sleep', '100000'] },
+          ],
         },
       }),
 

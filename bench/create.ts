@@ -20,8 +20,18 @@ export async function benchCreate({ report, baselines, open }: Bench): Promise<v
       for (const id of made) await backend.remove(id);
       const baseline = await measure(15, () => baselines.runtime(runtime).run());
       report.add({ what: `${runtime} run true`, value: baseline.p50, p99: baseline.p99, unit: 'ms' });
-      report.add({ what: `create + first exec, cold, ${runtime}`, value: cold.p50, p99: cold.p99, unit: 'ms' });
-      report.add({ what: `  … of the bare runtime's run`, value: cold.p50 / baseline.p50, unit: 'x', aim: { value: 1.3, better: 'less' } });
+      report.add({
+        what: `create + first exec, cold, ${runtime}`,
+        value: cold.p50,
+        p99: cold.p99,
+        unit: 'ms',
+      });
+      report.add({
+        what: `  … of the bare runtime's run`,
+        value: cold.p50 / baseline.p50,
+        unit: 'x',
+        aim: { value: 1.3, better: 'less' },
+      });
     } finally {
       await wipe(backend);
     }
@@ -54,7 +64,13 @@ export async function benchCreate({ report, baselines, open }: Bench): Promise<v
         unit: 'ms',
         aim: { value: 10, better: 'less' },
       });
-      if (docker) report.add({ what: `  … of docker run`, value: p50 / docker.p50, unit: 'x', aim: { value: 1 / 30, better: 'less' } });
+      if (docker)
+        report.add({
+          what: `  … of docker run`,
+          value: p50 / docker.p50,
+          unit: 'x',
+          aim: { value: 1 / 30, better: 'less' },
+        });
     } finally {
       await wipe(pooled);
     }

@@ -1,4 +1,7 @@
-/** The same life of a sandbox by E2B's client and by ours, in turn: what the machine does meanwhile strikes both alike. */
+/**
+ * The same life of a sandbox by E2B's client and by ours, in turn: what the machine does meanwhile strikes
+ * both alike.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { loadavg } from 'node:os';
 import { Sandbox as E2bSandbox } from 'e2b';
@@ -14,7 +17,12 @@ const WARM_UP = Math.min(10, ROUNDS);
 export async function benchE2b({ report, open }: Bench): Promise<void> {
   console.log(`load of the machine before: ${loadavg()[0]!.toFixed(1)}`);
   const dataDir = await mkdtemp('/tmp/cay-bench-e2b-');
-  const server = await serve({ backend: await open({ runtime: 'runc' }), dataDir, port: 0, log: serverLog('info', '/dev/null') });
+  const server = await serve({
+    backend: await open({ runtime: 'runc' }),
+    dataDir,
+    port: 0,
+    log: serverLog('info', '/dev/null'),
+  });
   const { url } = server;
   const apiKey = server.adminKey!;
   const theirs = async () => {
@@ -46,9 +54,19 @@ export async function benchE2b({ report, open }: Bench): Promise<void> {
       samples.more.push(e2b - own);
     }
     const [e2b, own, more] = [series(samples.theirs), series(samples.ours), series(samples.more)];
-    report.add({ what: "create + true + kill by E2B's client, runc", value: e2b.p50, p99: e2b.p99, unit: 'ms' });
+    report.add({
+      what: "create + true + kill by E2B's client, runc",
+      value: e2b.p50,
+      p99: e2b.p99,
+      unit: 'ms',
+    });
     report.add({ what: 'create + true + kill by our own, runc', value: own.p50, p99: own.p99, unit: 'ms' });
-    report.add({ what: "  … E2B's takes longer, in the same round", value: more.p50, unit: 'ms', aim: { value: 5, better: 'less' } });
+    report.add({
+      what: "  … E2B's takes longer, in the same round",
+      value: more.p50,
+      unit: 'ms',
+      aim: { value: 5, better: 'less' },
+    });
   } finally {
     await server.close();
     await wipe(await open({ runtime: 'runc' }));

@@ -23,7 +23,9 @@ export async function benchExec({ report, baselines, open }: Bench): Promise<voi
         const aim = runtime === 'runc' ? { value: 1 / 20, better: 'less' as const } : undefined;
         report.add({ what: `  … of docker exec`, value: ours.p50 / docker.p50, unit: 'x', aim });
       }
-      const output = await measure(3, () => exec(guest, 'head', '-c', '100000000', '/dev/zero'), { warmUp: 1 });
+      const output = await measure(3, () => exec(guest, 'head', '-c', '100000000', '/dev/zero'), {
+        warmUp: 1,
+      });
       report.add({
         what: `100 MB of stdout, ${runtime}`,
         value: output.p50,

@@ -14,13 +14,23 @@ export async function benchFiles({ report, open }: Bench): Promise<void> {
 
       let start = performance.now();
       await files.write('/home/user/large', content());
-      report.add({ what: `1 GB file in, ${runtime}`, value: SIZE / 1e3 / (performance.now() - start), unit: 'MB/s', aim });
+      report.add({
+        what: `1 GB file in, ${runtime}`,
+        value: SIZE / 1e3 / (performance.now() - start),
+        unit: 'MB/s',
+        aim,
+      });
 
       start = performance.now();
       let received = 0;
       for await (const chunk of (await files.read('/home/user/large')).data) received += chunk.length;
       if (received !== SIZE) throw new Error(`read ${received} bytes of ${SIZE}`);
-      report.add({ what: `1 GB file out, ${runtime}`, value: SIZE / 1e3 / (performance.now() - start), unit: 'MB/s', aim });
+      report.add({
+        what: `1 GB file out, ${runtime}`,
+        value: SIZE / 1e3 / (performance.now() - start),
+        unit: 'MB/s',
+        aim,
+      });
       await backend.remove(id);
     }
   } finally {
@@ -29,5 +39,6 @@ export async function benchFiles({ report, open }: Bench): Promise<void> {
 }
 
 async function* content(): AsyncGenerator<Uint8Array> {
-  for (let left = SIZE; left > 0; left -= CHUNK.length) yield left < CHUNK.length ? CHUNK.subarray(0, left) : CHUNK;
+  for (let left = SIZE; left > 0; left -= CHUNK.length)
+    yield left < CHUNK.length ? CHUNK.subarray(0, left) : CHUNK;
 }

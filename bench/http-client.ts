@@ -1,4 +1,7 @@
-/** As little of an HTTP client as measuring a server allows: one connection that is kept, one request after the other. */
+/**
+ * As little of an HTTP client as measuring a server allows: one connection that is kept, one request after
+ * the other.
+ */
 import { Agent, request } from 'node:http';
 
 export interface HttpClient {
@@ -13,7 +16,10 @@ export function httpClient(url: string, key: string): HttpClient {
     call: (method, path, body) =>
       new Promise((resolve, reject) => {
         const text = body === undefined ? undefined : typeof body === 'string' ? body : JSON.stringify(body);
-        const headers = { authorization: `Bearer ${key}`, ...(text !== undefined && { 'content-length': Buffer.byteLength(text) }) };
+        const headers = {
+          authorization: `Bearer ${key}`,
+          ...(text !== undefined && { 'content-length': Buffer.byteLength(text) }),
+        };
         const sent = request(url + path, { method, agent, headers }, (answer) => {
           const chunks: Buffer[] = [];
           answer.on('data', (chunk: Buffer) => chunks.push(chunk));

@@ -19,7 +19,11 @@ export async function benchIdle({ report, open }: Bench): Promise<void> {
     }
     const bookkeeping = Math.max(0, process.memoryUsage().rss - before) / COUNT;
     const guests = await guestMemory();
-    report.add({ what: `${COUNT} idle sandboxes, runc: guest (PSS) each`, value: guests.pss / guests.count / 1e6, unit: 'MB' });
+    report.add({
+      what: `${COUNT} idle sandboxes, runc: guest (PSS) each`,
+      value: guests.pss / guests.count / 1e6,
+      unit: 'MB',
+    });
     report.add({ what: `  … and our bookkeeping`, value: bookkeeping / 1e6, unit: 'MB' });
     report.add({
       what: `  … together`,
@@ -31,7 +35,12 @@ export async function benchIdle({ report, open }: Bench): Promise<void> {
     const late = series(times.slice(-20)).p50;
     report.add({ what: 'create + exec at the 10th', value: early, unit: 'ms' });
     report.add({ what: `create + exec at the ${COUNT}th`, value: late, unit: 'ms' });
-    report.add({ what: '  … of the 10th', value: late / early, unit: 'x', aim: { value: 1.15, better: 'less' } });
+    report.add({
+      what: '  … of the 10th',
+      value: late / early,
+      unit: 'x',
+      aim: { value: 1.15, better: 'less' },
+    });
   } finally {
     await wipe(backend);
   }

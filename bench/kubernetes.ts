@@ -21,7 +21,10 @@ const IDLE_SECONDS = Number(process.env['CAY_BENCH_SECONDS'] ?? 60);
 const REQUESTS = { cpus: 0.01, memoryBytes: 16 * 1024 * 1024 };
 /** Between one measurement and the next, so that the end of a pod does not slow down the start of another. */
 const QUIET_MS = 1500;
-/** Added to it at random: a kubelet looks at its containers once a second, and no measurement may fall into step with that. */
+/**
+ * Added to it at random: a kubelet looks at its containers once a second, and no measurement may fall into
+ * step with that.
+ */
 const JITTER_MS = 1000;
 
 interface Ground {
@@ -82,10 +85,19 @@ async function open(
   const namespace = `bench-${newId('sbx').slice(4, 12).toLowerCase()}`;
   await api.createNamespace(namespace);
   const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
-  const options = { kubeconfig: cluster.kubeconfig, namespace, runtimeClass, requests: REQUESTS, startsAtOnce: AT_ONCE, warmPool: POOL };
+  const options = {
+    kubeconfig: cluster.kubeconfig,
+    namespace,
+    runtimeClass,
+    requests: REQUESTS,
+    startsAtOnce: AT_ONCE,
+    warmPool: POOL,
+  };
   const backend = await opening({ ...options, ...images });
   // A limit of processes is only held to on gVisor, one of the disk on neither.
-  const spec = SandboxSpecSchema.parse({ limits: { diskBytes: null, ...(runtimeClass === undefined && { pids: null }) } });
+  const spec = SandboxSpecSchema.parse({
+    limits: { diskBytes: null, ...(runtimeClass === undefined && { pids: null }) },
+  });
   await backend.capabilities();
   const create = async () => {
     const id = newId('sbx');
@@ -96,7 +108,11 @@ async function open(
   return { backend, namespace, create };
 }
 
-async function execs({ report, api, baselines }: Ground, { backend, namespace, create }: Opened, name: string): Promise<void> {
+async function execs(
+  { report, api, baselines }: Ground,
+  { backend, namespace, create }: Opened,
+  name: string,
+): Promise<void> {
   const id = await create();
   const [pod] = await api.pods(namespace, id);
   const { exec: fresh, kubectlExec } = baselines;
@@ -110,15 +126,31 @@ async function execs({ report, api, baselines }: Ground, { backend, namespace, c
     { warmUp: 3 },
   );
   await backend.remove(id);
-  report.add({ what: `a fresh exec of true over the API, ${name}`, value: theirs.p50, p99: theirs.p99, unit: 'ms' });
-  if (kubectlExec) report.add({ what: `kubectl exec true, ${name}`, value: program.p50, p99: program.p99, unit: 'ms' });
+  report.add({
+    what: `a fresh exec of true over the API, ${name}`,
+    value: theirs.p50,
+    p99: theirs.p99,
+    unit: 'ms',
+  });
+  if (kubectlExec)
+    report.add({ what: `kubectl exec true, ${name}`, value: program.p50, p99: program.p99, unit: 'ms' });
   else console.log('no comparison with kubectl: there is no such program');
   report.add({ what: `exec true in a pod, ${name}`, value: ours.p50, p99: ours.p99, unit: 'ms' });
-  report.add({ what: '  … of the fresh exec', value: ours.p50 / theirs.p50, unit: 'x', aim: { value: 1 / 5, better: 'less' } });
+  report.add({
+    what: '  … of the fresh exec',
+    value: ours.p50 / theirs.p50,
+    unit: 'x',
+    aim: { value: 1 / 5, better: 'less' },
+  });
   if (kubectlExec) report.add({ what: '  … of kubectl exec', value: ours.p50 / program.p50, unit: 'x' });
 }
 
-async function creates(ground: Ground, { backend, create }: Opened, name: string, runtimeClass?: string): Promise<void> {
+async function creates(
+  ground: Ground,
+  { backend, create }: Opened,
+  name: string,
+  runtimeClass?: string,
+): Promise<void> {
   const { report, baselines } = ground;
   const removals: number[] = [];
   const answered: number[] = [];
@@ -133,10 +165,29 @@ async function creates(ground: Ground, { backend, create }: Opened, name: string
   });
   const removal = series(removals);
   report.add({ what: `a bare pod until it is ready, ${name}`, value: bare.p50, p99: bare.p99, unit: 'ms' });
-  report.add({ what: `a bare pod without any volume, ${name}`, value: barest.p50, p99: barest.p99, unit: 'ms' });
-  report.add({ what: `create + first exec, kubernetes-job, ${name}`, value: ours.p50, p99: ours.p99, unit: 'ms' });
-  report.add({ what: '  … of the bare pod', value: ours.p50 / bare.p50, unit: 'x', aim: { value: 1.3, better: 'less' } });
-  report.add({ what: '  … of the bare pod + a first exec', value: ours.p50 / series(answered).p50, unit: 'x' });
+  report.add({
+    what: `a bare pod without any volume, ${name}`,
+    value: barest.p50,
+    p99: barest.p99,
+    unit: 'ms',
+  });
+  report.add({
+    what: `create + first exec, kubernetes-job, ${name}`,
+    value: ours.p50,
+    p99: ours.p99,
+    unit: 'ms',
+  });
+  report.add({
+    what: '  … of the bare pod',
+    value: ours.p50 / bare.p50,
+    unit: 'x',
+    aim: { value: 1.3, better: 'less' },
+  });
+  report.add({
+    what: '  … of the bare pod + a first exec',
+    value: ours.p50 / series(answered).p50,
+    unit: 'x',
+  });
   report.add({ what: `remove, kubernetes-job, ${name}`, value: removal.p50, p99: removal.p99, unit: 'ms' });
 }
 
@@ -159,18 +210,49 @@ async function claims(ground: Ground): Promise<void> {
         return lifetime(backend, create, removals);
       },
     });
-    report.add({ what: 'a claim from the warm pool until it is ready', value: theirs.p50, p99: theirs.p99, unit: 'ms' });
-    report.add({ what: 'create + first exec, agent-sandbox, warm', value: ours.p50, p99: ours.p99, unit: 'ms' });
-    report.add({ what: '  … of the claim', value: ours.p50 / theirs.p50, unit: 'x', aim: { value: 1.3, better: 'less' } });
-    report.add({ what: '  … of the claim + a first exec', value: ours.p50 / series(answered).p50, unit: 'x' });
-    report.add({ what: 'remove, agent-sandbox, warm', value: series(removals).p50, p99: series(removals).p99, unit: 'ms' });
+    report.add({
+      what: 'a claim from the warm pool until it is ready',
+      value: theirs.p50,
+      p99: theirs.p99,
+      unit: 'ms',
+    });
+    report.add({
+      what: 'create + first exec, agent-sandbox, warm',
+      value: ours.p50,
+      p99: ours.p99,
+      unit: 'ms',
+    });
+    report.add({
+      what: '  … of the claim',
+      value: ours.p50 / theirs.p50,
+      unit: 'x',
+      aim: { value: 1.3, better: 'less' },
+    });
+    report.add({
+      what: '  … of the claim + a first exec',
+      value: ours.p50 / series(answered).p50,
+      unit: 'x',
+    });
+    report.add({
+      what: 'remove, agent-sandbox, warm',
+      value: series(removals).p50,
+      p99: series(removals).p99,
+      unit: 'ms',
+    });
   } finally {
     await backend.close();
   }
 }
 
-/** How long a sandbox took from nothing to the end of its first command. It is removed then, which is counted apart. */
-async function lifetime(backend: Backend, create: () => Promise<SandboxId>, removals: number[]): Promise<number> {
+/**
+ * How long a sandbox took from nothing to the end of its first command. It is removed then, which is counted
+ * apart.
+ */
+async function lifetime(
+  backend: Backend,
+  create: () => Promise<SandboxId>,
+  removals: number[],
+): Promise<number> {
   const start = performance.now();
   const id = await create();
   const ready = performance.now();
@@ -196,8 +278,17 @@ async function requests({ report }: Ground, { backend, create }: Opened, count: 
   const end = count();
   const unit = 'requests' as const;
   report.add({ what: 'API requests of a create + first exec', value: created - start, unit });
-  report.add({ what: '  … of each further exec', value: (ran - created) / EXECS, unit, aim: { value: 0, better: 'less' } });
-  report.add({ what: '  … of a minute in which nothing happens', value: ((idled - ran) * 60) / IDLE_SECONDS, unit });
+  report.add({
+    what: '  … of each further exec',
+    value: (ran - created) / EXECS,
+    unit,
+    aim: { value: 0, better: 'less' },
+  });
+  report.add({
+    what: '  … of a minute in which nothing happens',
+    value: ((idled - ran) * 60) / IDLE_SECONDS,
+    unit,
+  });
   report.add({ what: '  … of a removal', value: end - idled, unit });
   report.add({ what: `  … of a lifetime with ${EXECS} execs`, value: ran - start + (end - idled), unit });
 }
@@ -210,11 +301,22 @@ async function burst(ground: Ground): Promise<void> {
     const made = await Promise.allSettled(Array.from({ length: AT_ONCE }, create));
     const answeredMs = performance.now() - start;
     const removed = await Promise.allSettled((await backend.list()).map(({ id }) => backend.remove(id)));
-    const errors = [...made, ...removed].flatMap((each) => (each.status === 'rejected' ? [String(each.reason)] : []));
+    const errors = [...made, ...removed].flatMap((each) =>
+      each.status === 'rejected' ? [String(each.reason)] : [],
+    );
     for (const error of new Set(errors)) console.log(error);
-    report.add({ what: `${AT_ONCE} sandboxes at once, kubernetes-job, runc, all answered`, value: answeredMs, unit: 'ms' });
+    report.add({
+      what: `${AT_ONCE} sandboxes at once, kubernetes-job, runc, all answered`,
+      value: answeredMs,
+      unit: 'ms',
+    });
     report.add({ what: '  … and removed', value: performance.now() - start - answeredMs, unit: 'ms' });
-    report.add({ what: '  … errors', value: errors.length, unit: 'errors', aim: { value: 0, better: 'less' } });
+    report.add({
+      what: '  … errors',
+      value: errors.length,
+      unit: 'errors',
+      aim: { value: 0, better: 'less' },
+    });
   } finally {
     await backend.close();
   }

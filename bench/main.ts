@@ -5,8 +5,9 @@
  *     npm run bench                     everything but kubernetes
  *     npm run bench -- exec create      only these sections
  *
- * Sections: exec, create, files, idle, burst, travel, e2b, restart, api, kubernetes. CAY_BENCH_SECONDS shortens the minute that api takes,
- * and the one in which kubernetes counts the requests of an idle sandbox; CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
+ * Sections: exec, create, files, idle, burst, travel, e2b, restart, api, kubernetes. CAY_BENCH_SECONDS
+ * shortens the minute that api takes, and the one in which kubernetes counts the requests of an idle sandbox;
+ * CAY_BENCH_SANDBOXES says how many restart has, CAY_BENCH_ROUNDS how often e2b does it.
  */
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { openLocal } from '../server/src/backends/local/open-local.ts';
@@ -42,7 +43,9 @@ const ONLY_BY_NAME = ['kubernetes'];
 const asked = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));
 const unknown = asked.find((name) => !(name in SECTIONS));
 if (unknown !== undefined) {
-  console.error(`Section "${unknown}" is unknown\nhint: the sections are ${Object.keys(SECTIONS).join(', ')}`);
+  console.error(
+    `Section "${unknown}" is unknown\nhint: the sections are ${Object.keys(SECTIONS).join(', ')}`,
+  );
   process.exit(64);
 }
 
@@ -62,10 +65,16 @@ try {
   for (const [name, section] of Object.entries(SECTIONS)) {
     if (asked.length > 0 ? !asked.includes(name) : ONLY_BY_NAME.includes(name)) continue;
     console.log(`\n${name}`);
-    await section({ report, baselines, open: (options = {}) => openLocal({ dir: `${dir}/${name}`, ...options }) });
+    await section({
+      report,
+      baselines,
+      open: (options = {}) => openLocal({ dir: `${dir}/${name}`, ...options }),
+    });
   }
 } finally {
   await baselines.stop();
-  await rm(dir, { recursive: true, force: true }).catch((error: unknown) => console.error('left behind:', dir, error));
+  await rm(dir, { recursive: true, force: true }).catch((error: unknown) =>
+    console.error('left behind:', dir, error),
+  );
 }
 console.log(`\nsaved as ${report.save('bench/results')}`);

@@ -5,7 +5,11 @@ export interface Series {
   n: number;
 }
 
-export async function measure(times: number, task: (index: number) => Promise<void>, options: { warmUp?: number } = {}): Promise<Series> {
+export async function measure(
+  times: number,
+  task: (index: number) => Promise<void>,
+  options: { warmUp?: number } = {},
+): Promise<Series> {
   const samples: number[] = [];
   for (let index = -(options.warmUp ?? 2); index < times; index++) {
     const start = performance.now();
@@ -17,13 +21,14 @@ export async function measure(times: number, task: (index: number) => Promise<vo
 
 export function series(samples: number[]): Series {
   const sorted = samples.toSorted((a, b) => a - b);
-  const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
+  const at = (share: number) =>
+    sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
   return { p50: at(0.5), p99: at(0.99), n: sorted.length };
 }
 
 /**
- * Times several tasks in turn, so that a machine that is busy for a while is so for all of them. A task may say itself how long it took,
- * which leaves out what it does besides.
+ * Times several tasks in turn, so that a machine that is busy for a while is so for all of them. A task may
+ * say itself how long it took, which leaves out what it does besides.
  */
 export async function interleaved<Name extends string>(
   times: number,

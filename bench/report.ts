@@ -33,7 +33,9 @@ function line({ what, value, unit, p99, aim }: Row): string {
   const figure = `${value.toFixed(value < 10 ? 2 : 0)} ${unit}`;
   const tail = p99 === undefined ? '' : `p99 ${p99.toFixed(p99 < 10 ? 2 : 0)}`;
   const met = aim && (aim.better === 'less' ? value <= aim.value : value >= aim.value);
-  const goal = aim ? `${met ? 'met   ' : 'MISSED'} aim ${aim.better === 'less' ? '≤' : '≥'} ${aim.value} ${unit}` : '';
+  const goal = aim
+    ? `${met ? 'met   ' : 'MISSED'} aim ${aim.better === 'less' ? '≤' : '≥'} ${aim.value} ${unit}`
+    : '';
   return `${what.padEnd(58)} ${figure.padStart(12)}  ${tail.padEnd(10)} ${goal}`;
 }
 

@@ -14,14 +14,23 @@ export async function benchRestart({ report }: Pick<Bench, 'report'>): Promise<v
     // The first restart also compiles what a start needs.
     await restarted(installation, ids);
     const all = await restarted(installation, ids);
-    report.add({ what: `start of a server that finds ${COUNT} sandboxes, until it listens`, value: all.listensMs, unit: 'ms' });
+    report.add({
+      what: `start of a server that finds ${COUNT} sandboxes, until it listens`,
+      value: all.listensMs,
+      unit: 'ms',
+    });
     report.add({
       what: `  … until every one has answered an exec`,
       value: all.answeredMs,
       unit: 'ms',
       aim: { value: 2000, better: 'less' },
     });
-    report.add({ what: `  … each exec, all of them at once`, value: all.exec.p50, p99: all.exec.p99, unit: 'ms' });
+    report.add({
+      what: `  … each exec, all of them at once`,
+      value: all.exec.p50,
+      p99: all.exec.p99,
+      unit: 'ms',
+    });
 
     const third = Math.floor(COUNT / 3);
     const [frozen, stopped] = [ids.slice(0, third), ids.slice(third, 2 * third)];
@@ -41,7 +50,13 @@ export async function benchRestart({ report }: Pick<Bench, 'report'>): Promise<v
 async function createAll(installation: Installation): Promise<string[]> {
   const ids: string[] = [];
   await each(Array.from({ length: COUNT }), async () => {
-    ids.push((await must<{ id: string }>(installation, '/v1/sandboxes', { limits: { memoryBytes: 128 * 1024 * 1024 } })).id);
+    ids.push(
+      (
+        await must<{ id: string }>(installation, '/v1/sandboxes', {
+          limits: { memoryBytes: 128 * 1024 * 1024 },
+        })
+      ).id,
+    );
   });
   return ids;
 }

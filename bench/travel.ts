@@ -1,4 +1,6 @@
-/** Snapshots, rollbacks and forks of files small and large; forks with memory; sleeping and waking; comparing. */
+/**
+ * Snapshots, rollbacks and forks of files small and large; forks with memory; sleeping and waking; comparing.
+ */
 import { newId, SandboxSpecSchema, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { LocalBackend } from '../server/src/backends/local/local.ts';
 import { create, exec, wipe, type Bench } from './bench.ts';
@@ -28,7 +30,12 @@ export async function benchTravel({ report, open }: Bench): Promise<void> {
       await exec(guest, 'sh', '-c', fill);
       files[size] = await benchFilesOf(backend, id);
       for (const [verb, value] of Object.entries(files[size]))
-        report.add({ what: `${verb} of files, ${size}`, value, unit: 'ms', aim: { value: 25, better: 'less' } });
+        report.add({
+          what: `${verb} of files, ${size}`,
+          value,
+          unit: 'ms',
+          aim: { value: 25, better: 'less' },
+        });
       if (size !== '10 MB') await benchChanges({ report, open }, backend, id);
     } finally {
       await wipe(backend);
@@ -36,12 +43,20 @@ export async function benchTravel({ report, open }: Bench): Promise<void> {
   }
   const [small, large] = Object.values(files) as [(typeof files)[string], (typeof files)[string]];
   for (const verb of ['snapshot', 'clone', 'rollback'] as const) {
-    report.add({ what: `  … ${verb}, large to small`, value: large[verb] / small[verb], unit: 'x', aim: { value: 2, better: 'less' } });
+    report.add({
+      what: `  … ${verb}, large to small`,
+      value: large[verb] / small[verb],
+      unit: 'x',
+      aim: { value: 2, better: 'less' },
+    });
   }
   await benchMemory({ report, open });
 }
 
-/** Of a stopped sandbox: what a running one adds is the end and the start of its processes, which `create` measures. */
+/**
+ * Of a stopped sandbox: what a running one adds is the end and the start of its processes, which `create`
+ * measures.
+ */
 async function benchFilesOf(backend: LocalBackend, id: SandboxId) {
   const snapshots: SnapshotId[] = [];
   // Running, after everything has reached the disk once.
@@ -62,7 +77,11 @@ async function benchFilesOf(backend: LocalBackend, id: SandboxId) {
   return { snapshot: snapshot.p50, clone: clone.p50, rollback: rollback.p50 };
 }
 
-async function benchChanges({ report }: Pick<Bench, 'report' | 'open'>, backend: LocalBackend, id: SandboxId): Promise<void> {
+async function benchChanges(
+  { report }: Pick<Bench, 'report' | 'open'>,
+  backend: LocalBackend,
+  id: SandboxId,
+): Promise<void> {
   const [from, to] = [newId('snap'), newId('snap')] as const;
   await backend.snapshot(id, from);
   await backend.ensure(id, SandboxSpecSchema.parse({ runtime: 'runc' }));
@@ -71,7 +90,13 @@ async function benchChanges({ report }: Pick<Bench, 'report' | 'open'>, backend:
   const diff = await measure(10, async () => {
     for await (const _ of backend.changes(from, to));
   });
-  report.add({ what: 'diff of one file among 100,000', value: diff.p50, p99: diff.p99, unit: 'ms', aim: { value: 200, better: 'less' } });
+  report.add({
+    what: 'diff of one file among 100,000',
+    value: diff.p50,
+    p99: diff.p99,
+    unit: 'ms',
+    aim: { value: 200, better: 'less' },
+  });
 }
 
 const HOLD = (mebibytes: number) =>
@@ -139,8 +164,18 @@ async function benchMemory({ report, open }: Pick<Bench, 'report' | 'open'>): Pr
       asleep.push(slept - begun);
       awake.push(performance.now() - slept);
     }
-    report.add({ what: 'hibernate with 256 MB', value: median(asleep), unit: 'ms', aim: { value: 400, better: 'less' } });
-    report.add({ what: 'wake with 256 MB to first exec', value: median(awake), unit: 'ms', aim: { value: 400, better: 'less' } });
+    report.add({
+      what: 'hibernate with 256 MB',
+      value: median(asleep),
+      unit: 'ms',
+      aim: { value: 400, better: 'less' },
+    });
+    report.add({
+      what: 'wake with 256 MB to first exec',
+      value: median(awake),
+      unit: 'ms',
+      aim: { value: 400, better: 'less' },
+    });
   } finally {
     await wipe(backend);
   }

@@ -69,11 +69,16 @@ export function apiReference(given: OpenApiDocument, protocolSources: readonly s
   const document = linked(given);
   const comments = fieldComments(protocolSources);
   const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, operation]) => ({ title: `${method.toUpperCase()} ${path}`, operation })),
+    Object.entries(methods).map(([method, operation]) => ({
+      title: `${method.toUpperCase()} ${path}`,
+      operation,
+    })),
   );
   const sections = document.tags.map(({ name }) => {
     const own = operations.filter(({ operation }) => operation.tags[0] === name);
-    return [`## Routes: ${name}`, ...own.map(({ title, operation }) => describe(title, operation))].join('\n\n');
+    return [`## Routes: ${name}`, ...own.map(({ title, operation }) => describe(title, operation))].join(
+      '\n\n',
+    );
   });
   const types = Object.entries(document.components.schemas)
     .toSorted(([one], [other]) => (one < other ? -1 : 1))
@@ -83,14 +88,18 @@ export function apiReference(given: OpenApiDocument, protocolSources: readonly s
 
 /** The document with a reference wherever a schema that has a name is written out in full inside another. */
 function linked(document: OpenApiDocument): OpenApiDocument {
-  const names = new Map(Object.entries(document.components.schemas).map(([name, schema]) => [JSON.stringify(schema), name]));
+  const names = new Map(
+    Object.entries(document.components.schemas).map(([name, schema]) => [JSON.stringify(schema), name]),
+  );
   const link = (value: unknown): unknown => {
     if (value === null || typeof value !== 'object') return value;
     const name = names.get(JSON.stringify(value));
     return name === undefined ? linkInside(value) : { $ref: `#/components/schemas/${name}` };
   };
   const linkInside = (value: object): unknown =>
-    Array.isArray(value) ? value.map(link) : Object.fromEntries(Object.entries(value).map(([key, each]) => [key, link(each)]));
+    Array.isArray(value)
+      ? value.map(link)
+      : Object.fromEntries(Object.entries(value).map(([key, each]) => [key, link(each)]));
   const schemas = Object.fromEntries(
     Object.entries(document.components.schemas).map(([name, schema]) => [name, linkInside(schema) as Schema]),
   );
@@ -98,7 +107,12 @@ function linked(document: OpenApiDocument): OpenApiDocument {
 }
 
 function describe(title: string, operation: Operation): string {
-  const access = operation['x-cay-access'] === 'admin' ? ' Needs an admin key.' : operation.security.length === 0 ? ' Needs no key.' : '';
+  const access =
+    operation['x-cay-access'] === 'admin'
+      ? ' Needs an admin key.'
+      : operation.security.length === 0
+        ? ' Needs no key.'
+        : '';
   const body = operation.requestBody;
   const parts = [`### ${title}`, `${operation.summary}.${access}`];
   if (operation.description !== undefined) parts.push(operation.description);
@@ -138,12 +152,15 @@ function contents(content: Content): string {
         : 'bytes';
     byType.set(text, [...(byType.get(text) ?? []), media]);
   }
-  return [...byType].map(([text, media]) => `${text} (${media.map((each) => `\`${each}\``).join(', ')})`).join('; ');
+  return [...byType]
+    .map(([text, media]) => `${text} (${media.map((each) => `\`${each}\``).join(', ')})`)
+    .join('; ');
 }
 
 function shape(name: string, schema: Schema, comments: FieldComments): string {
   const variants = schema.oneOf ?? schema.anyOf;
-  if (variants?.every(({ properties }) => properties)) return ['One of:', ...variants.map((variant) => `- ${inline(variant)}`)].join('\n');
+  if (variants?.every(({ properties }) => properties))
+    return ['One of:', ...variants.map((variant) => `- ${inline(variant)}`)].join('\n');
   if (!schema.properties) return typeText(schema);
   const rows = Object.entries(schema.properties).flatMap(([field, value]) =>
     fieldRows(name, field, value, isRequired(schema, field), comments),
@@ -151,9 +168,19 @@ function shape(name: string, schema: Schema, comments: FieldComments): string {
   return table(['field', 'type', ''], rows);
 }
 
-function fieldRows(owner: string, field: string, value: Schema, required: boolean, comments: FieldComments, prefix = ''): string[][] {
+function fieldRows(
+  owner: string,
+  field: string,
+  value: Schema,
+  required: boolean,
+  comments: FieldComments,
+  prefix = '',
+): string[][] {
   const { text = '', owner: inner } = comments.of(owner, field) ?? {};
-  const preset = value.default !== undefined && typeof value.default !== 'object' ? `Default \`${JSON.stringify(value.default)}\`.` : '';
+  const preset =
+    value.default !== undefined && typeof value.default !== 'object'
+      ? `Default \`${JSON.stringify(value.default)}\`.`
+      : '';
   const optional = required || value.default !== undefined ? '' : ', optional';
   const row = [
     `\`${prefix}${field}\``,
@@ -166,7 +193,10 @@ function fieldRows(owner: string, field: string, value: Schema, required: boolea
   return [row, ...below];
 }
 
-/** A field without a default may be left out unless it is listed; one in an answer with a default always is there. */
+/**
+ * A field without a default may be left out unless it is listed; one in an answer with a default always is
+ * there.
+ */
 function isRequired(schema: Schema, field: string): boolean {
   return schema.required?.includes(field) ?? false;
 }
@@ -192,7 +222,8 @@ function typeText(schema: Schema): string {
 
 function inline(schema: Schema): string {
   const fields = Object.entries(schema.properties ?? {}).map(
-    ([name, value]) => `\`${name}\`${isRequired(schema, name) || value.default !== undefined ? '' : '?'}: ${typeText(value)}`,
+    ([name, value]) =>
+      `\`${name}\`${isRequired(schema, name) || value.default !== undefined ? '' : '?'}: ${typeText(value)}`,
   );
   return `{ ${fields.join(', ')} }`;
 }
@@ -206,6 +237,7 @@ function range({ type, minimum, maximum }: Schema): string {
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+  const line = (cells: readonly string[]) =>
+    `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
   return [line(head), `|${head.map(() => '---|').join('')}`, ...rows.map(line)].join('\n');
 }

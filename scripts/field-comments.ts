@@ -1,6 +1,6 @@
 /**
- * What the protocol's sources say about each field. The schemas carry types and bounds into the OpenAPI document; their
- * meaning stands in the comment above each field, and there only.
+ * What the protocol's sources say about each field. The schemas carry types and bounds into the OpenAPI
+ * document; their meaning stands in the comment above each field, and there only.
  */
 export interface FieldComment {
   text: string;
@@ -28,7 +28,10 @@ export function fieldComments(sources: readonly string[]): FieldComments {
   const of: FieldComments['of'] = (schema, field) => {
     const definition = definitions.get(schema);
     if (!definition) return undefined;
-    return definition.fields.get(field) ?? (definition.parent === undefined ? undefined : of(definition.parent, field));
+    return (
+      definition.fields.get(field) ??
+      (definition.parent === undefined ? undefined : of(definition.parent, field))
+    );
   };
   return { of };
 }

@@ -9,7 +9,9 @@ export const REFERENCE_DIR = join(import.meta.dirname, '../docs/reference');
 const PROTOCOL_DIR = join(import.meta.dirname, '../sdk/src/protocol');
 
 export async function references(): Promise<Record<string, string>> {
-  const names = (await readdir(PROTOCOL_DIR)).filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts')).toSorted();
+  const names = (await readdir(PROTOCOL_DIR))
+    .filter((name) => name.endsWith('.ts') && !name.endsWith('.test.ts'))
+    .toSorted();
   const sources = await Promise.all(names.map((name) => readFile(join(PROTOCOL_DIR, name), 'utf8')));
   return {
     'api.md': apiReference(await openApiDocument(), sources),

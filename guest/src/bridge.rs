@@ -1,5 +1,6 @@
-//! `cay-guest bridge PATH [later]`: carries bytes between the standard streams and the guest's socket. With `later` it connects when a
-//! first byte has come, which is not the guest's: it gives whoever connects little time to speak, and a bridge may be made ahead.
+//! `cay-guest bridge PATH [later]`: carries bytes between the standard streams and the guest's socket. With
+//! `later` it connects when a first byte has come, which is not the guest's: it gives whoever connects little
+//! time to speak, and a bridge may be made ahead.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -24,7 +25,11 @@ pub fn run(path: &Path, later: bool) -> i32 {
     let socket = match socket {
         Ok(socket) => socket,
         Err(errno) => {
-            eprintln!("cay-guest: Cannot connect to \"{}\": {}", path.display(), std::io::Error::from_raw_os_error(errno));
+            eprintln!(
+                "cay-guest: Cannot connect to \"{}\": {}",
+                path.display(),
+                std::io::Error::from_raw_os_error(errno)
+            );
             return 1;
         }
     };

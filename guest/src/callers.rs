@@ -1,7 +1,8 @@
 //! Those who dial the port that the server had us listen on, until they have shown that they have its key.
 //!
-//! Anybody can dial, whatever runs in the sandbox among them. A stranger costs a descriptor and less than a kilobyte, for a few seconds at
-//! most, and there are never more than a few: one more takes the place of the one who has been silent longest.
+//! Anybody can dial, whatever runs in the sandbox among them. A stranger costs a descriptor and less than a
+//! kilobyte, for a few seconds at most, and there are never more than a few: one more takes the place of the
+//! one who has been silent longest.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -54,7 +55,8 @@ enum Step {
 }
 
 impl Callers {
-    /// Listens on a port for who has the key; from now on an earlier key opens nothing. Returns the port, which matters if any will do.
+    /// Listens on a port for who has the key; from now on an earlier key opens nothing. Returns the port,
+    /// which matters if any will do.
     pub fn listen(&mut self, request: &Value, poller: &Poller) -> Result<u16, Failure> {
         let port = request.int("port").and_then(|port| u16::try_from(port).ok());
         let port = port.ok_or_else(|| Failure::new("invalid_argument", "A port is a number up to 65535"))?;
@@ -89,14 +91,23 @@ impl Callers {
             let Ok(fd) = link::accept(&door.fd) else { return };
             link::no_delay(&fd);
             self.next = self.next.wrapping_add(1);
-            let mut caller = Caller { number: self.next, since: Instant::now(), fd, message: [0; FIRST], filled: 0, transport: None };
+            let mut caller = Caller {
+                number: self.next,
+                since: Instant::now(),
+                fd,
+                message: [0; FIRST],
+                filled: 0,
+                transport: None,
+            };
             // Who comes with the key in hand is no stranger any more, and nonsense takes nobody's place.
             if matches!(caller.step(&door.key), Step::Gone) {
                 continue;
             }
             if self.waiting.len() >= MAX_CALLERS {
                 // Who has shown the key stays, for its time; with nobody else to send away the new one goes.
-                let Some(silent) = self.waiting.iter().position(|caller| caller.transport.is_none()) else { continue };
+                let Some(silent) = self.waiting.iter().position(|caller| caller.transport.is_none()) else {
+                    continue;
+                };
                 self.waiting.remove(silent);
             }
             if poller.add(caller.fd.as_raw_fd(), Token::Caller(caller.number), true, false).is_ok() {
@@ -144,7 +155,8 @@ impl Caller {
             }
             self.filled = 0;
             if let Some(transport) = &mut self.transport {
-                let confirmed = self.message.first_chunk().is_some_and(|second| sealed::confirms(transport, second));
+                let confirmed =
+                    self.message.first_chunk().is_some_and(|second| sealed::confirms(transport, second));
                 return if confirmed { Step::Arrived } else { Step::Gone };
             }
             let Some((answer, transport)) = sealed::answer(key, &self.message) else { return Step::Gone };

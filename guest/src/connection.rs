@@ -1,7 +1,7 @@
 //! The rules of one connection, without its socket: which streams are open, who may send how much.
 //!
-//! Bytes go in, events come out, and frames wait in `out`. Nothing here does input or output, so all of it can
-//! be tried with random bytes.
+//! Bytes go in, events come out, and frames wait in `out`. Nothing here does input or output, so all of it
+//! can be tried with random bytes.
 
 use std::collections::HashMap;
 
@@ -123,11 +123,23 @@ impl Connection {
                 let request = decode(payload)?;
                 self.last_opened = id;
                 if self.streams.len() >= MAX_STREAMS {
-                    let failure = Failure::new("resource_exhausted", format!("More than {MAX_STREAMS} streams are open"));
+                    let failure = Failure::new(
+                        "resource_exhausted",
+                        format!("More than {MAX_STREAMS} streams are open"),
+                    );
                     self.send_map(Kind::Reset, id, &failure.to_value());
                     return Ok(());
                 }
-                self.streams.insert(id, Stream { credit: INITIAL_CREDIT, window: INITIAL_CREDIT, owed: 0, they_ended: false, we_ended: false });
+                self.streams.insert(
+                    id,
+                    Stream {
+                        credit: INITIAL_CREDIT,
+                        window: INITIAL_CREDIT,
+                        owed: 0,
+                        they_ended: false,
+                        we_ended: false,
+                    },
+                );
                 events.push(Event::Open(id, request));
             }
             Kind::Message => {
@@ -139,7 +151,9 @@ impl Connection {
                 }
             }
             Kind::Credit => {
-                let amount = u32::from_be_bytes(payload.try_into().map_err(|_| Broken("credit that is not four bytes"))?);
+                let amount = u32::from_be_bytes(
+                    payload.try_into().map_err(|_| Broken("credit that is not four bytes"))?,
+                );
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.credit = (stream.credit + i64::from(amount)).min(MAX_CREDIT);
                     events.push(Event::Credit(id, amount));

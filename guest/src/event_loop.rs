@@ -22,7 +22,9 @@ pub enum End {
 
 /// Runs until the guest is shut down.
 pub fn run(way: Way) -> Result<End, String> {
-    let said = |what: &'static str| move |errno: i32| format!("Cannot {what}: {}", std::io::Error::from_raw_os_error(errno));
+    let said = |what: &'static str| {
+        move |errno: i32| format!("Cannot {what}: {}", std::io::Error::from_raw_os_error(errno))
+    };
     prepare_process();
     let nofile = raise_open_files();
     let signals = block_signals().map_err(said("watch for signals"))?;
@@ -30,7 +32,8 @@ pub fn run(way: Way) -> Result<End, String> {
     let spawner = Spawner::new(poke.as_raw_fd(), nofile).map_err(said("open /dev/null"))?;
     let tasks = Tasks::new(Bell::new(poke.as_raw_fd()));
     let poller = Poller::new().map_err(said("make an epoll set"))?;
-    let mut guest = Guest::new(way, poller, Commands::new(spawner), tasks, poke, signals).map_err(said("listen"))?;
+    let mut guest =
+        Guest::new(way, poller, Commands::new(spawner), tasks, poke, signals).map_err(said("listen"))?;
     let mut ready = Vec::with_capacity(64);
     while !guest.over {
         guest.turn(&mut ready);
@@ -47,11 +50,13 @@ const CAP_SYS_ADMIN: libc::c_ulong = 21;
 fn prepare_process() {
     // SAFETY: constant strings; no threads yet.
     unsafe {
-        // One heap for all threads, and freed memory goes back: the guest is in every sandbox, idle most of the time.
+        // One heap for all threads, and freed memory goes back: the guest is in every sandbox, idle most of
+        // the time.
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 19);
-        // Nothing that was left open by whoever started us may reach a command. The end is what gVisor accepts.
+        // Nothing that was left open by whoever started us may reach a command. The end is what gVisor
+        // accepts.
         libc::syscall(libc::SYS_close_range, 3, 0x7fff_ffff, 0);
         // The standard streams of a command are duplicated onto 0 to 2, so nothing of ours may be there.
         loop {
@@ -63,7 +68,8 @@ fn prepare_process() {
                 break;
             }
         }
-        // Nobody inside may trace the guest, or a command before it is itself. A change of user would do the same, but not before the first one.
+        // Nobody inside may trace the guest, or a command before it is itself. A change of user would do the
+        // same, but not before the first one.
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::umask(0o022);
         libc::chdir(c"/".as_ptr());

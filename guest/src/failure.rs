@@ -59,12 +59,16 @@ impl Failure {
             _ => ("internal", ""),
         };
         let name = if name.is_empty() { format!("E{errno}") } else { name.to_owned() };
-        Failure::new(code, format!("Cannot {doing}: {}", std::io::Error::from_raw_os_error(errno))).with("errno", Value::Text(name))
+        Failure::new(code, format!("Cannot {doing}: {}", std::io::Error::from_raw_os_error(errno)))
+            .with("errno", Value::Text(name))
     }
 
     /// The payload of the RESET frame.
     pub fn to_value(&self) -> Value {
-        let mut entries = vec![("code".to_owned(), self.code.into()), ("message".to_owned(), Value::Text(self.message.clone()))];
+        let mut entries = vec![
+            ("code".to_owned(), self.code.into()),
+            ("message".to_owned(), Value::Text(self.message.clone())),
+        ];
         if !self.details.is_empty() {
             entries.push(("details".to_owned(), Value::Map(self.details.clone())));
         }

@@ -42,7 +42,11 @@ fn dial(port: u16, v6: bool) -> Result<OwnedFd, i32> {
     // SAFETY: addresses live for the calls and have the sizes that are given.
     unsafe {
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-        let fd = sys::owned(libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0))?;
+        let fd = sys::owned(libc::socket(
+            family,
+            libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            0,
+        ))?;
         let one: libc::c_int = 1;
         libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, (&raw const one).cast(), 4);
         let result = if v6 {
@@ -66,7 +70,8 @@ impl Forward {
     /// Begins to connect.
     pub fn open(stream: u32, request: &Value, poller: &Poller) -> Result<Forward, Failure> {
         let port = request.int("port").and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-        let port = port.ok_or_else(|| Failure::new("invalid_argument", "A port is a number from 1 to 65535"))?;
+        let port =
+            port.ok_or_else(|| Failure::new("invalid_argument", "A port is a number from 1 to 65535"))?;
         let (fd, second) = match dial(port, false) {
             Ok(fd) => (fd, false),
             Err(_) => (dial(port, true).map_err(|errno| refused(port, errno))?, true),
@@ -91,7 +96,9 @@ impl Forward {
     fn watch(&mut self, read: bool, write: bool, poller: &Poller) {
         let (fd, token) = (self.fd.as_raw_fd(), Token::Forward(self.stream));
         match (self.watched, read || write) {
-            (None, true) => self.watched = poller.add(fd, token, read, write).is_ok().then_some((read, write)),
+            (None, true) => {
+                self.watched = poller.add(fd, token, read, write).is_ok().then_some((read, write))
+            }
             (Some(_), false) => {
                 poller.remove(fd);
                 self.watched = None;
@@ -115,7 +122,13 @@ impl Forward {
     }
 
     /// The socket may be read or written, or there is credit or data.
-    pub fn step(&mut self, connection: &mut Connection, poller: &Poller, buffer: &mut [u8], room: bool) -> Outcome {
+    pub fn step(
+        &mut self,
+        connection: &mut Connection,
+        poller: &Poller,
+        buffer: &mut [u8],
+        room: bool,
+    ) -> Outcome {
         if !self.connected {
             match self.finish_connecting(poller) {
                 Ok(true) => {
@@ -139,7 +152,12 @@ impl Forward {
                 }
                 Ok(Some(n)) => connection.data(self.stream, 0, &buffer[..n]),
                 Ok(None) => {}
-                Err(errno) => return Outcome::Failed(Failure::from_errno(errno, &format!("read from port {}", self.port))),
+                Err(errno) => {
+                    return Outcome::Failed(Failure::from_errno(
+                        errno,
+                        &format!("read from port {}", self.port),
+                    ));
+                }
             }
             readable = !self.eof && connection.may_send(self.stream);
         }
@@ -159,7 +177,13 @@ impl Forward {
             if libc::poll(&mut pollfd, 1, 0) <= 0 {
                 return Ok(false);
             }
-            libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut size);
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ERROR,
+                (&raw mut error).cast(),
+                &mut size,
+            );
         }
         if error == 0 {
             self.connected = true;
@@ -187,7 +211,9 @@ impl Forward {
                         self.queue.pop_front();
                     }
                 }
-                Err(errno) => return Err(Failure::from_errno(errno, &format!("write to port {}", self.port))),
+                Err(errno) => {
+                    return Err(Failure::from_errno(errno, &format!("write to port {}", self.port)));
+                }
             }
         }
         if self.they_ended && !self.shut {

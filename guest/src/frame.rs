@@ -41,7 +41,9 @@ pub enum Kind {
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Hello, Open, Message, Data, Credit, End, Reset, Ping, Pong, Hangup].into_iter().find(|kind| *kind as u8 == byte)
+        [Hello, Open, Message, Data, Credit, End, Reset, Ping, Pong, Hangup]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 
     fn belongs_to_connection(self) -> bool {
@@ -135,7 +137,11 @@ pub struct Parser {
 
 impl Parser {
     /// Takes all of `input` and calls `each` for what is in it; stops at the first error.
-    pub fn feed(&mut self, mut input: &[u8], mut each: impl FnMut(Parsed<'_>) -> Result<(), Broken>) -> Result<(), Broken> {
+    pub fn feed(
+        &mut self,
+        mut input: &[u8],
+        mut each: impl FnMut(Parsed<'_>) -> Result<(), Broken>,
+    ) -> Result<(), Broken> {
         while !input.is_empty() {
             if let Some((header, left)) = self.data {
                 let n = left.min(input.len());
@@ -220,7 +226,8 @@ mod tests {
             let mut bytes = Vec::new();
             let mut expected = Vec::new();
             for _ in 0..random.below(6) {
-                let kind = [Kind::Hello, Kind::Open, Kind::Message, Kind::Data, Kind::End, Kind::Reset][random.below(6) as usize];
+                let kind = [Kind::Hello, Kind::Open, Kind::Message, Kind::Data, Kind::End, Kind::Reset]
+                    [random.below(6) as usize];
                 let length = if kind == Kind::End { 0 } else { random.below(300) as usize };
                 let payload: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
                 let stream = if kind == Kind::Hello { 0 } else { 1 + random.below(1000) as u32 };
@@ -260,7 +267,9 @@ mod tests {
         for _ in 0..200_000 {
             let mut parser = Parser::default();
             for _ in 0..random.below(6) {
-                let piece: Vec<u8> = (0..random.below(40)).map(|_| if random.below(2) == 0 { 0 } else { random.below(12) as u8 }).collect();
+                let piece: Vec<u8> = (0..random.below(40))
+                    .map(|_| if random.below(2) == 0 { 0 } else { random.below(12) as u8 })
+                    .collect();
                 if parser.feed(&piece, |_| Ok(())).is_err() {
                     break;
                 }

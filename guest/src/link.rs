@@ -66,7 +66,9 @@ fn address(path: &std::path::Path) -> Result<libc::sockaddr_un, i32> {
 
 fn socket() -> Result<OwnedFd, i32> {
     // SAFETY: no pointers.
-    sys::owned(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })
+    sys::owned(unsafe {
+        libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
+    })
 }
 
 /// Connects to a unix socket; the descriptor does not block.
@@ -74,7 +76,8 @@ pub fn dial(path: &std::path::Path) -> Result<OwnedFd, i32> {
     let address = address(path)?;
     let fd = socket()?;
     // SAFETY: the address lives for the call.
-    if unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) } < 0 {
+    if unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) } < 0
+    {
         return Err(sys::errno());
     }
     Ok(fd)
@@ -104,10 +107,12 @@ pub fn listen(path: &std::path::Path) -> Result<OwnedFd, i32> {
     Ok(fd)
 }
 
-/// Listens on a TCP port of every address, of both families where there are both; the port, which matters for port 0.
+/// Listens on a TCP port of every address, of both families where there are both; the port, which matters for
+/// port 0.
 pub fn listen_tcp(port: u16) -> Result<(OwnedFd, u16), i32> {
     let fd = listen_v6(port).or_else(|_| listen_v4(port))?;
-    // SAFETY: all zeros is an address; it lives for the call and has room for either family, whose port is at the same place.
+    // SAFETY: all zeros is an address; it lives for the call and has room for either family, whose port is at
+    // the same place.
     unsafe {
         let mut address: libc::sockaddr_in6 = std::mem::zeroed();
         let mut size = size_of_val(&address) as u32;
@@ -141,7 +146,9 @@ fn listen_v4(port: u16) -> Result<OwnedFd, i32> {
 
 fn tcp(family: i32) -> Result<OwnedFd, i32> {
     // SAFETY: no pointers.
-    let fd = sys::owned(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
+    let fd = sys::owned(unsafe {
+        libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
+    })?;
     // A guest that begins anew finds connections of the one before.
     set(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     Ok(fd)
@@ -149,12 +156,18 @@ fn tcp(family: i32) -> Result<OwnedFd, i32> {
 
 fn bound(fd: OwnedFd, bind: impl Fn(i32) -> i32) -> Result<OwnedFd, i32> {
     // SAFETY: no pointers.
-    if bind(fd.as_raw_fd()) < 0 || unsafe { libc::listen(fd.as_raw_fd(), 128) } < 0 { Err(sys::errno()) } else { Ok(fd) }
+    if bind(fd.as_raw_fd()) < 0 || unsafe { libc::listen(fd.as_raw_fd(), 128) } < 0 {
+        Err(sys::errno())
+    } else {
+        Ok(fd)
+    }
 }
 
 fn set(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> Result<(), i32> {
     // SAFETY: the value lives for the call.
-    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size_of_val(&value) as u32) };
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size_of_val(&value) as u32)
+    };
     if result < 0 { Err(sys::errno()) } else { Ok(()) }
 }
 
@@ -166,7 +179,14 @@ pub fn no_delay(fd: &OwnedFd) {
 /// Takes a connection that waits.
 pub fn accept(listener: &OwnedFd) -> Result<OwnedFd, i32> {
     // SAFETY: no address is asked for.
-    sys::owned(unsafe { libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) })
+    sys::owned(unsafe {
+        libc::accept4(
+            listener.as_raw_fd(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+        )
+    })
 }
 
 #[cfg(test)]

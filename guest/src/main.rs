@@ -1,4 +1,5 @@
-//! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS ADDRESS… | pack … | unpack … | on-tree …`
+//! `cay-guest dial PATH | serve PATH | bridge PATH [later] | install DIR … | listen PORT | reach MILLISECONDS
+//! ADDRESS… | pack … | unpack … | on-tree …`
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -16,17 +17,25 @@ fn main() -> ExitCode {
         [mode, path] if mode == OsStr::new("dial") => event_loop::run(Way::Dial(PathBuf::from(path))),
         [mode, path] if mode == OsStr::new("serve") => event_loop::run(Way::Serve(PathBuf::from(path))),
         [mode, path] if mode == OsStr::new("bridge") => return bridge(path, false),
-        [mode, path, when] if mode == OsStr::new("bridge") && when == OsStr::new("later") => return bridge(path, true),
+        [mode, path, when] if mode == OsStr::new("bridge") && when == OsStr::new("later") => {
+            return bridge(path, true);
+        }
         [mode] if mode == OsStr::new("version") => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
-        [mode, directory, rest @ ..] if mode == OsStr::new("install") => install::run(directory.as_ref(), rest).map(|()| End::Asked),
+        [mode, directory, rest @ ..] if mode == OsStr::new("install") => {
+            install::run(directory.as_ref(), rest).map(|()| End::Asked)
+        }
         [mode, port] if mode == OsStr::new("listen") => reach::listen(port).map(|()| End::Asked),
-        [mode, within, addresses @ ..] if mode == OsStr::new("reach") => return reach::reach(within, addresses),
+        [mode, within, addresses @ ..] if mode == OsStr::new("reach") => {
+            return reach::reach(within, addresses);
+        }
         [mode, rest @ ..] if mode == OsStr::new("pack") => return pack(pack::Way::Pack, rest),
         [mode, rest @ ..] if mode == OsStr::new("unpack") => return pack(pack::Way::Unpack, rest),
-        [mode, rest @ ..] if mode == OsStr::new("on-tree") => return on_tree::run(rest).map_or_else(usage, ExitCode::from),
+        [mode, rest @ ..] if mode == OsStr::new("on-tree") => {
+            return on_tree::run(rest).map_or_else(usage, ExitCode::from);
+        }
         _ => return usage(),
     };
     match result {

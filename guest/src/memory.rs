@@ -1,7 +1,7 @@
 //! Memory: what the kernel has killed for want of it, and the guard where the kernel cannot help.
 //!
-//! Under gVisor the kernel's cgroup holds the whole sandbox as one process: passing the limit would end it all. There
-//! the server gives a limit, and the guest kills the largest process before it is passed.
+//! Under gVisor the kernel's cgroup holds the whole sandbox as one process: passing the limit would end it
+//! all. There the server gives a limit, and the guest kills the largest process before it is passed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -61,7 +61,9 @@ impl Memory {
     /// `(used, total)` in bytes, for `stats`.
     pub fn usage(&self) -> (u64, u64) {
         let meminfo = Meminfo::read();
-        let number = |paths: &[&str]| paths.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+        let number = |paths: &[&str]| {
+            paths.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok())
+        };
         let total = self.limit.or_else(|| number(&LIMIT)).unwrap_or(meminfo.total).min(meminfo.total);
         (number(&USAGE).unwrap_or(meminfo.used()), total)
     }
@@ -82,22 +84,31 @@ impl Memory {
         if room > 0 {
             return (None, Duration::from_millis((room / BYTES_PER_MS).clamp(10, 250)));
         }
-        let largest = process_table::read().into_iter().filter(|process| !process.zombie && !spare(process.pid)).max_by_key(|process| process.pages);
-        // A full tmpfs is nobody's memory: as long as it does not grow, small processes live, or it could never be emptied again.
-        let killed = largest.filter(|process| grown || process.pages * PAGE >= limit / 16).map(|process| process.pid);
+        let largest = process_table::read()
+            .into_iter()
+            .filter(|process| !process.zombie && !spare(process.pid))
+            .max_by_key(|process| process.pages);
+        // A full tmpfs is nobody's memory: as long as it does not grow, small processes live, or it could
+        // never be emptied again.
+        let killed =
+            largest.filter(|process| grown || process.pages * PAGE >= limit / 16).map(|process| process.pid);
         if let Some(pid) = killed {
             self.guard_kills += 1;
             // SAFETY: no pointers.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
-        // What a killed process held is free a moment later; killing the next one before that would be unjust.
+        // What a killed process held is free a moment later; killing the next one before that would be
+        // unjust.
         (killed, Duration::from_millis(if killed.is_some() { 30 } else { 10 }))
     }
 }
 
 /// The line `name value`.
 fn field(bytes: &[u8], name: &str) -> Option<u64> {
-    std::str::from_utf8(bytes).ok()?.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    std::str::from_utf8(bytes)
+        .ok()?
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 #[derive(Default)]
@@ -118,11 +129,22 @@ impl Meminfo {
     fn parse(bytes: &[u8]) -> Meminfo {
         let text = String::from_utf8_lossy(bytes);
         let value = |name: &str| {
-            let number =
-                text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.split_ascii_whitespace().next()?.parse::<u64>().ok());
+            let number = text.lines().find_map(|line| {
+                line.strip_prefix(name)?
+                    .strip_prefix(':')?
+                    .split_ascii_whitespace()
+                    .next()?
+                    .parse::<u64>()
+                    .ok()
+            });
             number.unwrap_or(0).saturating_mul(1024)
         };
-        Meminfo { total: value("MemTotal"), free: value("MemFree"), cached: value("Cached"), shared: value("Shmem") }
+        Meminfo {
+            total: value("MemTotal"),
+            free: value("MemFree"),
+            cached: value("Cached"),
+            shared: value("Shmem"),
+        }
     }
 
     /// Cached files do not count: they give way. What is in a tmpfs is listed among them and does not.
@@ -137,7 +159,10 @@ mod tests {
 
     #[test]
     fn counters_of_both_versions_are_read() {
-        assert_eq!(field(b"low 0\nhigh 0\nmax 3\noom 4\noom_kill 2\noom_group_kill 9\n", "oom_kill"), Some(2));
+        assert_eq!(
+            field(b"low 0\nhigh 0\nmax 3\noom 4\noom_kill 2\noom_group_kill 9\n", "oom_kill"),
+            Some(2)
+        );
         assert_eq!(field(b"oom_kill_disable 0\nunder_oom 0\noom_kill 7\n", "oom_kill"), Some(7));
         assert_eq!(field(b"", "oom_kill"), None);
     }

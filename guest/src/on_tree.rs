@@ -1,17 +1,17 @@
 //! `on-tree`: runs a program that sees a tree mounted at a directory, in a mount namespace of its own.
 //!
-//! The server starts runtimes with it, on the host, as root. The tree is mounted `nosuid,nodev`, and with `--shift`
-//! it is an idmapped mount: what belongs to the ids from FROM on disk belongs to those from TO there, and what is
-//! written as those from TO is stored as those from FROM. Nobody else sees the mount, and it goes with the last
-//! process that does.
+//! The server starts runtimes with it, on the host, as root. The tree is mounted `nosuid,nodev`, and with
+//! `--shift` it is an idmapped mount: what belongs to the ids from FROM on disk belongs to those from TO
+//! there, and what is written as those from TO is stored as those from FROM. Nobody else sees the mount, and
+//! it goes with the last process that does.
 //!
-//! With `--user` there is also a user namespace at that file for the program to join: root there is ROOT. It belongs
-//! to ROOT and not to root of the host, so that what the kernel counts for each user (inotify, message queues) is
-//! counted for ROOT and for nobody above it. Who joins it cannot be given limits from outside, unless root has CAP_SYS_RESOURCE:
-//! `--limit` sets them beforehand.
+//! With `--user` there is also a user namespace at that file for the program to join: root there is ROOT. It
+//! belongs to ROOT and not to root of the host, so that what the kernel counts for each user (inotify,
+//! message queues) is counted for ROOT and for nobody above it. Who joins it cannot be given limits from
+//! outside, unless root has CAP_SYS_RESOURCE: `--limit` sets them beforehand.
 //!
-//! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the program
-//! cannot be run.
+//! What fails is written to the log as one line, `level=error msg="…"`, with exit code 1, or 127 if the
+//! program cannot be run.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -68,8 +68,10 @@ struct User {
     at: CString,
 }
 
-/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit RLIMIT_NAME:N]…
-/// -- PROGRAM …`. Returns the exit code if the program was not started, or `None` if the arguments make no sense.
+/// Runs with `--tree DIR --at DIR --log FILE [--shift FROM:TO:SIZE] [--user ROOT:SIZE:FILE] [--limit
+/// RLIMIT_NAME:N]…
+/// -- PROGRAM …`. Returns the exit code if the program was not started, or `None` if the arguments make no
+/// sense.
 pub fn run(arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(arguments)?;
     if let Err((doing, error)) = show(&arguments).and_then(|()| limit(&arguments.limits)) {
@@ -84,7 +86,8 @@ impl<'a> Arguments<'a> {
     fn parse(arguments: &'a [OsString]) -> Option<Arguments<'a>> {
         let end = arguments.iter().position(|argument| argument == "--")?;
         let (options, program) = (&arguments[..end], &arguments[end + 1..]);
-        let (mut tree, mut at, mut log, mut shift, mut user, mut limits) = (None, None, None, None, None, Vec::new());
+        let (mut tree, mut at, mut log, mut shift, mut user, mut limits) =
+            (None, None, None, None, None, Vec::new());
         for pair in options.chunks(2) {
             let [option, value] = pair else { return None };
             match option.to_str()? {
@@ -106,7 +109,11 @@ impl Shift {
     fn parse(text: &str) -> Option<Shift> {
         let numbers: Vec<u32> = text.split(':').map(|number| number.parse().ok()).collect::<Option<_>>()?;
         let [from, to, size] = numbers[..] else { return None };
-        (size > 0 && from.checked_add(size).is_some() && to.checked_add(size).is_some()).then_some(Shift { from, to, size })
+        (size > 0 && from.checked_add(size).is_some() && to.checked_add(size).is_some()).then_some(Shift {
+            from,
+            to,
+            size,
+        })
     }
 }
 
@@ -181,14 +188,25 @@ fn set_attributes(mount: &OwnedFd, userns: Option<&OwnedFd>) -> io::Result<()> {
     };
     let size = size_of::<MountAttributes>();
     // SAFETY: the structure lives through the call and has that size.
-    let result = unsafe { libc::syscall(libc::SYS_mount_setattr, mount.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, &raw const attributes, size) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size,
+        )
+    };
     check(result as libc::c_int).map(drop)
 }
 
 fn put(mount: &OwnedFd, at: &CStr) -> io::Result<()> {
     let (fd, nowhere) = (mount.as_raw_fd(), c"".as_ptr());
     // SAFETY: both paths end with NUL.
-    let result = unsafe { libc::syscall(libc::SYS_move_mount, fd, nowhere, libc::AT_FDCWD, at.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_move_mount, fd, nowhere, libc::AT_FDCWD, at.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
+    };
     check(result as libc::c_int).map(drop)
 }
 
@@ -206,7 +224,10 @@ fn put_own_namespace(User { root, size, at }: &User) -> io::Result<()> {
     OpenOptions::new().append(true).create(true).open(OsStr::from_bytes(at.to_bytes()))?;
     let source = CString::new(format!("/proc/self/fd/{}", made.as_raw_fd()))?;
     // SAFETY: both paths end with NUL; the other arguments may be null.
-    check(unsafe { libc::mount(source.as_ptr(), at.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null()) }).map(drop)
+    check(unsafe {
+        libc::mount(source.as_ptr(), at.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null())
+    })
+    .map(drop)
 }
 
 /// The effective id alone. With `NO_SETUID_FIXUP` the capabilities stay as they are.
@@ -273,9 +294,15 @@ mod tests {
         );
         let parsed = Arguments::parse(&given).unwrap();
         assert_eq!(parsed.program, &words("runc --at x -- y")[..]);
-        assert_eq!((parsed.tree.as_c_str(), parsed.at.as_c_str(), parsed.log), (c"/t", c"/a", OsStr::new("/l")));
+        assert_eq!(
+            (parsed.tree.as_c_str(), parsed.at.as_c_str(), parsed.log),
+            (c"/t", c"/a", OsStr::new("/l"))
+        );
         assert_eq!(parsed.user, Some(User { root: 2000, size: 10, at: c"/u:v".into() }));
-        assert_eq!(parsed.limits, [(libc::RLIMIT_NOFILE as libc::c_int, 64), (libc::RLIMIT_MSGQUEUE as libc::c_int, 0)]);
+        assert_eq!(
+            parsed.limits,
+            [(libc::RLIMIT_NOFILE as libc::c_int, 64), (libc::RLIMIT_MSGQUEUE as libc::c_int, 0)]
+        );
         assert_eq!(parsed.shift, Some(Shift { from: 1000, to: 2000, size: 10 }));
     }
 

@@ -106,7 +106,11 @@ impl Poller {
         }
         let mut event = libc::epoll_event { events, u64: token.pack() };
         // SAFETY: the event lives for the call.
-        if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &mut event) } < 0 { Err(sys::errno()) } else { Ok(()) }
+        if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &mut event) } < 0 {
+            Err(sys::errno())
+        } else {
+            Ok(())
+        }
     }
 
     /// Sleeps until something is ready or the time is over (-1: however long it takes).

@@ -17,7 +17,13 @@ pub fn listening(own: Option<u16>) -> BTreeSet<Listening> {
     let mut found = BTreeSet::new();
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
         if let Ok(text) = fs::read_to_string(path) {
-            found.extend(text.lines().skip(1).filter_map(parse).filter(|(port, _)| Some(*port) != own).take(MAX_PORTS - found.len().min(MAX_PORTS)));
+            found.extend(
+                text.lines()
+                    .skip(1)
+                    .filter_map(parse)
+                    .filter(|(port, _)| Some(*port) != own)
+                    .take(MAX_PORTS - found.len().min(MAX_PORTS)),
+            );
         }
     }
     found
@@ -33,7 +39,9 @@ fn parse(line: &str) -> Option<Listening> {
     let (address, port) = local.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     // The address is printed in words of the machine's own byte order.
-    let word = |index: usize| u32::from_str_radix(address.get(index * 8..index * 8 + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let word = |index: usize| {
+        u32::from_str_radix(address.get(index * 8..index * 8 + 8)?, 16).ok().map(u32::to_ne_bytes)
+    };
     match address.len() {
         8 => Some((port, IpAddr::V4(Ipv4Addr::from(word(0)?)))),
         32 => {
@@ -62,10 +70,15 @@ impl Watcher {
             return None;
         }
         let list = |ports: Vec<&Listening>| {
-            let entry = |(port, address): &Listening| Value::map([("port", i64::from(*port).into()), ("address", Value::Text(address.to_string()))]);
+            let entry = |(port, address): &Listening| {
+                Value::map([("port", i64::from(*port).into()), ("address", Value::Text(address.to_string()))])
+            };
             Value::Array(ports.into_iter().map(entry).collect())
         };
-        let message = Value::map([("opened", list(now.difference(&self.told).collect())), ("closed", list(self.told.difference(now).collect()))]);
+        let message = Value::map([
+            ("opened", list(now.difference(&self.told).collect())),
+            ("closed", list(self.told.difference(now).collect())),
+        ]);
         self.greeted = true;
         self.told = now.clone();
         Some(message)
@@ -78,7 +91,8 @@ mod tests {
 
     #[test]
     fn listening_lines_are_understood() {
-        let v4 = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4 1";
+        let v4 =
+            "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4 1";
         assert_eq!(parse(v4), Some((8080, "127.0.0.1".parse().unwrap())));
         let v6 = "   0: 00000000000000000000000000000000:1F92 00000000000000000000000000000000:0000 0A 0";
         assert_eq!(parse(v6), Some((8082, "::".parse().unwrap())));

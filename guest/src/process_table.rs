@@ -37,7 +37,9 @@ pub fn read() -> Vec<Process> {
         .filter_map(|entry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
             let mut bytes = [0u8; 1024];
-            let n = fs::File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut bytes)).ok()?;
+            let n = fs::File::open(format!("/proc/{pid}/stat"))
+                .and_then(|mut file| file.read(&mut bytes))
+                .ok()?;
             parse(pid, &bytes[..n])
         })
         .collect()
@@ -55,12 +57,13 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         pages: fields.get(21).and_then(|pages| pages.parse().ok()).unwrap_or(0),
-        cpu_ms: fields.get(11..15)?.iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * TICK_MS,
+        cpu_ms: fields.get(11..15)?.iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>()
+            * TICK_MS,
     })
 }
 
-/// The CPU time that everybody here has used, those who have ended included as far as somebody waited for them.
-/// A cgroup of our own tells it; where none can be seen, the processes are added up.
+/// The CPU time that everybody here has used, those who have ended included as far as somebody waited for
+/// them. A cgroup of our own tells it; where none can be seen, the processes are added up.
 pub fn cpu_usage_ms() -> u64 {
     let counted = fs::read_to_string("/sys/fs/cgroup/cpu.stat")
         .ok()
@@ -68,8 +71,13 @@ pub fn cpu_usage_ms() -> u64 {
     if let Some(microseconds) = counted {
         return microseconds / 1000;
     }
-    let counted = fs::read_to_string("/sys/fs/cgroup/cpuacct/cpuacct.usage").ok().and_then(|text| text.trim().parse::<u64>().ok());
-    counted.map_or_else(|| read().iter().map(|process| process.cpu_ms).sum(), |nanoseconds| nanoseconds / 1_000_000)
+    let counted = fs::read_to_string("/sys/fs/cgroup/cpuacct/cpuacct.usage")
+        .ok()
+        .and_then(|text| text.trim().parse::<u64>().ok());
+    counted.map_or_else(
+        || read().iter().map(|process| process.cpu_ms).sum(),
+        |nanoseconds| nanoseconds / 1_000_000,
+    )
 }
 
 /// The living processes below `root`, which is not among them; parents before their children, so that
@@ -92,8 +100,9 @@ pub fn descendants(all: &[Process], root: i32) -> Vec<i32> {
     living
 }
 
-/// Sends SIGKILL to all that is below `root`, until a look finds nobody new; how many were left at the last one.
-/// Who starts processes faster than they are found loses within a few looks, as each takes all that there are.
+/// Sends SIGKILL to all that is below `root`, until a look finds nobody new; how many were left at the last
+/// one. Who starts processes faster than they are found loses within a few looks, as each takes all that
+/// there are.
 pub fn kill_below(root: i32) -> usize {
     let mut killed = HashSet::new();
     for _ in 0..LOOKS {
@@ -101,7 +110,8 @@ pub fn kill_below(root: i32) -> usize {
         let mut news = false;
         for pid in &found {
             news |= killed.insert(*pid);
-            // SAFETY: no pointers. A descendant's number cannot have been given to a stranger unless it was reaped within this call.
+            // SAFETY: no pointers. A descendant's number cannot have been given to a stranger unless it was
+            // reaped within this call.
             unsafe { libc::kill(*pid, libc::SIGKILL) };
         }
         if !news {
@@ -117,15 +127,30 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_anything() {
-        let process = parse(7, b"7 (a) Z 1 (x) S 3 7 5 0 -1 0 0 0 0 0 1 2 3 4 20 0 1 0 47 10907648 1051 18446744073709551615").unwrap();
-        assert_eq!((process.parent, process.session, process.zombie, process.pages, process.cpu_ms), (3, 5, false, 1051, 100));
+        let process = parse(
+            7,
+            b"7 (a) Z 1 (x) S 3 7 5 0 -1 0 0 0 0 0 1 2 3 4 20 0 1 0 47 10907648 1051 18446744073709551615",
+        )
+        .unwrap();
+        assert_eq!(
+            (process.parent, process.session, process.zombie, process.pages, process.cpu_ms),
+            (3, 5, false, 1051, 100)
+        );
         assert!(parse(7, b"7 (a").is_none());
         assert!(parse(7, b"").is_none());
     }
 
     #[test]
     fn descendants_come_after_their_parents_in_whatever_order_they_are_read() {
-        let make = |pid, parent| Process { pid, parent, session: 0, zombie: false, stopped: false, pages: 0, cpu_ms: 0 };
+        let make = |pid, parent| Process {
+            pid,
+            parent,
+            session: 0,
+            zombie: false,
+            stopped: false,
+            pages: 0,
+            cpu_ms: 0,
+        };
         let all = [make(9, 8), make(8, 7), make(7, 1), make(5, 1), make(1, 0)];
         assert_eq!(descendants(&all, 7), [8, 9]);
         assert_eq!(descendants(&all, 1)[..1], [7], "siblings as they come, then what is below them");

@@ -1,6 +1,8 @@
-//! `cay-guest listen PORT` and `cay-guest reach MILLISECONDS ADDRESS:PORT…`: what a pod of this network can connect to.
+//! `cay-guest listen PORT` and `cay-guest reach MILLISECONDS ADDRESS:PORT…`: what a pod of this network can
+//! connect to.
 //!
-//! A server that wants to know whether its cluster keeps pods apart starts two that listen, and has each tell what it reaches.
+//! A server that wants to know whether its cluster keeps pods apart starts two that listen, and has each tell
+//! what it reaches.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -29,15 +31,23 @@ extern "C" fn ended(_: libc::c_int) {
     unsafe { libc::_exit(0) }
 }
 
-/// Tries all addresses at once, each for that long, and prints a line for each: itself, and `reached` or why not.
+/// Tries all addresses at once, each for that long, and prints a line for each: itself, and `reached` or why
+/// not.
 pub fn reach(milliseconds: &OsStr, addresses: &[OsString]) -> ExitCode {
-    let within = milliseconds.to_str().and_then(|text| text.parse().ok()).filter(|ms: &u64| (1..=60_000).contains(ms));
+    let within =
+        milliseconds.to_str().and_then(|text| text.parse().ok()).filter(|ms: &u64| (1..=60_000).contains(ms));
     let targets: Option<Vec<SocketAddr>> = addresses.iter().map(|text| text.to_str()?.parse().ok()).collect();
     let (Some(within), Some(targets)) = (within.map(Duration::from_millis), targets) else {
-        let _ = writeln!(std::io::stderr(), "cay-guest: reach takes milliseconds from 1 to 60000, and addresses with ports");
+        let _ = writeln!(
+            std::io::stderr(),
+            "cay-guest: reach takes milliseconds from 1 to 60000, and addresses with ports"
+        );
         return ExitCode::from(2);
     };
-    let attempts: Vec<_> = targets.into_iter().map(|target| (target, std::thread::spawn(move || attempt(target, within)))).collect();
+    let attempts: Vec<_> = targets
+        .into_iter()
+        .map(|target| (target, std::thread::spawn(move || attempt(target, within))))
+        .collect();
     for (target, attempt) in attempts {
         let said = attempt.join().unwrap_or_else(|_| "failed".into());
         if writeln!(std::io::stdout(), "{target} {said}").is_err() {

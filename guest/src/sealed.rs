@@ -1,7 +1,7 @@
 //! A connection over a network: messages of the Noise protocol, each behind its length in two bytes.
 //!
-//! Whoever dials has the key that the server gave us, or gets no further than the first message. Nothing of this does input or
-//! output but `Sealed`, and nothing of it trusts a length.
+//! Whoever dials has the key that the server gave us, or gets no further than the first message. Nothing of
+//! this does input or output but `Sealed`, and nothing of it trusts a length.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -24,7 +24,8 @@ const MAX_PLAIN: usize = MAX_MESSAGE - TAG;
 
 /// What a caller has to send first, with its length.
 pub const FIRST: usize = LENGTH + HANDSHAKE;
-/// What it has to send when it has our answer: a sealed nothing. A first message that somebody has recorded gets an answer, and no further.
+/// What it has to send when it has our answer: a sealed nothing. A first message that somebody has recorded
+/// gets an answer, and no further.
 pub const SECOND: usize = LENGTH + TAG;
 
 /// The key of those who may call.
@@ -70,7 +71,14 @@ pub struct Sealed {
 impl Sealed {
     /// Goes on with a descriptor from which the handshake was read and nothing else.
     pub fn new(fd: OwnedFd, transport: TransportState) -> Sealed {
-        Sealed { fd, transport, received: vec![0; LENGTH + MAX_MESSAGE], filled: 0, out: Vec::new(), written: 0 }
+        Sealed {
+            fd,
+            transport,
+            received: vec![0; LENGTH + MAX_MESSAGE],
+            filled: 0,
+            out: Vec::new(),
+            written: 0,
+        }
     }
 
     /// The descriptor.
@@ -78,7 +86,8 @@ impl Sealed {
         &self.fd
     }
 
-    /// Reads once, and opens what has come of it. No whole message is left behind: nobody would be told of it.
+    /// Reads once, and opens what has come of it. No whole message is left behind: nobody would be told of
+    /// it.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Received, i32> {
         match sys::read(self.fd.as_raw_fd(), &mut self.received[self.filled..])? {
             None => Ok(Received::Nothing),

@@ -9,7 +9,9 @@ pub fn errno() -> i32 {
 
 /// Milliseconds since the epoch.
 pub fn now_ms() -> i64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64)
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |time| time.as_millis() as i64)
 }
 
 /// Takes ownership of a descriptor that a system call returned.
@@ -74,7 +76,11 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd), i32> {
 /// Makes a descriptor non-blocking.
 pub fn nonblocking(fd: &OwnedFd) -> Result<(), i32> {
     // SAFETY: no pointers.
-    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } < 0 { Err(errno()) } else { Ok(()) }
+    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } < 0 {
+        Err(errno())
+    } else {
+        Ok(())
+    }
 }
 
 /// Bytes that cannot be guessed, or on a kernel without `getrandom` at least not the same twice.

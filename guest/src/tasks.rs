@@ -1,7 +1,7 @@
 //! File operations run here, each on a thread of its own with the rights of its user.
 //!
-//! The loop and a thread share a small box: what came for the thread, what it wants to send, how much it may send. A thread waits
-//! on its box and never touches the connection; the loop never waits at all.
+//! The loop and a thread share a small box: what came for the thread, what it wants to send, how much it may
+//! send. A thread waits on its box and never touches the connection; the loop never waits at all.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -34,7 +34,12 @@ pub struct Bell {
 impl Bell {
     /// Rings by poking `fd`.
     pub fn new(fd: RawFd) -> Arc<Bell> {
-        Arc::new(Bell { fd, rung: AtomicBool::new(false), streams: Mutex::new(Vec::new()), finished: AtomicUsize::new(0) })
+        Arc::new(Bell {
+            fd,
+            rung: AtomicBool::new(false),
+            streams: Mutex::new(Vec::new()),
+            finished: AtomicUsize::new(0),
+        })
     }
 
     fn ring(&self, stream: u32) {
@@ -257,7 +262,12 @@ impl Tasks {
             taken: 0,
             result: None,
         };
-        let mailbox = Arc::new(Mailbox { stream, state: Mutex::new(state), news: Condvar::new(), bell: self.bell.clone() });
+        let mailbox = Arc::new(Mailbox {
+            stream,
+            state: Mutex::new(state),
+            news: Condvar::new(),
+            bell: self.bell.clone(),
+        });
         self.waiting.push_back(Job { mailbox: mailbox.clone(), op: op.to_owned(), request, user });
         self.start_waiting();
         Ok(mailbox)
@@ -277,7 +287,8 @@ impl Tasks {
             match thread {
                 Ok(_) => self.running += 1,
                 Err(_) => {
-                    lock(&mailbox.state).result = Some(Err(Failure::new("resource_exhausted", "No thread can be started")));
+                    lock(&mailbox.state).result =
+                        Some(Err(Failure::new("resource_exhausted", "No thread can be started")));
                     mailbox.bell.ring(mailbox.stream);
                 }
             }
@@ -294,7 +305,9 @@ fn run(job: Job) {
         files::run_reaching(&job.op, &job.request, job.user, &mut Side(mailbox.clone()))
     } else {
         become_user(&job.user)
-            .map_err(|errno| Stopped::Failed(Failure::from_errno(errno, "act as the user").with("what", "user")))
+            .map_err(|errno| {
+                Stopped::Failed(Failure::from_errno(errno, "act as the user").with("what", "user"))
+            })
             .and_then(|()| files::run(&job.op, &job.request, &mut Side(mailbox.clone())))
     };
     let result = match result {
@@ -312,7 +325,8 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Takes a user's identity for this thread alone: the C library's functions would change all threads, the system calls do not.
+/// Takes a user's identity for this thread alone: the C library's functions would change all threads, the
+/// system calls do not.
 fn become_user(user: &Identity) -> Result<(), i32> {
     // SAFETY: the groups live for the call.
     unsafe {

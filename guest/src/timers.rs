@@ -56,7 +56,8 @@ impl Timers {
         Some(timer)
     }
 
-    /// How long the loop may sleep, for `epoll_wait`: rounded up, so that it does not wake too early and spin.
+    /// How long the loop may sleep, for `epoll_wait`: rounded up, so that it does not wake too early and
+    /// spin.
     pub fn sleep_ms(&self) -> i32 {
         match self.heap.peek() {
             None => -1,

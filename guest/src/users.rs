@@ -41,9 +41,14 @@ pub fn find(spec: &str, passwd: &[u8], group: &[u8]) -> Result<Identity, Failure
         Some((user, group)) => (user, Some(group)),
         None => (spec, None),
     };
-    let unknown = |what: &str, name: &str| Failure::new("not_found", format!("There is no {what} \"{name}\" in the sandbox")).with("what", "user");
+    let unknown = |what: &str, name: &str| {
+        Failure::new("not_found", format!("There is no {what} \"{name}\" in the sandbox"))
+            .with("what", "user")
+    };
     if user.is_empty() || group_spec == Some("") {
-        return Err(Failure::new("invalid_argument", format!("\"{spec}\" is not a user")).with("what", "user"));
+        return Err(
+            Failure::new("invalid_argument", format!("\"{spec}\" is not a user")).with("what", "user")
+        );
     }
     let number = id(user.as_bytes());
     let entry = lines(passwd, 6).find(|fields| fields[0] == user.as_bytes()).or_else(|| {
@@ -52,18 +57,25 @@ pub fn find(spec: &str, passwd: &[u8], group: &[u8]) -> Result<Identity, Failure
     });
     let mut identity = match (entry, number) {
         (Some(fields), _) => {
-            let (Some(uid), Some(gid)) = (id(fields[2]), id(fields[3])) else { return Err(unknown("user", user)) };
+            let (Some(uid), Some(gid)) = (id(fields[2]), id(fields[3])) else {
+                return Err(unknown("user", user));
+            };
             let home = if fields[5].starts_with(b"/") { fields[5].to_vec() } else { b"/".to_vec() };
             Identity { uid, gid, groups: vec![gid], home, name: fields[0].to_vec() }
         }
-        (None, Some(uid)) => {
-            Identity { uid, gid: if uid == 0 { 0 } else { uid }, groups: vec![], home: b"/".to_vec(), name: user.as_bytes().to_vec() }
-        }
+        (None, Some(uid)) => Identity {
+            uid,
+            gid: if uid == 0 { 0 } else { uid },
+            groups: vec![],
+            home: b"/".to_vec(),
+            name: user.as_bytes().to_vec(),
+        },
         (None, None) => return Err(unknown("user", user)),
     };
     match group_spec {
         Some(name) => {
-            let listed = lines(group, 3).find(|fields| fields[0] == name.as_bytes()).and_then(|fields| id(fields[2]));
+            let listed =
+                lines(group, 3).find(|fields| fields[0] == name.as_bytes()).and_then(|fields| id(fields[2]));
             identity.gid = listed.or_else(|| id(name.as_bytes())).ok_or_else(|| unknown("group", name))?;
             identity.groups = vec![identity.gid];
         }
@@ -124,14 +136,20 @@ mod tests {
     #[test]
     fn a_name_brings_its_groups_and_home() {
         let user = find("user", PASSWD, GROUP).unwrap();
-        assert_eq!((user.uid, user.gid, user.groups, user.home), (1000, 1000, vec![1000, 99, 10], b"/home/user".to_vec()));
+        assert_eq!(
+            (user.uid, user.gid, user.groups, user.home),
+            (1000, 1000, vec![1000, 99, 10], b"/home/user".to_vec())
+        );
         assert_eq!(find("1000", PASSWD, GROUP).unwrap().name, b"user");
     }
 
     #[test]
     fn a_number_need_not_be_listed() {
         let user = find("4242", PASSWD, GROUP).unwrap();
-        assert_eq!((user.uid, user.gid, user.groups.as_slice(), user.home.as_slice()), (4242, 4242, &[4242][..], &b"/"[..]));
+        assert_eq!(
+            (user.uid, user.gid, user.groups.as_slice(), user.home.as_slice()),
+            (4242, 4242, &[4242][..], &b"/"[..])
+        );
         let user = find("4242:17", PASSWD, GROUP).unwrap();
         assert_eq!((user.uid, user.gid, user.groups), (4242, 17, vec![17]));
     }

@@ -276,7 +276,16 @@ mod tests {
 
     #[test]
     fn what_the_protocol_does_not_allow_is_refused() {
-        for bytes in [&[0x9f, 0xff][..], &[0xc0, 0x00], &[0xf9, 0, 0], &[0xa1, 0x01, 0x02], &[0x01, 0x02], &[], &[0x62, 0xff, 0xff], &[0x81; 40]] {
+        for bytes in [
+            &[0x9f, 0xff][..],
+            &[0xc0, 0x00],
+            &[0xf9, 0, 0],
+            &[0xa1, 0x01, 0x02],
+            &[0x01, 0x02],
+            &[],
+            &[0x62, 0xff, 0xff],
+            &[0x81; 40],
+        ] {
             assert!(Value::decode(bytes).is_err(), "{bytes:?}");
         }
     }

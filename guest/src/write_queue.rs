@@ -77,11 +77,13 @@ impl WriteQueue {
     /// Writes what the descriptor takes; `Ok` when all is gone or the descriptor is full.
     pub fn flush(&mut self, fd: RawFd) -> Result<(), i32> {
         while self.bytes > 0 {
-            let mut iov: [libc::iovec; MAX_IOV] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_IOV];
+            let mut iov: [libc::iovec; MAX_IOV] =
+                [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_IOV];
             let mut count = 0;
             for (index, buffer) in self.buffers.iter().take(MAX_IOV).enumerate() {
                 let skip = if index == 0 { self.written } else { 0 };
-                iov[index] = libc::iovec { iov_base: buffer[skip..].as_ptr() as *mut _, iov_len: buffer.len() - skip };
+                iov[index] =
+                    libc::iovec { iov_base: buffer[skip..].as_ptr() as *mut _, iov_len: buffer.len() - skip };
                 count += 1;
             }
             // SAFETY: the vectors point into buffers that are not touched during the call.

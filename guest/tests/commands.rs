@@ -11,7 +11,10 @@ use client::{Client, Frame, alive, argv, eventually, is_root, op, shell, with};
 fn a_command_says_what_it_wrote_and_how_it_ended() {
     let mut client = Client::start();
     let outcome = client.run(shell("a", "echo out; echo err >&2; exit 7")).unwrap();
-    assert_eq!((outcome.out().as_str(), &outcome.stderr[..], outcome.kind.as_str(), outcome.code), ("out\n", &b"err\n"[..], "exited", Some(7)));
+    assert_eq!(
+        (outcome.out().as_str(), &outcome.stderr[..], outcome.kind.as_str(), outcome.code),
+        ("out\n", &b"err\n"[..], "exited", Some(7))
+    );
     assert_eq!(outcome.offset, 8);
     assert!(outcome.pid > 0 && !outcome.existing);
 }
@@ -31,16 +34,23 @@ fn a_command_ends_in_one_of_the_ways_there_are() {
 #[test]
 fn a_command_that_cannot_be_started_says_why() {
     let mut client = Client::start();
-    let detail = |failure: &Value, key: &str| failure.get("details").and_then(|details| details.get(key)).cloned();
+    let detail =
+        |failure: &Value, key: &str| failure.get("details").and_then(|details| details.get(key)).cloned();
     let failure = client.run(argv("a", &["no-such-program-anywhere"])).unwrap_err();
     assert_eq!(
         (failure.text("code"), detail(&failure, "what"), detail(&failure, "exitCode")),
         (Some("not_found"), Some("command".into()), Some(127.into()))
     );
     let failure = client.run(argv("b", &["/etc/passwd"])).unwrap_err();
-    assert_eq!((failure.text("code"), detail(&failure, "exitCode")), (Some("permission_denied"), Some(126.into())));
+    assert_eq!(
+        (failure.text("code"), detail(&failure, "exitCode")),
+        (Some("permission_denied"), Some(126.into()))
+    );
     let failure = client.run(argv("c", &["/tmp"])).unwrap_err();
-    assert_eq!((failure.text("code"), detail(&failure, "exitCode")), (Some("permission_denied"), Some(126.into())));
+    assert_eq!(
+        (failure.text("code"), detail(&failure, "exitCode")),
+        (Some("permission_denied"), Some(126.into()))
+    );
     let failure = client.run(with(argv("d", &["true"]), "cwd", "/no/such/place")).unwrap_err();
     assert_eq!((failure.text("code"), detail(&failure, "what")), (Some("not_found"), Some("workdir".into())));
     let failure = client.run(with(argv("e", &["true"]), "user", "nobody-of-that-name")).unwrap_err();
@@ -50,7 +60,9 @@ fn a_command_that_cannot_be_started_says_why() {
     for bad in ["", "a b", "ü", &"x".repeat(129)] {
         assert_eq!(client.run(argv(bad, &["true"])).unwrap_err().text("code"), Some("invalid_argument"));
     }
-    assert!(matches!(client.call(op("commands")).unwrap().get("commands"), Some(Value::Array(list)) if list.is_empty()));
+    assert!(
+        matches!(client.call(op("commands")).unwrap().get("commands"), Some(Value::Array(list)) if list.is_empty())
+    );
 }
 
 #[test]
@@ -90,7 +102,10 @@ fn a_command_runs_as_its_user() {
         return;
     }
     let mut client = Client::start();
-    let out = client.run(with(shell("a", "id -u; id -g; id -G; grep CapEff /proc/self/status"), "user", "12345:23456")).unwrap().out();
+    let out = client
+        .run(with(shell("a", "id -u; id -g; id -G; grep CapEff /proc/self/status"), "user", "12345:23456"))
+        .unwrap()
+        .out();
     assert_eq!(out, "12345\n23456\n23456\nCapEff:\t0000000000000000\n");
 }
 
@@ -125,7 +140,8 @@ fn killing_reaches_what_daemonised_itself() {
 #[test]
 fn a_daemon_left_behind_lives_and_its_output_is_thrown_away() {
     let mut client = Client::start();
-    let stream = client.open(shell("a", "(sleep 0.3; echo late; echo late >&2; sleep 1000) & echo $!; exit 3"));
+    let stream =
+        client.open(shell("a", "(sleep 0.3; echo late; echo late >&2; sleep 1000) & echo $!; exit 3"));
     let outcome = client.finish(stream).unwrap();
     let pid: i64 = outcome.out().trim().parse().unwrap();
     assert_eq!(outcome.code, Some(3));
@@ -190,8 +206,13 @@ fn a_terminal_has_a_size_that_can_change() {
     assert!(text.contains("33 91") && text.contains("tty xterm-256color"), "{text}");
     client.call(with(with(with(op("resize"), "id", "a"), "cols", 120), "rows", 40)).unwrap();
     let outcome = client.finish(stream).unwrap();
-    assert!(String::from_utf8_lossy(&outcome.pty).contains("40 120"), "{:?}", String::from_utf8_lossy(&outcome.pty));
-    let failure = client.call(with(with(with(op("resize"), "id", "a"), "cols", 120), "rows", 40)).unwrap_err();
+    assert!(
+        String::from_utf8_lossy(&outcome.pty).contains("40 120"),
+        "{:?}",
+        String::from_utf8_lossy(&outcome.pty)
+    );
+    let failure =
+        client.call(with(with(with(op("resize"), "id", "a"), "cols", 120), "rows", 40)).unwrap_err();
     assert_eq!(failure.text("code"), Some("failed_precondition"));
 }
 
@@ -256,7 +277,9 @@ fn a_hundred_commands_at_once_all_end_well() {
     let mut client = Client::start();
     client.run(argv("first", &["true"])).unwrap();
     let before = client.descriptors();
-    let streams: Vec<u32> = (0..100).map(|n| client.open(shell(&format!("c{n}"), &format!("sleep 0.1; echo {n}; exit {}", n % 50)))).collect();
+    let streams: Vec<u32> = (0..100)
+        .map(|n| client.open(shell(&format!("c{n}"), &format!("sleep 0.1; echo {n}; exit {}", n % 50))))
+        .collect();
     for (n, stream) in streams.into_iter().enumerate() {
         let outcome = client.finish(stream).unwrap();
         assert_eq!((outcome.out(), outcome.code), (format!("{n}\n"), Some(n as i64 % 50)));
@@ -272,7 +295,10 @@ fn a_supervisor_that_was_killed_does_not_take_its_command_along() {
     let stream = client.open(shell("a", "kill -9 $PPID; sleep 0.2; echo alive; exit 6"));
     let outcome = client.finish(stream).unwrap();
     assert_eq!((outcome.out().as_str(), outcome.code), ("alive\n", Some(6)));
-    let stream = client.open(shell("b", "kill -SEGV $PPID; kill -TERM $PPID; kill -9 $PPID; echo gone; sleep 1000 & sleep 1000"));
+    let stream = client.open(shell(
+        "b",
+        "kill -SEGV $PPID; kill -TERM $PPID; kill -9 $PPID; echo gone; sleep 1000 & sleep 1000",
+    ));
     client.started(stream);
     while !matches!(client.next(stream), Frame::Data(..)) {}
     std::thread::sleep(std::time::Duration::from_millis(50));
@@ -299,11 +325,18 @@ fn what_is_frozen_stands_still_and_answers_when_it_goes_on() {
     for _ in 0..2 {
         client.call(op("freeze")).unwrap();
     }
-    let state = |pid: i64| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().rsplit_once(") ").unwrap().1[..1].to_owned();
+    let state = |pid: i64| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().rsplit_once(") ").unwrap().1[..1]
+            .to_owned()
+    };
     eventually("it stands still", || state(ours) == "T");
     let waiting = client.open(argv("later", &["echo", "at last"]));
     let given_up = client.open(argv("never", &["true"]));
-    client.send_map(Kind::Reset, given_up, &Value::map([("code", "cancelled".into()), ("message", "".into())]));
+    client.send_map(
+        Kind::Reset,
+        given_up,
+        &Value::map([("code", "cancelled".into()), ("message", "".into())]),
+    );
     assert_eq!(state(ours), "T");
     client.call(op("stats")).unwrap();
     for _ in 0..2 {
@@ -312,6 +345,8 @@ fn what_is_frozen_stands_still_and_answers_when_it_goes_on() {
     assert_eq!(client.finish(waiting).unwrap().out(), "at last\n");
     eventually("it goes on", || state(ours) != "T");
     assert_eq!(state(theirs), "T", "who was stopped before stays so");
-    let Some(Value::Array(list)) = client.call(op("commands")).unwrap().get("commands").cloned() else { panic!("no list") };
+    let Some(Value::Array(list)) = client.call(op("commands")).unwrap().get("commands").cloned() else {
+        panic!("no list")
+    };
     assert!(list.iter().all(|one| one.text("id") != Some("never")));
 }

@@ -133,7 +133,9 @@ fn garbage_ends_the_connection_and_not_the_guest() {
         client.accept_again(&[]);
     }
     let list = client.call(op("commands")).unwrap();
-    assert!(matches!(list.get("commands"), Some(Value::Array(list)) if list.len() == 1 && list[0].get("kind").is_none()));
+    assert!(
+        matches!(list.get("commands"), Some(Value::Array(list)) if list.len() == 1 && list[0].get("kind").is_none())
+    );
     assert!(client.child.try_wait().unwrap().is_none());
 }
 
@@ -210,7 +212,8 @@ fn files_are_served_by_threads() {
     let path = client.directory.join("big");
     let content: Vec<u8> = (0..5_000_000u32).map(|n| (n % 251) as u8).collect();
     std::fs::write(&path, &content).unwrap();
-    let stream = client.open(with(with(op("read"), "path", path.to_str().unwrap()), "user", client::me().as_str()));
+    let stream =
+        client.open(with(with(op("read"), "path", path.to_str().unwrap()), "user", client::me().as_str()));
     let mut back = Vec::new();
     loop {
         match client.next(stream) {
@@ -242,12 +245,21 @@ fn an_idle_guest_is_small_and_sleeps() {
     client.run(argv("a", &["true"])).unwrap();
     let ticks = |client: &Client| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", client.child.id())).unwrap();
-        let fields: Vec<u64> = stat.rsplit(')').next().unwrap().split_whitespace().filter_map(|field| field.parse().ok()).collect();
+        let fields: Vec<u64> = stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .filter_map(|field| field.parse().ok())
+            .collect();
         fields[10] + fields[11]
     };
     let switches = |client: &Client| {
         let status = std::fs::read_to_string(format!("/proc/{}/status", client.child.id())).unwrap();
-        status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok()).unwrap()
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse::<u64>().ok())
+            .unwrap()
     };
     std::thread::sleep(Duration::from_millis(100));
     let (before, woken) = (ticks(&client), switches(&client));

@@ -1,6 +1,6 @@
 /**
- * Writes the images of server and guest, without a daemon: `node packaging/images/build.ts [--out DIR] [--tag TAG] [--repository NAME]`.
- * Prints the file, the name and the digest of each.
+ * Writes the images of server and guest, without a daemon: `node packaging/images/build.ts [--out DIR] [--tag
+ * TAG] [--repository NAME]`. Prints the file, the name and the digest of each.
  */
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,7 +8,9 @@ import { parseArgs } from 'node:util';
 import { writeGuestImage } from './guest-image.ts';
 import { writeServerImage } from './server-image.ts';
 
-const { version } = JSON.parse(await readFile(new URL('../../server/package.json', import.meta.url), 'utf8')) as { version: string };
+const { version } = JSON.parse(
+  await readFile(new URL('../../server/package.json', import.meta.url), 'utf8'),
+) as { version: string };
 const { values } = parseArgs({
   options: {
     out: { type: 'string', default: 'images' },

@@ -16,7 +16,8 @@ interface Package {
 
 /** The licences of what is linked into the guest, as its authors want them to go with the program. */
 export async function crateLicences(): Promise<{ path: string; mode: number; content: Buffer }[]> {
-  const cargo = async (...args: string[]) => (await run('cargo', [...args, '--locked'], { cwd: GUEST, maxBuffer: MAX_BYTES })).stdout;
+  const cargo = async (...args: string[]) =>
+    (await run('cargo', [...args, '--locked'], { cwd: GUEST, maxBuffer: MAX_BYTES })).stdout;
   const [tree, metadata] = await Promise.all([
     cargo('tree', '--edges', 'normal', '--prefix', 'none', '--format', '{p}'),
     cargo('metadata', '--format-version', '1'),
@@ -25,9 +26,14 @@ export async function crateLicences(): Promise<{ path: string; mode: number; con
   const linked = new Set(tree.split('\n').map((line) => line.split(' ').slice(0, 2).join(' ')));
   const { packages } = JSON.parse(metadata) as { packages: Package[] };
   const files = packages
-    .filter(({ name, version, manifest_path: path }) => linked.has(`${name} v${version}`) && dirname(path) !== GUEST)
+    .filter(
+      ({ name, version, manifest_path: path }) =>
+        linked.has(`${name} v${version}`) && dirname(path) !== GUEST,
+    )
     .map(async ({ name, version, manifest_path: path }) => {
-      const found = (await readdir(dirname(path))).filter((file) => /^(LICEN[CS]E|COPYRIGHT|NOTICE)/i.test(file)).toSorted();
+      const found = (await readdir(dirname(path)))
+        .filter((file) => /^(LICEN[CS]E|COPYRIGHT|NOTICE)/i.test(file))
+        .toSorted();
       return Promise.all(
         found.map(async (file) => ({
           path: `licenses/${name}-${version}/${file}`,

@@ -1,6 +1,7 @@
 /**
- * Images without a daemon: one archive that is an OCI image layout and what `docker save` writes at the same time, so that `docker load`, `podman
- * load`, `ctr images import`, `skopeo copy oci-archive:` and `crane push` all take it. The same files give the same digests.
+ * Images without a daemon: one archive that is an OCI image layout and what `docker save` writes at the same
+ * time, so that `docker load`, `podman load`, `ctr images import`, `skopeo copy oci-archive:` and `crane
+ * push` all take it. The same files give the same digests.
  */
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
@@ -44,7 +45,8 @@ export async function writeImage(file: string, options: ImageOptions): Promise<s
         yield part;
       }
     };
-    if (compress) await pipeline(Readable.from(counted()), createGzip({ level: 6 }), createWriteStream(layerFile));
+    if (compress)
+      await pipeline(Readable.from(counted()), createGzip({ level: 6 }), createWriteStream(layerFile));
     else await pipeline(Readable.from(counted()), createWriteStream(layerFile));
     const mediaType = `application/vnd.oci.image.layer.v1.tar${compress ? '+gzip' : ''}`;
     const stored: Blob = { mediaType, digest: await digestOf(layerFile), size: (await stat(layerFile)).size };
@@ -109,7 +111,10 @@ export interface LayerLink {
   target: string;
 }
 
-/** A layer of files; directories are made with them. What is in a file of this machine is read when its turn comes. */
+/**
+ * A layer of files; directories are made with them. What is in a file of this machine is read when its turn
+ * comes.
+ */
 export async function* layerOf(
   files: Iterable<LayerFile | LayerLink | { path: string; mode: number; source: string }>,
 ): AsyncIterable<Uint8Array> {
@@ -129,7 +134,11 @@ const json = (value: unknown) => Buffer.from(JSON.stringify(value));
 const pathOf = ({ digest }: Blob) => `blobs/sha256/${digest.slice('sha256:'.length)}`;
 
 function blobOf(mediaType: string, content: Buffer): Blob {
-  return { mediaType, digest: `sha256:${createHash('sha256').update(content).digest('hex')}`, size: content.length };
+  return {
+    mediaType,
+    digest: `sha256:${createHash('sha256').update(content).digest('hex')}`,
+    size: content.length,
+  };
 }
 
 async function digestOf(file: string): Promise<string> {
@@ -151,6 +160,19 @@ function* entry(name: string, content: Buffer, mode = 0o644): Iterable<Uint8Arra
   yield Buffer.alloc(paddingOf(content.length));
 }
 
-function header(name: string, sizeBytes: number, { mode = 0o644, target = '' }: { mode?: number; target?: string } = {}): Buffer {
-  return encodeHeader({ name, type: target === '' ? 'file' : 'symlink', sizeBytes, mode, uid: 0, gid: 0, modifiedAtMs: 0, target });
+function header(
+  name: string,
+  sizeBytes: number,
+  { mode = 0o644, target = '' }: { mode?: number; target?: string } = {},
+): Buffer {
+  return encodeHeader({
+    name,
+    type: target === '' ? 'file' : 'symlink',
+    sizeBytes,
+    mode,
+    uid: 0,
+    gid: 0,
+    modifiedAtMs: 0,
+    target,
+  });
 }

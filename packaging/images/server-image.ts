@@ -1,4 +1,7 @@
-/** The image of the server: Node.js with the libraries that it is linked to, our sources, and the packages that they use. Nothing else, no shell. */
+/**
+ * The image of the server: Node.js with the libraries that it is linked to, our sources, and the packages
+ * that they use. Nothing else, no shell.
+ */
 import { execFile } from 'node:child_process';
 import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
@@ -15,7 +18,10 @@ const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
 
 type Item = LayerFile | LayerLink | { path: string; mode: number; source: string };
 
-export async function writeServerImage(file: string, options: { name: string; compress?: boolean }): Promise<string> {
+export async function writeServerImage(
+  file: string,
+  options: { name: string; compress?: boolean },
+): Promise<string> {
   const items = [...(await programFiles()), ...(await ourFiles()), ...(await packageFiles())];
   // Always in the same order, so that the same files are the same image.
   items.sort((one, other) => (one.path < other.path ? -1 : 1));
@@ -46,7 +52,9 @@ async function programFiles(): Promise<Item[]> {
 
 async function ourFiles(): Promise<Item[]> {
   const isNeeded = (path: string) => !/\.test\.ts$|\/testing\//.test(path);
-  const directories = await Promise.all(['server/src', 'sdk/src'].map((directory) => below(join(ROOT, directory))));
+  const directories = await Promise.all(
+    ['server/src', 'sdk/src'].map((directory) => below(join(ROOT, directory))),
+  );
   const files = [
     ...directories.flat().filter(isNeeded),
     ...['package.json', 'server/package.json', 'sdk/package.json', 'LICENSE'].map(inRoot),
@@ -66,7 +74,9 @@ interface Manifest {
 async function packageFiles(): Promise<Item[]> {
   const found = new Set<string>();
   const visit = (directory: string) => {
-    const { dependencies, optionalDependencies } = JSON.parse(readFileSync(join(directory, 'package.json'), 'utf8')) as Manifest;
+    const { dependencies, optionalDependencies } = JSON.parse(
+      readFileSync(join(directory, 'package.json'), 'utf8'),
+    ) as Manifest;
     for (const name of Object.keys({ ...dependencies, ...optionalDependencies })) {
       const at = findPackage(directory, name);
       if (at === undefined || found.has(at)) continue;
@@ -84,7 +94,8 @@ async function packageFiles(): Promise<Item[]> {
 }
 
 /** Types, sources that were compiled, and texts for people are not run. */
-const isRun = (path: string) => !/\.(d\.[cm]?ts|map|md|markdown)$|\/(test|tests|docs|examples?|\.github)\//i.test(path);
+const isRun = (path: string) =>
+  !/\.(d\.[cm]?ts|map|md|markdown)$|\/(test|tests|docs|examples?|\.github)\//i.test(path);
 
 /** As Node looks for it: beside, then further up. Our own packages are put there otherwise. */
 function findPackage(from: string, name: string): string | undefined {

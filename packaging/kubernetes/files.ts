@@ -4,7 +4,9 @@ import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
 import { toYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { installationObjects, type ClusterBackend, type Installation } from './objects.ts';
 
-const { version } = JSON.parse(readFileSync(new URL('../../server/package.json', import.meta.url), 'utf8')) as { version: string };
+const { version } = JSON.parse(
+  readFileSync(new URL('../../server/package.json', import.meta.url), 'utf8'),
+) as { version: string };
 
 /** What the manifests say, and the chart's values are until somebody changes them. */
 export const DEFAULTS: Installation = {
@@ -36,7 +38,8 @@ export const DEFAULTS: Installation = {
 };
 
 const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
-  sandboxNamespace: 'the namespace by which those of projects are named; made by the chart, and kept when it is removed',
+  sandboxNamespace:
+    'the namespace by which those of projects are named; made by the chart, and kept when it is removed',
   installation: 'tells the objects of several servers of one cluster apart',
   serverImage: 'the image of the server, as packaging/images/build.ts writes it',
   guestImage: 'the image that the guest comes in, from the same place',
@@ -45,7 +48,8 @@ const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
   storage: 'how much the records of the server may take',
   leaseSeconds: 'how long sandboxes outlive a server that is gone for ever',
   quotaPods: 'how many pods of sandboxes a project may have at once',
-  quotaDisk: 'what the disk limits of the sandboxes of a project may add up to, such as 500Gi; if empty the usual limit for each pod',
+  quotaDisk:
+    'what the disk limits of the sandboxes of a project may add up to, such as 500Gi; if empty the usual limit for each pod',
   maxDisk: 'the most disk that one sandbox may have, such as 20Gi; any if empty',
   disk: 'the disk limit of a sandbox that has none; one that writes more is evicted',
   requireNetworkPolicy: 'if 1 no sandbox is started unless the cluster was seen to enforce NetworkPolicies',
@@ -54,8 +58,10 @@ const COMMENTS: Record<Exclude<keyof Installation, 'namespace'>, string> = {
   warmPool: 'with agent-sandbox: how many sandboxes run already for those who ask for the usual',
   sandboxStorage: 'with agent-sandbox: a volume for the files of each sandbox, such as 5Gi',
   storageClass: 'with agent-sandbox: of which class; the usual one if empty',
-  runtimeClass: 'the RuntimeClass of sandboxes that ask for none, such as gvisor; pods without one are then not allowed',
-  allowRuntimes: 'RuntimeClasses that may be asked for, with commas, and "default" for pods without one; all if empty',
+  runtimeClass:
+    'the RuntimeClass of sandboxes that ask for none, such as gvisor; pods without one are then not allowed',
+  allowRuntimes:
+    'RuntimeClasses that may be asked for, with commas, and "default" for pods without one; all if empty',
   allowImages: 'images that may be asked for, by patterns with commas, such as python:*; all if empty',
   defaultLimits: 'what a sandbox gets that asks for nothing else, such as cpus=1,memory=1g',
   maxLimits: 'the most that one may ask for, such as cpus=4,memory=8g,timeout=24h',
@@ -67,7 +73,11 @@ const GENERATED = '# Written by "node packaging/kubernetes/generate.ts"; a test 
 /** Text of each file, by its path from here. */
 export function files(): Record<string, string> {
   const restricted = { 'pod-security.kubernetes.io/enforce': 'restricted' };
-  const own: Declared = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: DEFAULTS.namespace, labels: restricted } };
+  const own: Declared = {
+    apiVersion: 'v1',
+    kind: 'Namespace',
+    metadata: { name: DEFAULTS.namespace, labels: restricted },
+  };
   return {
     'manifests/cay.yaml': GENERATED + toYaml([own, ...installationObjects(DEFAULTS)]),
     'chart/Chart.yaml':
@@ -97,14 +107,19 @@ function chart(): string {
   const other = chartObjects('agent-sandbox').map((object) => toYaml([object]));
   return usual
     .map((text, at) =>
-      text === other[at] ? text : `{{- if eq .Values.backend "agent-sandbox" }}\n${other[at]}{{- else }}\n${text}{{- end }}\n`,
+      text === other[at]
+        ? text
+        : `{{- if eq .Values.backend "agent-sandbox" }}\n${other[at]}{{- else }}\n${text}{{- end }}\n`,
     )
     .join('---\n');
 }
 
 function chartObjects(rightsOf: ClusterBackend): Declared[] {
   const values = Object.fromEntries(Object.keys(COMMENTS).map((name) => [name, `{{ .Values.${name} }}`]));
-  const objects = installationObjects({ ...values, namespace: '{{ .Release.Namespace }}' } as unknown as Installation, rightsOf);
+  const objects = installationObjects(
+    { ...values, namespace: '{{ .Release.Namespace }}' } as unknown as Installation,
+    rightsOf,
+  );
   return objects.map((object) =>
     object.kind === 'Namespace' || object.kind === 'PersistentVolumeClaim'
       ? { ...object, metadata: { ...object.metadata, annotations: { 'helm.sh/resource-policy': 'keep' } } }

@@ -1,14 +1,24 @@
 /** What an installation in a cluster consists of, beside what the server itself keeps there. */
 import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
 import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
-import { POOL_RIGHTS, RIGHTS as SANDBOX_RIGHTS, STORAGE_RIGHTS } from '../../server/src/backends/agent-sandbox/needs.ts';
+import {
+  POOL_RIGHTS,
+  RIGHTS as SANDBOX_RIGHTS,
+  STORAGE_RIGHTS,
+} from '../../server/src/backends/agent-sandbox/needs.ts';
 import { RIGHTS as JOB_RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
 import { SERVER_LABELS } from '../../server/src/backends/kubernetes/names.ts';
 import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
 import { tenancyObjects } from '../../server/src/backends/kubernetes/tenancy.ts';
 
-/** What the server needs in a namespace of sandboxes, by what they are made of; of agent-sandbox with all that its settings can ask for. */
-const RIGHTS = { 'kubernetes-job': JOB_RIGHTS, 'agent-sandbox': [...SANDBOX_RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS] };
+/**
+ * What the server needs in a namespace of sandboxes, by what they are made of; of agent-sandbox with all that
+ * its settings can ask for.
+ */
+const RIGHTS = {
+  'kubernetes-job': JOB_RIGHTS,
+  'agent-sandbox': [...SANDBOX_RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS],
+};
 export type ClusterBackend = keyof typeof RIGHTS;
 
 export interface Installation {
@@ -44,7 +54,10 @@ const NAME = 'cay';
 const PORT = 7070;
 const USER = 1000;
 
-export function installationObjects(options: Installation, rightsOf: ClusterBackend = 'kubernetes-job'): Declared[] {
+export function installationObjects(
+  options: Installation,
+  rightsOf: ClusterBackend = 'kubernetes-job',
+): Declared[] {
   const { namespace, sandboxNamespace, installation } = options;
   const labels = SERVER_LABELS;
   const metadata = { name: NAME, namespace, labels };
@@ -105,7 +118,13 @@ function serverPod(options: Installation): object {
   return {
     serviceAccountName: NAME,
     terminationGracePeriodSeconds: 40,
-    securityContext: { runAsNonRoot: true, runAsUser: USER, runAsGroup: USER, fsGroup: USER, seccompProfile: { type: 'RuntimeDefault' } },
+    securityContext: {
+      runAsNonRoot: true,
+      runAsUser: USER,
+      runAsGroup: USER,
+      fsGroup: USER,
+      seccompProfile: { type: 'RuntimeDefault' },
+    },
     containers: [
       {
         name: 'server',
@@ -118,7 +137,11 @@ function serverPod(options: Installation): object {
         startupProbe: { ...probe('/healthz'), failureThreshold: 24 },
         livenessProbe: { ...probe('/healthz'), failureThreshold: 6 },
         readinessProbe: probe('/readyz'),
-        securityContext: { allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: ['ALL'] } },
+        securityContext: {
+          allowPrivilegeEscalation: false,
+          readOnlyRootFilesystem: true,
+          capabilities: { drop: ['ALL'] },
+        },
         resources: {
           requests: { cpu: '100m', memory: '256Mi', 'ephemeral-storage': '64Mi' },
           limits: { memory: '1Gi', 'ephemeral-storage': '1Gi' },

@@ -20,7 +20,10 @@ export class Files {
   }
 
   /** The whole file as bytes, or part of it. */
-  async read(path: string, options: CallOptions & { offset?: number; length?: number } = {}): Promise<Uint8Array> {
+  async read(
+    path: string,
+    options: CallOptions & { offset?: number; length?: number } = {},
+  ): Promise<Uint8Array> {
     const response = await this.#get(path, options);
     return new Uint8Array(await response.arrayBuffer());
   }
@@ -66,27 +69,48 @@ export class Files {
     );
   }
 
-  async *list(path: string, { signal, user, depth }: CallOptions & { depth?: number } = {}): AsyncGenerator<FileInfo, void, undefined> {
-    yield* this.#transport.lines<FileInfo>('GET', `${this.#base}/list`, { query: { path, user, depth }, signal });
+  async *list(
+    path: string,
+    { signal, user, depth }: CallOptions & { depth?: number } = {},
+  ): AsyncGenerator<FileInfo, void, undefined> {
+    yield* this.#transport.lines<FileInfo>('GET', `${this.#base}/list`, {
+      query: { path, user, depth },
+      signal,
+    });
   }
 
   async mkdir(path: string, { mode, ...options }: CallOptions & { mode?: number } = {}): Promise<boolean> {
     return (await this.#post<{ created: boolean }>('mkdir', { path, mode }, options)).created;
   }
 
-  async move(from: string, to: string, { overwrite, ...options }: CallOptions & { overwrite?: boolean } = {}): Promise<void> {
+  async move(
+    from: string,
+    to: string,
+    { overwrite, ...options }: CallOptions & { overwrite?: boolean } = {},
+  ): Promise<void> {
     await this.#post('move', { from, to, overwrite }, options);
   }
 
-  async remove(path: string, { signal, user, recursive }: CallOptions & { recursive?: boolean } = {}): Promise<void> {
+  async remove(
+    path: string,
+    { signal, user, recursive }: CallOptions & { recursive?: boolean } = {},
+  ): Promise<void> {
     await this.#transport.json('DELETE', this.#base, { query: { path, user, recursive }, signal });
   }
 
-  async chmod(path: string, mode: number, { recursive, ...options }: CallOptions & { recursive?: boolean } = {}): Promise<void> {
+  async chmod(
+    path: string,
+    mode: number,
+    { recursive, ...options }: CallOptions & { recursive?: boolean } = {},
+  ): Promise<void> {
     await this.#post('chmod', { path, mode, recursive }, options);
   }
 
-  async chown(path: string, owner: string, { recursive, ...options }: CallOptions & { recursive?: boolean } = {}): Promise<void> {
+  async chown(
+    path: string,
+    owner: string,
+    { recursive, ...options }: CallOptions & { recursive?: boolean } = {},
+  ): Promise<void> {
     await this.#post('chown', { path, owner, recursive }, options);
   }
 
@@ -99,16 +123,28 @@ export class Files {
     path: string,
     { signal, user, recursive }: CallOptions & { recursive?: boolean } = {},
   ): AsyncGenerator<FileEvent, void, undefined> {
-    yield* this.#transport.lines<FileEvent>('GET', `${this.#base}/watch`, { query: { path, user, recursive }, signal });
+    yield* this.#transport.lines<FileEvent>('GET', `${this.#base}/watch`, {
+      query: { path, user, recursive },
+      signal,
+    });
   }
 
   /** A whole tree as a tar stream. */
-  async *download(path: string, { signal, user }: CallOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
-    yield* bytesOf(await this.#transport.request('GET', `${this.#base}/tar`, { query: { path, user }, signal }));
+  async *download(
+    path: string,
+    { signal, user }: CallOptions = {},
+  ): AsyncGenerator<Uint8Array, void, undefined> {
+    yield* bytesOf(
+      await this.#transport.request('GET', `${this.#base}/tar`, { query: { path, user }, signal }),
+    );
   }
 
   /** Unpacks a tar stream below `path`. */
-  upload(path: string, tar: Content, { signal, user }: CallOptions = {}): Promise<{ entries: number; bytes: number }> {
+  upload(
+    path: string,
+    tar: Content,
+    { signal, user }: CallOptions = {},
+  ): Promise<{ entries: number; bytes: number }> {
     return this.#transport.json('PUT', `${this.#base}/tar`, {
       query: { path, user },
       body: tar as RequestOptions['body'],
@@ -117,7 +153,10 @@ export class Files {
     });
   }
 
-  #get(path: string, { signal, user, offset, length }: CallOptions & { offset?: number; length?: number }): Promise<Response> {
+  #get(
+    path: string,
+    { signal, user, offset, length }: CallOptions & { offset?: number; length?: number },
+  ): Promise<Response> {
     const ranged = offset !== undefined || length !== undefined;
     const end = length === undefined ? '' : (offset ?? 0) + length - 1;
     return this.#transport.request('GET', this.#base, {

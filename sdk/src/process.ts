@@ -26,7 +26,10 @@ type Pausable = WebSocket & { pause?(): void; resume?(): void };
 export class Process implements AsyncDisposable {
   readonly id: string;
   readonly pid: number;
-  /** Settles when the command has ended. Rejects `unavailable` if the connection is lost before, `cancelled` on `detach`. */
+  /**
+   * Settles when the command has ended. Rejects `unavailable` if the connection is lost before, `cancelled`
+   * on `detach`.
+   */
   readonly ended: Promise<CommandEnd>;
   readonly #socket: Pausable;
   readonly #queue: Output[] = [];
@@ -52,7 +55,11 @@ export class Process implements AsyncDisposable {
       else this.#push(new Uint8Array(data as ArrayBuffer));
     });
     socket.addEventListener('close', () => {
-      this.#fail(new CayError('unavailable', `The connection to command "${this.id}" was lost`, { hint: 'attach again from its offset' }));
+      this.#fail(
+        new CayError('unavailable', `The connection to command "${this.id}" was lost`, {
+          hint: 'attach again from its offset',
+        }),
+      );
     });
   }
 
@@ -84,7 +91,8 @@ export class Process implements AsyncDisposable {
   /** Sends input, and resolves when there is room for more. */
   async write(data: string | Uint8Array): Promise<void> {
     this.#send(typeof data === 'string' ? new TextEncoder().encode(data) : data);
-    while (!this.#over && this.#socket.bufferedAmount > WRITE_AHEAD) await new Promise((resolve) => setTimeout(resolve, WRITE_POLL_MS));
+    while (!this.#over && this.#socket.bufferedAmount > WRITE_AHEAD)
+      await new Promise((resolve) => setTimeout(resolve, WRITE_POLL_MS));
   }
 
   closeStdin(): void {
@@ -114,7 +122,9 @@ export class Process implements AsyncDisposable {
   #send(message: Uint8Array | Record<string, unknown>): void {
     if (this.#over) return;
     // The bytes are the caller's own, never shared memory.
-    this.#socket.send(message instanceof Uint8Array ? (message as Uint8Array<ArrayBuffer>) : JSON.stringify(message));
+    this.#socket.send(
+      message instanceof Uint8Array ? (message as Uint8Array<ArrayBuffer>) : JSON.stringify(message),
+    );
   }
 
   #take(event: ExecEvent): void {
@@ -157,9 +167,14 @@ export class Process implements AsyncDisposable {
 }
 
 /** Opens a command's stream and resolves when the server says that it has started. */
-export function openProcess(socket: WebSocket, opening: Record<string, unknown>, offset = 0): Promise<Process> {
+export function openProcess(
+  socket: WebSocket,
+  opening: Record<string, unknown>,
+  offset = 0,
+): Promise<Process> {
   return new Promise((resolve, reject) => {
-    const lost = () => reject(new CayError('unavailable', 'The connection was lost before the command started'));
+    const lost = () =>
+      reject(new CayError('unavailable', 'The connection was lost before the command started'));
     socket.addEventListener('close', lost, { once: true });
     socket.addEventListener(
       'message',
@@ -182,5 +197,7 @@ export function openProcess(socket: WebSocket, opening: Record<string, unknown>,
 }
 
 function errorOf(error: { code: string; message: string }): CayError {
-  return isErrorCode(error.code) ? CayError.fromWire(error as WireError) : new CayError('unavailable', error.message);
+  return isErrorCode(error.code)
+    ? CayError.fromWire(error as WireError)
+    : new CayError('unavailable', error.message);
 }

@@ -34,7 +34,10 @@ describe('Sandbox', () => {
 
   it('is told beforehand what would become of it', async () => {
     expect(await Sandbox.validate({}, server)).toEqual({ ok: true, platform: 'memory', problems: [] });
-    const { ok, problems } = await Sandbox.validate({ template: 'nothing', runtime: 'warp', platform: 'memory' }, server);
+    const { ok, problems } = await Sandbox.validate(
+      { template: 'nothing', runtime: 'warp', platform: 'memory' },
+      server,
+    );
     expect([ok, problems.map(({ code, field }) => [code, field])]).toEqual([
       false,
       [
@@ -47,11 +50,15 @@ describe('Sandbox', () => {
       platform: null,
       problems: [{ code: 'not_found' }],
     });
-    await expect(Sandbox.validate({ limits: { cpus: -1 } }, server)).rejects.toMatchObject({ code: 'invalid_argument' });
+    await expect(Sandbox.validate({ limits: { cpus: -1 } }, server)).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
   });
 
   it('lists over pages', async () => {
-    const made = await Promise.all(Array.from({ length: 105 }, () => Sandbox.create({ labels: { many: 'yes' } }, server)));
+    const made = await Promise.all(
+      Array.from({ length: 105 }, () => Sandbox.create({ labels: { many: 'yes' } }, server)),
+    );
     const listed = await Array.fromAsync(Sandbox.list({ ...server, labels: { many: 'yes' } }));
     expect(new Set(listed.map(({ id }) => id))).toEqual(new Set(made.map(({ id }) => id)));
     await Promise.all(made.map((sandbox) => sandbox.kill()));
@@ -110,8 +117,14 @@ describe('commands', () => {
     });
     expect(await sandbox.exec(['echo', 'a  b'])).toMatchObject({ stdout: 'a  b\n' });
     expect(await sandbox.exec('cat', { input: 'given' })).toMatchObject({ stdout: 'given' });
-    expect(await sandbox.exec('sleep 5', { timeoutMs: 50 })).toMatchObject({ exitCode: 124, end: { kind: 'timed_out' } });
-    await expect(sandbox.exec(['no-such-program'])).rejects.toMatchObject({ code: 'not_found', details: { exitCode: 127 } });
+    expect(await sandbox.exec('sleep 5', { timeoutMs: 50 })).toMatchObject({
+      exitCode: 124,
+      end: { kind: 'timed_out' },
+    });
+    await expect(sandbox.exec(['no-such-program'])).rejects.toMatchObject({
+      code: 'not_found',
+      details: { exitCode: 127 },
+    });
   });
 
   it('stream their events in order', async () => {
@@ -143,7 +156,10 @@ describe('commands', () => {
     await using sandbox = await Sandbox.create({}, server);
     const command = await sandbox.spawn(['sleep', '60']);
     command.kill('SIGTERM');
-    expect(await command.wait()).toMatchObject({ end: { kind: 'signalled', signal: 'SIGTERM' }, exitCode: 143 });
+    expect(await command.wait()).toMatchObject({
+      end: { kind: 'signalled', signal: 'SIGTERM' },
+      exitCode: 143,
+    });
   });
 
   it('go on when they are detached from, and are found again at an offset', async () => {
@@ -165,12 +181,17 @@ describe('commands', () => {
     expect({ id: command.id, existing }).toEqual({ id: 'mine', existing: false });
     expect((await sandbox.commands()).map(({ id }) => id)).toEqual(['mine']);
     await sandbox.signal('mine', 'SIGKILL');
-    await expect.poll(async () => (await sandbox.command('mine')).end).toEqual({ kind: 'signalled', signal: 'SIGKILL' });
+    await expect
+      .poll(async () => (await sandbox.command('mine')).end)
+      .toEqual({ kind: 'signalled', signal: 'SIGKILL' });
   });
 
   it('reject with the code of the failure when they cannot start', async () => {
     await using sandbox = await Sandbox.create({}, server);
-    await expect(sandbox.spawn(['no-such-program'])).rejects.toMatchObject({ code: 'not_found', details: { exitCode: 127 } });
+    await expect(sandbox.spawn(['no-such-program'])).rejects.toMatchObject({
+      code: 'not_found',
+      details: { exitCode: 127 },
+    });
     await expect(sandbox.attach('unknown')).rejects.toMatchObject({ code: 'not_found' });
   });
 });
@@ -182,14 +203,24 @@ describe('files', () => {
     const written = await files.write('/home/user/dir/a.txt', 'hello wörld', { mode: 0o600 });
     expect(written).toMatchObject({ type: 'file', mode: 0o600 });
     expect(await files.readText('/home/user/dir/a.txt')).toBe('hello wörld');
-    expect(Buffer.from(await files.read('/home/user/dir/a.txt', { offset: 1, length: 4 })).toString()).toBe('ello');
+    expect(Buffer.from(await files.read('/home/user/dir/a.txt', { offset: 1, length: 4 })).toString()).toBe(
+      'ello',
+    );
     await files.write('/home/user/dir/a.txt', '!', { append: true });
     expect((await files.stat('/home/user/dir/a.txt')).sizeBytes).toBe(13);
-    await expect(files.write('/home/user/dir/a.txt', '', { exclusive: true })).rejects.toMatchObject({ code: 'already_exists' });
+    await expect(files.write('/home/user/dir/a.txt', '', { exclusive: true })).rejects.toMatchObject({
+      code: 'already_exists',
+    });
     await files.symlink('/home/user/dir/link', 'a.txt');
-    expect((await Array.fromAsync(files.list('/home/user/dir'))).map(({ name }) => name)).toEqual(['a.txt', 'link']);
+    expect((await Array.fromAsync(files.list('/home/user/dir'))).map(({ name }) => name)).toEqual([
+      'a.txt',
+      'link',
+    ]);
     await files.move('/home/user/dir/a.txt', '/home/user/b.txt');
-    expect([await files.exists('/home/user/dir/a.txt'), await files.exists('/home/user/b.txt')]).toEqual([false, true]);
+    expect([await files.exists('/home/user/dir/a.txt'), await files.exists('/home/user/b.txt')]).toEqual([
+      false,
+      true,
+    ]);
     expect([await files.mkdir('/home/user/new'), await files.mkdir('/home/user/new')]).toEqual([true, false]);
     await files.chmod('/home/user/b.txt', 0o644);
     await files.remove('/home/user/dir', { recursive: true });
@@ -207,7 +238,11 @@ describe('files', () => {
     for await (const chunk of files.stream('/home/user/tree/big')) bytes += chunk.length;
     expect(bytes).toBe(500_000);
     await files.upload('/home/user/copy', files.download('/home/user/tree'));
-    expect(Buffer.from(await files.read('/home/user/copy/big')).equals(Buffer.from(await files.read('/home/user/tree/big')))).toBe(true);
+    expect(
+      Buffer.from(await files.read('/home/user/copy/big')).equals(
+        Buffer.from(await files.read('/home/user/tree/big')),
+      ),
+    ).toBe(true);
   });
 
   it('tell what changes', async () => {
@@ -233,9 +268,15 @@ describe('files', () => {
 
 describe('the connection', () => {
   it('says what is wrong with a key, an address and a request', async () => {
-    await expect(Sandbox.create({}, { url: server.url, apiKey: 'e2b_0' })).rejects.toMatchObject({ code: 'unauthenticated' });
-    await expect(Sandbox.create({}, { url: 'http://127.0.0.1:9', apiKey: '' })).rejects.toMatchObject({ code: 'unavailable' });
-    await expect(Sandbox.create({ template: '' }, server)).rejects.toMatchObject({ code: 'invalid_argument' });
+    await expect(Sandbox.create({}, { url: server.url, apiKey: 'e2b_0' })).rejects.toMatchObject({
+      code: 'unauthenticated',
+    });
+    await expect(Sandbox.create({}, { url: 'http://127.0.0.1:9', apiKey: '' })).rejects.toMatchObject({
+      code: 'unavailable',
+    });
+    await expect(Sandbox.create({ template: '' }, server)).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
   });
 
   it('is given up when the signal says so', async () => {
@@ -269,16 +310,29 @@ describe('ports', () => {
 
 describe('a sandbox that runs one job', () => {
   it('tells how it stands, is waited for, and its output is read', async () => {
-    await using sandbox = await Sandbox.create({ cmd: ['sh', '-c', 'echo out; echo err >&2; cat /home/user/go; exit 4'] }, server);
+    await using sandbox = await Sandbox.create(
+      { cmd: ['sh', '-c', 'echo out; echo err >&2; cat /home/user/go; exit 4'] },
+      server,
+    );
     expect(sandbox.info.uid).toMatch(/./);
-    expect(await sandbox.wait({ timeoutMs: 30_000 })).toMatchObject({ outcome: 'completed', end: { kind: 'exited', exitCode: 4 } });
-    expect(await sandbox.status()).toMatchObject({ uid: sandbox.info.uid, complete: true, failed: 1, end: { exitCode: 4 } });
+    expect(await sandbox.wait({ timeoutMs: 30_000 })).toMatchObject({
+      outcome: 'completed',
+      end: { kind: 'exited', exitCode: 4 },
+    });
+    expect(await sandbox.status()).toMatchObject({
+      uid: sandbox.info.uid,
+      complete: true,
+      failed: 1,
+      end: { exitCode: 4 },
+    });
     await sandbox.exec('true', { id: 'last' });
     await sandbox.stop();
     const events = await Array.fromAsync(sandbox.logs());
     expect(events.flatMap((event) => (event.type === 'stdout' ? [event.data] : [])).join('')).toBe('out\n');
     expect(events.at(-1)).toMatchObject({ type: 'end', exitCode: 4 });
-    const some = await Array.fromAsync(sandbox.logs({ since: new Date(sandbox.info.createdAtMs - 60_000), limitBytes: 3, follow: true }));
+    const some = await Array.fromAsync(
+      sandbox.logs({ since: new Date(sandbox.info.createdAtMs - 60_000), limitBytes: 3, follow: true }),
+    );
     expect(some.map((event) => ('data' in event ? event.data : event.type))).toEqual(['started', 'out']);
   });
 
@@ -294,12 +348,20 @@ describe('a sandbox that runs one job', () => {
 
   it('is waited for within a time, and until somebody gives up', async () => {
     await using sandbox = await Sandbox.create({ cmd: ['sleep', '1000'] }, server);
-    expect(await sandbox.wait({ timeoutMs: 20 })).toMatchObject({ outcome: 'timed_out', status: { active: 1, complete: false } });
-    await expect(sandbox.wait({ signal: AbortSignal.timeout(20) })).rejects.toMatchObject({ code: 'cancelled' });
+    expect(await sandbox.wait({ timeoutMs: 20 })).toMatchObject({
+      outcome: 'timed_out',
+      status: { active: 1, complete: false },
+    });
+    await expect(sandbox.wait({ signal: AbortSignal.timeout(20) })).rejects.toMatchObject({
+      code: 'cancelled',
+    });
     const waiting = sandbox.wait();
     await sandbox.status();
     await sandbox.kill();
-    expect(await waiting).toMatchObject({ outcome: 'lost', status: { id: sandbox.id, phase: 'destroying', complete: true } });
+    expect(await waiting).toMatchObject({
+      outcome: 'lost',
+      status: { id: sandbox.id, phase: 'destroying', complete: true },
+    });
     await expect(sandbox.wait()).rejects.toMatchObject({ code: 'not_found' });
   });
 
@@ -320,7 +382,10 @@ describe('a sandbox that runs one job', () => {
     while ((await sandbox.commands()).length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
     const waiting = sandbox.wait({ command: 'unrecorded' });
     await sandbox.stop();
-    expect(await waiting).toMatchObject({ outcome: 'lost', status: { phase: 'stopped', end: { exitCode: 0 } } });
+    expect(await waiting).toMatchObject({
+      outcome: 'lost',
+      status: { phase: 'stopped', end: { exitCode: 0 } },
+    });
     await forgotten;
     broken = -1000;
     await expect(sandbox.wait({ timeoutMs: 250 })).rejects.toMatchObject({ code: 'unavailable' });

@@ -62,7 +62,10 @@ export interface LogsOptions extends CallOptions {
   follow?: boolean;
   /** Begins at this byte of its output. */
   offset?: number;
-  /** Begins with what the server has recorded then or later. Rejects `failed_precondition` for a command that is not recorded. */
+  /**
+   * Begins with what the server has recorded then or later. Rejects `failed_precondition` for a command that
+   * is not recorded.
+   */
   since?: Date;
   /** Begins so many bytes before the end. */
   tailBytes?: number;
@@ -97,28 +100,48 @@ export class Sandbox implements AsyncDisposable {
     options: ConnectOptions & CallOptions & { idempotencyKey?: string } = {},
   ): Promise<Sandbox> {
     const transport = connect(options);
-    const headers = options.idempotencyKey === undefined ? undefined : { 'idempotency-key': options.idempotencyKey };
-    return new Sandbox(transport, await transport.json('POST', '/v1/sandboxes', { json: request, headers, signal: options.signal }));
+    const headers =
+      options.idempotencyKey === undefined ? undefined : { 'idempotency-key': options.idempotencyKey };
+    return new Sandbox(
+      transport,
+      await transport.json('POST', '/v1/sandboxes', { json: request, headers, signal: options.signal }),
+    );
   }
 
-  /** What would become of a create: which platform would be chosen, and what would be refused or not be honoured. Makes nothing. */
-  static validate(request: CreateSandboxInput = {}, options: ConnectOptions & CallOptions = {}): Promise<Validation> {
+  /**
+   * What would become of a create: which platform would be chosen, and what would be refused or not be
+   * honoured. Makes nothing.
+   */
+  static validate(
+    request: CreateSandboxInput = {},
+    options: ConnectOptions & CallOptions = {},
+  ): Promise<Validation> {
     return connect(options).json('POST', '/v1/validate', { json: request, signal: options.signal });
   }
 
   /** A sandbox that exists, by its id or its name. */
   static async connect(ref: string, options: ConnectOptions & CallOptions = {}): Promise<Sandbox> {
     const transport = connect(options);
-    return new Sandbox(transport, await transport.json('GET', `/v1/sandboxes/${encodeURIComponent(ref)}`, { signal: options.signal }));
+    return new Sandbox(
+      transport,
+      await transport.json('GET', `/v1/sandboxes/${encodeURIComponent(ref)}`, { signal: options.signal }),
+    );
   }
 
   /** All sandboxes of the key's project, newest first. */
-  static async *list({ labels = {}, state, signal, ...options }: ListOptions = {}): AsyncGenerator<Sandbox, void, undefined> {
+  static async *list({ labels = {}, state, signal, ...options }: ListOptions = {}): AsyncGenerator<
+    Sandbox,
+    void,
+    undefined
+  > {
     const transport = connect(options);
     const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
     let cursor: string | undefined;
     do {
-      const page = await transport.json<SandboxPage>('GET', '/v1/sandboxes', { query: { label, state, cursor }, signal });
+      const page = await transport.json<SandboxPage>('GET', '/v1/sandboxes', {
+        query: { label, state, cursor },
+        signal,
+      });
       for (const info of page.sandboxes) yield new Sandbox(transport, info);
       cursor = page.nextCursor ?? undefined;
     } while (cursor !== undefined);
@@ -135,9 +158,14 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Starts a command and stays connected to it: output, input, signals. */
-  async spawn(command: Command, options: CallOptions & Partial<Omit<ExecRequest, 'argv' | 'shell'>> = {}): Promise<Process> {
+  async spawn(
+    command: Command,
+    options: CallOptions & Partial<Omit<ExecRequest, 'argv' | 'shell'>> = {},
+  ): Promise<Process> {
     const { signal, ...rest } = options;
-    return openProcess(await this.#transport.socket(`${this.#base}/exec`, { signal }), { exec: { ...bodyOf(command), ...rest } });
+    return openProcess(await this.#transport.socket(`${this.#base}/exec`, { signal }), {
+      exec: { ...bodyOf(command), ...rest },
+    });
   }
 
   /** A terminal: a login shell unless another command is given. */
@@ -148,7 +176,11 @@ export class Sandbox implements AsyncDisposable {
 
   /** Connects to a command that was started before. */
   async attach(id: string, { offset = 0, signal }: CallOptions & { offset?: number } = {}): Promise<Process> {
-    return openProcess(await this.#transport.socket(`${this.#base}/exec`, { signal }), { attach: { id, offset } }, offset);
+    return openProcess(
+      await this.#transport.socket(`${this.#base}/exec`, { signal }),
+      { attach: { id, offset } },
+      offset,
+    );
   }
 
   /** Starts a command that nobody waits for. */
@@ -165,14 +197,21 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * A command's output that is kept, both streams in the order in which they were read: of the command that the sandbox was created with, else of the one started last. Nothing
-   * if there is none.
+   * A command's output that is kept, both streams in the order in which they were read: of the command that
+   * the sandbox was created with, else of the one started last. Nothing if there is none.
    */
-  async *logs({ command, follow = false, since, signal, ...query }: LogsOptions = {}): AsyncGenerator<ExecEvent, void, undefined> {
+  async *logs({ command, follow = false, since, signal, ...query }: LogsOptions = {}): AsyncGenerator<
+    ExecEvent,
+    void,
+    undefined
+  > {
     const id = command ?? usual(await this.commands({ signal }));
     if (id === undefined) return;
     const path = `${this.#base}/commands/${encodeURIComponent(id)}/output`;
-    yield* this.#transport.lines<ExecEvent>('GET', path, { query: { ...query, follow, since: since?.toISOString() }, signal });
+    yield* this.#transport.lines<ExecEvent>('GET', path, {
+      query: { ...query, follow, since: since?.toISOString() },
+      signal,
+    });
   }
 
   /** How it and its commands stand, whatever has become of it. Wakes nothing. */
@@ -181,15 +220,18 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Waits for the end of a command: `completed` with the end that it had, `timed_out`, or `lost` if nobody can know any more. Goes on over lost connections and
-   * servers that are started anew.
+   * Waits for the end of a command: `completed` with the end that it had, `timed_out`, or `lost` if nobody
+   * can know any more. Goes on over lost connections and servers that are started anew.
    */
   wait(options: WaitOptions = {}): Promise<Waited> {
     return waitForCommand(this.#transport, this.#base, options);
   }
 
   async signal(commandId: string, signal: Signal, options: CallOptions = {}): Promise<void> {
-    await this.#json('POST', `/commands/${encodeURIComponent(commandId)}/signal`, { ...options, json: { signal } });
+    await this.#json('POST', `/commands/${encodeURIComponent(commandId)}/signal`, {
+      ...options,
+      json: { signal },
+    });
   }
 
   /** Makes a port reachable from outside; `url` and, if it is private, `token` say how. */
@@ -213,8 +255,15 @@ export class Sandbox implements AsyncDisposable {
     return this.#json('GET', '/stats', options);
   }
 
-  async *watchStats({ intervalMs, signal }: CallOptions & { intervalMs?: number } = {}): AsyncGenerator<Stats, void, undefined> {
-    yield* this.#transport.lines<Stats>('GET', `${this.#base}/stats/stream`, { query: { intervalMs }, signal });
+  async *watchStats({ intervalMs, signal }: CallOptions & { intervalMs?: number } = {}): AsyncGenerator<
+    Stats,
+    void,
+    undefined
+  > {
+    yield* this.#transport.lines<Stats>('GET', `${this.#base}/stats/stream`, {
+      query: { intervalMs },
+      signal,
+    });
   }
 
   /** Keeps what the sandbox is now: its files, and with `memory` its processes. It goes on meanwhile. */
@@ -231,7 +280,10 @@ export class Sandbox implements AsyncDisposable {
   async *snapshots({ signal }: CallOptions = {}): AsyncGenerator<Snapshot, void, undefined> {
     let cursor: string | undefined;
     do {
-      const page = await this.#transport.json<SnapshotPage>('GET', `${this.#base}/snapshots`, { query: { cursor }, signal });
+      const page = await this.#transport.json<SnapshotPage>('GET', `${this.#base}/snapshots`, {
+        query: { cursor },
+        signal,
+      });
       yield* page.snapshots;
       cursor = page.nextCursor ?? undefined;
     } while (cursor !== undefined);
@@ -242,37 +294,82 @@ export class Sandbox implements AsyncDisposable {
     await this.#transport.json('DELETE', `/v1/snapshots/${encodeURIComponent(snapshot)}`, options);
   }
 
-  /** Goes back to a snapshot, its name, or a turn's number. What was there becomes a snapshot first, so this can be undone. */
-  async rollback(to: SnapshotRef, { signal, memory }: CallOptions & { memory?: boolean } = {}): Promise<RolledBack> {
+  /**
+   * Goes back to a snapshot, its name, or a turn's number. What was there becomes a snapshot first, so this
+   * can be undone.
+   */
+  async rollback(
+    to: SnapshotRef,
+    { signal, memory }: CallOptions & { memory?: boolean } = {},
+  ): Promise<RolledBack> {
     const result = await this.#json<RolledBack>('POST', '/rollback', { signal, json: { to, memory } });
     this.info = result.sandbox;
     return result;
   }
 
-  /** Sandboxes that go on from what this one is, with its processes where the isolation can. This one goes on too. */
-  async fork(count = 1, { signal, idempotencyKey, ...request }: CallOptions & Omit<Fork, 'count'> & { idempotencyKey?: string } = {}) {
+  /**
+   * Sandboxes that go on from what this one is, with its processes where the isolation can. This one goes on
+   * too.
+   */
+  async fork(
+    count = 1,
+    {
+      signal,
+      idempotencyKey,
+      ...request
+    }: CallOptions & Omit<Fork, 'count'> & { idempotencyKey?: string } = {},
+  ) {
     const headers = idempotencyKey === undefined ? undefined : { 'idempotency-key': idempotencyKey };
-    const { sandboxes } = await this.#json<Forked>('POST', '/fork', { signal, headers, json: { count, ...request } });
+    const { sandboxes } = await this.#json<Forked>('POST', '/fork', {
+      signal,
+      headers,
+      json: { count, ...request },
+    });
     return sandboxes.map((info) => new Sandbox(this.#transport, info));
   }
 
   /** What has changed, path by path. */
-  async *diff(from: SnapshotRef, to: SnapshotRef = 'now', { signal, paths }: CallOptions & { paths?: string[] } = {}) {
-    yield* this.#transport.lines<FileChange>('GET', `${this.#base}/diff`, { query: { from, to, path: paths }, signal });
+  async *diff(
+    from: SnapshotRef,
+    to: SnapshotRef = 'now',
+    { signal, paths }: CallOptions & { paths?: string[] } = {},
+  ) {
+    yield* this.#transport.lines<FileChange>('GET', `${this.#base}/diff`, {
+      query: { from, to, path: paths },
+      signal,
+    });
   }
 
   /** How much has changed, in files and lines. */
-  diffStat(from: SnapshotRef, to: SnapshotRef = 'now', { signal, paths }: CallOptions & { paths?: string[] } = {}): Promise<DiffStat> {
-    return this.#transport.json('GET', `${this.#base}/diff`, { query: { from, to, path: paths, format: 'stat' }, signal });
+  diffStat(
+    from: SnapshotRef,
+    to: SnapshotRef = 'now',
+    { signal, paths }: CallOptions & { paths?: string[] } = {},
+  ): Promise<DiffStat> {
+    return this.#transport.json('GET', `${this.#base}/diff`, {
+      query: { from, to, path: paths, format: 'stat' },
+      signal,
+    });
   }
 
   /** What has changed as a patch that `git apply` takes. */
-  async patch(from: SnapshotRef, to: SnapshotRef = 'now', { signal, paths }: CallOptions & { paths?: string[] } = {}): Promise<Response> {
-    return this.#transport.request('GET', `${this.#base}/diff`, { query: { from, to, path: paths, format: 'patch' }, signal });
+  async patch(
+    from: SnapshotRef,
+    to: SnapshotRef = 'now',
+    { signal, paths }: CallOptions & { paths?: string[] } = {},
+  ): Promise<Response> {
+    return this.#transport.request('GET', `${this.#base}/diff`, {
+      query: { from, to, path: paths, format: 'patch' },
+      signal,
+    });
   }
 
   /** Files of a snapshot, a turn, or now, as a tar stream. */
-  async export({ signal, at = 'now', paths }: CallOptions & { at?: SnapshotRef; paths?: string[] } = {}): Promise<Response> {
+  async export({
+    signal,
+    at = 'now',
+    paths,
+  }: CallOptions & { at?: SnapshotRef; paths?: string[] } = {}): Promise<Response> {
     return this.#transport.request('GET', `${this.#base}/export`, { query: { at, path: paths }, signal });
   }
 
@@ -312,7 +409,10 @@ export class Sandbox implements AsyncDisposable {
     return (this.info = await this.#json<SandboxInfo>('POST', '/stop', { ...options, json: { graceMs } }));
   }
 
-  /** Removes it with all that it has. Gone already is done. Without `wait` it resolves when the server has taken it on. */
+  /**
+   * Removes it with all that it has. Gone already is done. Without `wait` it resolves when the server has
+   * taken it on.
+   */
   async kill({ wait = true, ...options }: CallOptions & { wait?: boolean } = {}): Promise<void> {
     await this.#json('DELETE', '', { ...options, ...(!wait && { headers: { prefer: 'respond-async' } }) });
   }
@@ -325,7 +425,11 @@ export class Sandbox implements AsyncDisposable {
     return `/v1/sandboxes/${this.id}`;
   }
 
-  #json<T>(method: string, path: string, options: CallOptions & { json?: unknown; headers?: Record<string, string> } = {}): Promise<T> {
+  #json<T>(
+    method: string,
+    path: string,
+    options: CallOptions & { json?: unknown; headers?: Record<string, string> } = {},
+  ): Promise<T> {
     return this.#transport.json<T>(method, `${this.#base}${path}`, options);
   }
 }

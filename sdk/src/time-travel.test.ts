@@ -25,7 +25,9 @@ describe('a sandbox that is taken back and forth', () => {
     await sandbox.rollback('works');
     expect(await sandbox.files.readText(PATH)).toBe('two\n');
     const { nodes } = await sandbox.tree();
-    expect(nodes.map(({ snapshot }) => snapshot.id)).toEqual(expect.arrayContaining([first.id, named.id, kept!.id]));
+    expect(nodes.map(({ snapshot }) => snapshot.id)).toEqual(
+      expect.arrayContaining([first.id, named.id, kept!.id]),
+    );
     await sandbox.removeSnapshot(kept!.id);
     await expect(sandbox.rollback(kept!.id)).rejects.toMatchObject({ code: 'not_found' });
   });
@@ -44,7 +46,9 @@ describe('a sandbox that is taken back and forth', () => {
     await sandbox.files.write(PATH, 'two\n');
     await sandbox.files.write('/home/user/other', 'x');
     const paths = [PATH];
-    expect(await Array.fromAsync(sandbox.diff(1, 'now', { paths }))).toMatchObject([{ change: 'modified', path: PATH, content: true }]);
+    expect(await Array.fromAsync(sandbox.diff(1, 'now', { paths }))).toMatchObject([
+      { change: 'modified', path: PATH, content: true },
+    ]);
     expect(await sandbox.diffStat(1)).toMatchObject({ insertions: 2, deletions: 1 });
     expect(await (await sandbox.patch(1, 'now', { paths })).text()).toContain('-one\n+two\n');
     const tar = Buffer.concat(await Array.fromAsync(bytesOf(await sandbox.export({ at: 1, paths }))));

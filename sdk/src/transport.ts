@@ -33,7 +33,10 @@ export interface Transport {
   json<T>(method: string, path: string, options?: RequestOptions): Promise<T>;
   /** Answers that go on, one value a line. Leaving the loop ends the request. */
   lines<T>(method: string, path: string, options?: RequestOptions): AsyncGenerator<T, void, undefined>;
-  socket(path: string, options?: { query?: RequestOptions['query']; signal?: AbortSignal }): Promise<WebSocket>;
+  socket(
+    path: string,
+    options?: { query?: RequestOptions['query']; signal?: AbortSignal },
+  ): Promise<WebSocket>;
 }
 
 export const DEFAULT_URL = 'http://127.0.0.1:7070';
@@ -89,7 +92,9 @@ export function connect(options: ConnectOptions = {}): Transport {
 
     async *lines<T>(method: string, path: string, requestOptions: RequestOptions = {}) {
       const abort = new AbortController();
-      const signal = requestOptions.signal ? AbortSignal.any([requestOptions.signal, abort.signal]) : abort.signal;
+      const signal = requestOptions.signal
+        ? AbortSignal.any([requestOptions.signal, abort.signal])
+        : abort.signal;
       const headers = { accept: 'application/x-ndjson', ...requestOptions.headers };
       const response = await transport.request(method, path, { ...requestOptions, headers, signal });
       try {
@@ -101,8 +106,11 @@ export function connect(options: ConnectOptions = {}): Transport {
           yield value;
         }
       } catch (cause) {
-        if (requestOptions.signal?.aborted) throw new CayError('cancelled', 'The request was cancelled', { cause });
-        throw cause instanceof CayError ? cause : new CayError('unavailable', `The connection to ${url} was lost`, { cause });
+        if (requestOptions.signal?.aborted)
+          throw new CayError('cancelled', 'The request was cancelled', { cause });
+        throw cause instanceof CayError
+          ? cause
+          : new CayError('unavailable', `The connection to ${url} was lost`, { cause });
       } finally {
         abort.abort();
       }
@@ -123,9 +131,13 @@ export function connect(options: ConnectOptions = {}): Transport {
         socket.addEventListener('open', () => resolve(), { once: true });
         socket.addEventListener('error', fail, { once: true });
         socket.addEventListener('close', fail, { once: true });
-        signal?.addEventListener('abort', () => (socket.close(), reject(new CayError('cancelled', 'The request was cancelled'))), {
-          once: true,
-        });
+        signal?.addEventListener(
+          'abort',
+          () => (socket.close(), reject(new CayError('cancelled', 'The request was cancelled'))),
+          {
+            once: true,
+          },
+        );
       });
       return socket;
     },
@@ -161,7 +173,12 @@ async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<st
 }
 
 function isIterable(body: RequestOptions['body']): body is AsyncIterable<Uint8Array> {
-  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body && !(body instanceof ReadableStream);
+  return (
+    typeof body === 'object' &&
+    body !== null &&
+    Symbol.asyncIterator in body &&
+    !(body instanceof ReadableStream)
+  );
 }
 
 function toBody(body: RequestOptions['body']): Body | undefined {

@@ -19,7 +19,9 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     ]);
     const installation = installationOf(dir);
     const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
-    return destroyable(dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage, policy }));
+    return destroyable(
+      dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage, policy }),
+    );
   },
   async 'kubernetes-job'({ dir, policy, onError, onSwept }) {
     const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
@@ -35,7 +37,11 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
       import('./backends/agent-sandbox/settings.ts'),
       import('./backends/kubernetes/environment.ts'),
     ]);
-    const settings = { ...kubernetesSettings(process.env, installationOf(dir)), ...poolAndStorage(process.env), policy };
+    const settings = {
+      ...kubernetesSettings(process.env, installationOf(dir)),
+      ...poolAndStorage(process.env),
+      policy,
+    };
     return destroyable(await agentSandboxBackend({ ...settings, onError, onSwept }));
   },
   async memory({ policy }) {
@@ -58,14 +64,20 @@ const DECLARATIONS: Record<string, (settings: KubernetesSettings) => Promise<Clu
   },
 };
 
-async function declarationsOf(name: string, { dir, withSandbox }: { dir: string; withSandbox: boolean }): Promise<ClusterDeclarations> {
+async function declarationsOf(
+  name: string,
+  { dir, withSandbox }: { dir: string; withSandbox: boolean },
+): Promise<ClusterDeclarations> {
   const [{ kubernetesSettings }, { policyIn }] = await Promise.all([
     import('./backends/kubernetes/environment.ts'),
     import('./cli/policy-options.ts'),
   ]);
   // What all sandboxes stand on is the same whatever the guest comes in.
   const env = withSandbox ? process.env : { CAY_KUBERNETES_GUEST_IMAGE: 'none', ...process.env };
-  return DECLARATIONS[name]!({ ...kubernetesSettings(env, installationOf(dir)), policy: policyIn(process.env) });
+  return DECLARATIONS[name]!({
+    ...kubernetesSettings(env, installationOf(dir)),
+    policy: policyIn(process.env),
+  });
 }
 
 /** Several are platforms of one router; a single one stands alone. */

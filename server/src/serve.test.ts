@@ -20,7 +20,13 @@ beforeAll(() => {
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
 const start = (name: string, options: Partial<ServeOptions> = {}) =>
-  serve({ backend: memoryBackend(), dataDir: join(root, name), port: 0, log: pino({ level: 'silent' }), ...options });
+  serve({
+    backend: memoryBackend(),
+    dataDir: join(root, name),
+    port: 0,
+    log: pino({ level: 'silent' }),
+    ...options,
+  });
 
 describe('serve()', () => {
   it('makes an admin key on the first start and never shows it again', async () => {
@@ -51,7 +57,9 @@ describe('serve()', () => {
       routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] }),
     );
     const names = ['memory', 'far'];
-    const both = await routerBackend({ platforms: names.map((name) => ({ name, open: async () => memoryBackend() })) });
+    const both = await routerBackend({
+      platforms: names.map((name) => ({ name, open: async () => memoryBackend() })),
+    });
     const first = await start('platforms', { backend: both, asPlatform });
     const options = { url: first.url, apiKey: first.adminKey! };
     const { id } = await Sandbox.create({ platform: 'far' }, options);
@@ -62,7 +70,10 @@ describe('serve()', () => {
     expect(asPlatform).toHaveBeenCalledOnce();
     const sandbox = await Sandbox.connect(id, { ...options, url: second.url });
     expect(sandbox.info).toMatchObject({ state: 'active', platform: 'far' });
-    await expect(sandbox.start()).rejects.toMatchObject({ code: 'unavailable', details: { platform: 'far' } });
+    await expect(sandbox.start()).rejects.toMatchObject({
+      code: 'unavailable',
+      details: { platform: 'far' },
+    });
     await second.close();
   });
 
@@ -74,7 +85,9 @@ describe('serve()', () => {
       await serve({ backend: memoryBackend(), dataDir: ${JSON.stringify(dataDir)}, port: 0 });
       console.log('READY');
     `;
-    const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     for await (const data of child.stdout) if (String(data).includes('READY')) break;
     await expect(start('killed')).rejects.toMatchObject({ details: { pid: child.pid } });
     child.kill('SIGKILL');
@@ -95,14 +108,18 @@ describe('serve()', () => {
   it('says which address is taken, and leaves nothing behind', async () => {
     const first = await start('port-a');
     const port = Number(new URL(first.url).port);
-    await expect(start('port-b', { port })).rejects.toMatchObject({ message: `Cannot listen on "127.0.0.1:${port}": the port is in use` });
+    await expect(start('port-b', { port })).rejects.toMatchObject({
+      message: `Cannot listen on "127.0.0.1:${port}": the port is in use`,
+    });
     await first.close();
     await (await start('port-b', { port })).close();
   });
 
   it('closes while streams are open', async () => {
     const server = await start('closing');
-    const response = await fetch(`${server.url}/v1/events`, { headers: { 'x-api-key': server.adminKey!, accept: 'text/event-stream' } });
+    const response = await fetch(`${server.url}/v1/events`, {
+      headers: { 'x-api-key': server.adminKey!, accept: 'text/event-stream' },
+    });
     await server.close();
     await expect(
       response.text().then(
@@ -118,21 +135,31 @@ describe('serve()', () => {
       commands: {
         upgrade: ({ listen, signal }) => {
           listen(80, async (incoming) => {
-            await incoming.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n');
+            await incoming.write(
+              'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n',
+            );
             for await (const data of incoming.readable) await incoming.write(data);
           });
-          return new Promise<number>((resolve) => signal.addEventListener('abort', () => resolve(0), { once: true }));
+          return new Promise<number>((resolve) =>
+            signal.addEventListener('abort', () => resolve(0), { once: true }),
+          );
         },
       },
     });
     const server = await start('upgraded', { backend });
     const post = async (path: string, body: unknown) =>
       (
-        await fetch(server.url + path, { method: 'POST', headers: { 'x-api-key': server.adminKey! }, body: JSON.stringify(body) })
+        await fetch(server.url + path, {
+          method: 'POST',
+          headers: { 'x-api-key': server.adminKey! },
+          body: JSON.stringify(body),
+        })
       ).json() as Promise<{ id: string }>;
     const { id } = await post('/v1/sandboxes', { ports: [{ port: 80, visibility: 'public' }] });
     await post(`/v1/sandboxes/${id}/commands`, { argv: ['upgrade'] });
-    const client = request(`${server.url}/preview/${id}/80/`, { headers: { connection: 'Upgrade', upgrade: 'raw' } }).end();
+    const client = request(`${server.url}/preview/${id}/80/`, {
+      headers: { connection: 'Upgrade', upgrade: 'raw' },
+    }).end();
     const [, socket] = (await once(client, 'upgrade')) as [unknown, Socket];
     const closed = once(socket, 'close');
     await server.close();
@@ -144,7 +171,9 @@ describe('serve()', () => {
     const lines: string[] = [];
     const log = pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) });
     const server = await start('logs', { log });
-    await fetch(`${server.url}/v1/version?cay_token=hidden-token`, { headers: { authorization: `Bearer ${server.adminKey}` } });
+    await fetch(`${server.url}/v1/version?cay_token=hidden-token`, {
+      headers: { authorization: `Bearer ${server.adminKey}` },
+    });
     await fetch(`${server.url}/v1/${server.adminKey}`);
     await server.close();
     const text = lines.join('');

@@ -1,6 +1,11 @@
 /** Puts records, control plane and API together behind one listening port. */
 import { mkdirSync, readFileSync } from 'node:fs';
-import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import { isIP, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -47,7 +52,10 @@ import type { Store } from './stores/store.ts';
 export interface ServeOptions {
   /** Opened by the caller; closed with the server. */
   backend: Backend;
-  /** Makes a single backend one of several platforms, for the case that records have some on others, which are not there now. */
+  /**
+   * Makes a single backend one of several platforms, for the case that records have some on others, which are
+   * not there now.
+   */
   asPlatform?(backend: Backend): Promise<Backend>;
   dataDir: string;
   /** Seals secrets in the records. Default: with the key that is given for the data directory. */
@@ -75,7 +83,10 @@ export interface ServeOptions {
   previewConnections?: number;
   /** How long an application behind a preview may take until its answer begins. Default 5 min. */
   previewAnswerMs?: number;
-  /** Connections that one address of the network may hold open; addresses of this machine are not counted. Default 4000. */
+  /**
+   * Connections that one address of the network may hold open; addresses of this machine are not counted.
+   * Default 4000.
+   */
   addressConnections?: number;
   /** What projects may take that were given no quota, and what none may take more than. */
   quota?: Partial<QuotaBounds>;
@@ -109,7 +120,9 @@ export interface RunningServer {
   close(): Promise<void>;
 }
 
-const VERSION = (JSON.parse(readFileSync(join(import.meta.dirname, '../package.json'), 'utf8')) as { version: string }).version;
+const VERSION = (
+  JSON.parse(readFileSync(join(import.meta.dirname, '../package.json'), 'utf8')) as { version: string }
+).version;
 const HEADERS_MS = 15_000;
 const BODY_MS = 300_000;
 const PREVIEW_CONNECTIONS = 1000;
@@ -145,7 +158,10 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     undo.push(() => database.close());
     const inTheClear = clearCopies(dataDir);
     if (inTheClear.length > 0)
-      log.warn({ files: inTheClear }, 'copies of old records have secrets in the clear: remove those you do not need');
+      log.warn(
+        { files: inTheClear },
+        'copies of old records have secrets in the clear: remove those you do not need',
+      );
     const eventLog = openEventLog(join(dataDir, 'events.db'), {
       key: installationSecret(database, 'audit'),
       keep: options.keepEvents,
@@ -165,8 +181,12 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
 
     // Listening comes first: what the control plane shows has the address in it.
     let api: Api | undefined;
-    server.on('request', (request, response) => (api ? api.handle(request, response) : answerStarting(request, response)));
-    server.on('upgrade', (request, socket, head) => (api ? api.upgrade(request, socket, head) : refuseUpgrade(socket, STARTING)));
+    server.on('request', (request, response) =>
+      api ? api.handle(request, response) : answerStarting(request, response),
+    );
+    server.on('upgrade', (request, socket, head) =>
+      api ? api.upgrade(request, socket, head) : refuseUpgrade(socket, STARTING),
+    );
     limitConnections(server, options.addressConnections ?? ADDRESS_CONNECTIONS);
     server.headersTimeout = headersTimeout;
     await listen(server, host, port);
@@ -174,7 +194,8 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const url = addressOf(server, host, tls !== undefined);
     const base = new URL(publicUrl ?? url);
     const previewDomain = `${previewDomains[0] ?? 'localhost'}${base.port === '' ? '' : `:${base.port}`}`;
-    const previewUrl = (id: SandboxId, at: number) => `${base.protocol}//${previewHost(id, at, previewDomain)}/`;
+    const previewUrl = (id: SandboxId, at: number) =>
+      `${base.protocol}//${previewHost(id, at, previewDomain)}/`;
 
     const sandboxes = sandboxRecords(database);
     let logs: CommandLogs | undefined;
@@ -284,7 +305,10 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
 }
 
 /** What is on a platform that this server does not have must not be taken for gone. */
-async function platformOrBackend({ backend, asPlatform }: ServeOptions, database: Database): Promise<Backend> {
+async function platformOrBackend(
+  { backend, asPlatform }: ServeOptions,
+  database: Database,
+): Promise<Backend> {
   const elsewhere = recordedPlatforms(database).some((platform) => platform !== backend.name);
   return asPlatform && elsewhere && !canRoute(backend) ? asPlatform(backend) : backend;
 }
@@ -337,7 +361,11 @@ function listen(server: Server, host: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
       const why =
-        error.code === 'EADDRINUSE' ? 'the port is in use' : error.code === 'EACCES' ? 'permission denied' : (error.code ?? error.message);
+        error.code === 'EADDRINUSE'
+          ? 'the port is in use'
+          : error.code === 'EACCES'
+            ? 'permission denied'
+            : (error.code ?? error.message);
       reject(
         new CayError('failed_precondition', `Cannot listen on "${host}:${port}": ${why}`, {
           cause: error,
@@ -351,15 +379,18 @@ function listen(server: Server, host: string, port: number): Promise<void> {
 
 function addressOf(server: Server, host: string, encrypted: boolean): string {
   const { port } = server.address() as AddressInfo;
-  const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : isIP(host) === 6 ? `[${host}]` : host;
+  const name =
+    host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : isIP(host) === 6 ? `[${host}]` : host;
   return `${encrypted ? 'https' : 'http'}://${name}:${port}`;
 }
 
 /** While the control plane finishes what it found, the server is alive and not ready. */
 function answerStarting(request: IncomingMessage, response: ServerResponse): void {
   const { status, headers, body } = errorAnswer(STARTING);
-  if (request.url === '/healthz') response.writeHead(200, { 'Content-Type': 'application/json' }).end('{"alive":true}');
-  else response.writeHead(status, { ...headers, 'Content-Type': 'application/json' }).end(JSON.stringify(body));
+  if (request.url === '/healthz')
+    response.writeHead(200, { 'Content-Type': 'application/json' }).end('{"alive":true}');
+  else
+    response.writeHead(status, { ...headers, 'Content-Type': 'application/json' }).end(JSON.stringify(body));
 }
 
 /** Ends what is idle at once, and what is not after a moment. */

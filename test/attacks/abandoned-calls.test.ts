@@ -22,7 +22,10 @@ describe('a caller who sends and goes away before there is an answer', () => {
     const socket = connect(Number(port), hostname);
     const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
     socket.on('error', () => {});
-    socket.write(`${head}Content-Type: application/json\r\n\r\n${text}`, () => void setTimeout(() => socket.destroy(), afterMs));
+    socket.write(
+      `${head}Content-Type: application/json\r\n\r\n${text}`,
+      () => void setTimeout(() => socket.destroy(), afterMs),
+    );
     socket.resume();
     await closed;
   }
@@ -38,7 +41,9 @@ describe('a caller who sends and goes away before there is an answer', () => {
       })
       .catch(() => {});
     await sleep(100);
-    test.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'frozen', waitMs: 20_000 } }).catch(() => {});
+    test
+      .call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'frozen', waitMs: 20_000 } })
+      .catch(() => {});
     await sleep(100);
     return running;
   }
@@ -48,7 +53,8 @@ describe('a caller who sends and goes away before there is an answer', () => {
   it('still counts in the budget of its project while its call waits, and no longer', async () => {
     const running = await closeGate();
     // One stream is the command that runs.
-    for (let sent = 1; sent < LIMITS.streams; sent++) await abandon('POST', `/v1/sandboxes/${id}/exec`, { argv: ['true'] });
+    for (let sent = 1; sent < LIMITS.streams; sent++)
+      await abandon('POST', `/v1/sandboxes/${id}/exec`, { argv: ['true'] });
     const refused = await exec();
     expect([refused.status, refused.json.error.details.budget]).toEqual([429, 'streams']);
     running.abort();
@@ -88,10 +94,13 @@ describe('a caller who sends and goes away before there is an answer', () => {
       ['PUT', `/v1/sandboxes/${id}/files?path=/tmp/x`, 'x'],
     ];
     for (let round = 0; round < 40; round++) {
-      await Promise.all(cases.map(([method, path, body], index) => abandon(method, path, body, (round * 7 + index * 3) % 25)));
+      await Promise.all(
+        cases.map(([method, path, body], index) => abandon(method, path, body, (round * 7 + index * 3) % 25)),
+      );
     }
     // As many at once as there may be of each kind.
-    const at = (count: number, path: string) => Promise.all(Array.from({ length: count }, () => test.call('GET', path)));
+    const at = (count: number, path: string) =>
+      Promise.all(Array.from({ length: count }, () => test.call('GET', path)));
     const full = async () => {
       const replies = [
         ...(await at(LIMITS.calls, '/v1/sandboxes')),

@@ -31,7 +31,10 @@ async function opened(archive: Uint8Array): Promise<Opened> {
   const tree = Buffer.concat(await Array.fromAsync(envelope.part('tree')));
   const memory = new Map<string, Buffer>();
   for (const { name } of manifest.memory?.files ?? []) {
-    memory.set(name, Buffer.concat(await Array.fromAsync(decompress(envelope.part(`memory/${name}`), 'zstd'))));
+    memory.set(
+      name,
+      Buffer.concat(await Array.fromAsync(decompress(envelope.part(`memory/${name}`), 'zstd'))),
+    );
   }
   const { signature } = await envelope.end();
   return { manifest, tree, memory, signature };
@@ -41,7 +44,10 @@ async function opened(archive: Uint8Array): Promise<Opened> {
 async function closed({ manifest, tree, memory, signature }: Opened): Promise<Buffer> {
   const parts: Part[] = [
     { name: 'tree', content: Readable.from([tree]) },
-    ...[...memory].map(([name, bytes]) => ({ name: `memory/${name}`, content: compress(Readable.from([bytes]), 'zstd') })),
+    ...[...memory].map(([name, bytes]) => ({
+      name: `memory/${name}`,
+      content: compress(Readable.from([bytes]), 'zstd'),
+    })),
   ];
   const sign = signature === undefined ? undefined : () => signature;
   const text = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`);
@@ -49,7 +55,10 @@ async function closed({ manifest, tree, memory, signature }: Opened): Promise<Bu
 }
 
 const take = (tenant: Tenant, archive: Uint8Array, query = ''): Promise<Reply> =>
-  tenant.call('POST', `/v1/snapshots${query}`, { body: archive, headers: { 'content-type': 'application/vnd.cay.snapshot' } });
+  tenant.call('POST', `/v1/snapshots${query}`, {
+    body: archive,
+    headers: { 'content-type': 'application/vnd.cay.snapshot' },
+  });
 
 async function exported(target: Target, tenant: Tenant, snapshot: string): Promise<Buffer> {
   const url = `${target.url}/v1/snapshots/${snapshot}/archive`;
@@ -100,7 +109,9 @@ describe.skipIf(process.getuid?.() !== 0)('a tenant imports what it made itself'
       const { status, json, text } = await take(alice, await closed(archive));
       expect(status, text).toBe(201);
       expect(json).toMatchObject({ memory: false, memoryDropped: signed ? 'foreign' : 'unsigned' });
-      const withMemory = await alice.call('POST', '/v1/sandboxes', { body: { snapshot: json.id, memory: true } });
+      const withMemory = await alice.call('POST', '/v1/sandboxes', {
+        body: { snapshot: json.id, memory: true },
+      });
       expect(withMemory.status).toBeGreaterThanOrEqual(400);
       // Its files are all there.
       const made = await alice.create({ snapshot: json.id } as never);
@@ -110,7 +121,9 @@ describe.skipIf(process.getuid?.() !== 0)('a tenant imports what it made itself'
     // No image of what was left out stays on the disk.
     const images = await readdir(join(target.dataDir, 'engine/images'));
     const { json } = await alice.call('GET', '/v1/snapshots');
-    expect(images.length).toBeLessThanOrEqual(json.snapshots.filter(({ memory }: { memory: boolean }) => memory).length);
+    expect(images.length).toBeLessThanOrEqual(
+      json.snapshots.filter(({ memory }: { memory: boolean }) => memory).length,
+    );
     await target.requireAlive();
   });
 
@@ -133,75 +146,110 @@ describe.skipIf(process.getuid?.() !== 0)('a tenant imports what it made itself'
     expect((await alice.exec(sandbox, ['pgrep', '-f', 'sleep 4242'])).exitCode).toBe(0);
   });
 
-  it('cannot unpack more than its quota, however small the archive, and nothing of it stays', { timeout: 60_000 }, async () => {
-    const { alice } = target;
-    await target.admin.call('PATCH', `/v1/projects/${alice.project}`, { body: { quota: { uploadBytes: 32 * MiB } } });
-    const size = 1024 * MiB;
-    const bomb = async function* () {
-      const entry = { name: 'bomb', type: 'file', sizeBytes: size, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' } as const;
-      yield encodeHeader(entry);
-      const piece = Buffer.alloc(MiB, 0x41);
-      for (let sent = 0; sent < size; sent += piece.length) yield piece;
-      yield Buffer.alloc(paddingOf(size) + 1024);
-    };
-    const archive = await opened(own);
-    delete archive.manifest.memory;
-    archive.memory.clear();
-    archive.tree = Buffer.concat(await Array.fromAsync(compress(bomb(), 'zstd')));
-    const small = await closed(archive);
-    expect(small.length).toBeLessThan(4 * MiB);
-    const before = await statfs(target.dataDir);
-    const trees = async () =>
-      (await readdir(join(target.dataDir, 'engine'), { recursive: true })).filter((name) => name.includes('bomb')).length;
-    const replies = await Promise.all([take(alice, small), take(alice, small), take(alice, small)]);
-    for (const { status, json, text } of replies) {
-      expect(status, text).toBe(429);
-      expect(json.error.details).toMatchObject({ quota: 'uploadBytes', limit: 32 * MiB, usedBy: { imports: expect.any(Number) } });
-    }
-    const after = await statfs(target.dataDir);
-    expect((before.bavail - after.bavail) * after.bsize).toBeLessThan(500 * MiB);
-    await expect.poll(trees, { timeout: 10_000 }).toBe(0);
-    await target.admin.call('PATCH', `/v1/projects/${alice.project}`, { body: { quota: { uploadBytes: null } } });
-    await target.requireAlive();
-  });
-
-  it('says in the manifest what it likes, and neither breaks out nor touches another’s', { timeout: 60_000 }, async () => {
-    const { alice, bob } = target;
-    const theirs = await bob.create();
-    await bob.call('POST', `/v1/sandboxes/${theirs.id}/snapshots`, { body: { name: 'theirs' } });
-    const seen = async () =>
-      JSON.stringify([(await bob.call('GET', '/v1/snapshots')).json, (await bob.call('GET', `/v1/sandboxes/${theirs.id}/tree`)).json]);
-    const before = await seen();
-    const lies: ((manifest: Manifest) => void)[] = [
-      (manifest) => (manifest['runtime'] = 'process'),
-      (manifest) => (manifest['spec'] = { ...(manifest['spec'] as object), runtime: 'process' }),
-      (manifest) => (manifest['spec'] = { ...(manifest['spec'] as object), template: 'theirs' }),
-      (manifest) => (manifest['sandbox'] = theirs.id),
-      (manifest) => (manifest.memory = { compatibility: 'x', files: [{ name: '../../../etc/passwd', bytes: 1 }] }),
-      (manifest) => (manifest.memory = { compatibility: 'x', files: [{ name: '..', bytes: 0 }] }),
-      (manifest) => (manifest.memory = { compatibility: 'x', files: [{ name: 'big', bytes: Number.MAX_SAFE_INTEGER }] }),
-    ];
-    for (const lie of lies) {
+  it(
+    'cannot unpack more than its quota, however small the archive, and nothing of it stays',
+    { timeout: 60_000 },
+    async () => {
+      const { alice } = target;
+      await target.admin.call('PATCH', `/v1/projects/${alice.project}`, {
+        body: { quota: { uploadBytes: 32 * MiB } },
+      });
+      const size = 1024 * MiB;
+      const bomb = async function* () {
+        const entry = {
+          name: 'bomb',
+          type: 'file',
+          sizeBytes: size,
+          mode: 0o644,
+          uid: 0,
+          gid: 0,
+          modifiedAtMs: 0,
+          target: '',
+        } as const;
+        yield encodeHeader(entry);
+        const piece = Buffer.alloc(MiB, 0x41);
+        for (let sent = 0; sent < size; sent += piece.length) yield piece;
+        yield Buffer.alloc(paddingOf(size) + 1024);
+      };
       const archive = await opened(own);
-      delete archive.signature;
       delete archive.manifest.memory;
       archive.memory.clear();
-      lie(archive.manifest);
-      const { memory } = archive.manifest as Manifest;
-      for (const { name } of memory?.files ?? []) archive.memory.set(name, randomBytes(16));
-      const { status, json } = await take(alice, await closed(archive));
-      expect([201, 400, 404]).toContain(status);
-      if (status !== 201) continue;
-      const made = await alice.call('POST', '/v1/sandboxes', { body: { snapshot: json.id } });
-      if (made.status === 201) {
-        expect(made.json.runtime).not.toBe('process');
-        await alice.call('DELETE', `/v1/sandboxes/${made.json.id}`);
+      archive.tree = Buffer.concat(await Array.fromAsync(compress(bomb(), 'zstd')));
+      const small = await closed(archive);
+      expect(small.length).toBeLessThan(4 * MiB);
+      const before = await statfs(target.dataDir);
+      const trees = async () =>
+        (await readdir(join(target.dataDir, 'engine'), { recursive: true })).filter((name) =>
+          name.includes('bomb'),
+        ).length;
+      const replies = await Promise.all([take(alice, small), take(alice, small), take(alice, small)]);
+      for (const { status, json, text } of replies) {
+        expect(status, text).toBe(429);
+        expect(json.error.details).toMatchObject({
+          quota: 'uploadBytes',
+          limit: 32 * MiB,
+          usedBy: { imports: expect.any(Number) },
+        });
       }
-      await alice.call('DELETE', `/v1/snapshots/${json.id}`);
-    }
-    expect(await seen()).toBe(before);
-    await target.requireAlive();
-  });
+      const after = await statfs(target.dataDir);
+      expect((before.bavail - after.bavail) * after.bsize).toBeLessThan(500 * MiB);
+      await expect.poll(trees, { timeout: 10_000 }).toBe(0);
+      await target.admin.call('PATCH', `/v1/projects/${alice.project}`, {
+        body: { quota: { uploadBytes: null } },
+      });
+      await target.requireAlive();
+    },
+  );
+
+  it(
+    'says in the manifest what it likes, and neither breaks out nor touches another’s',
+    { timeout: 60_000 },
+    async () => {
+      const { alice, bob } = target;
+      const theirs = await bob.create();
+      await bob.call('POST', `/v1/sandboxes/${theirs.id}/snapshots`, { body: { name: 'theirs' } });
+      const seen = async () =>
+        JSON.stringify([
+          (await bob.call('GET', '/v1/snapshots')).json,
+          (await bob.call('GET', `/v1/sandboxes/${theirs.id}/tree`)).json,
+        ]);
+      const before = await seen();
+      const lies: ((manifest: Manifest) => void)[] = [
+        (manifest) => (manifest['runtime'] = 'process'),
+        (manifest) => (manifest['spec'] = { ...(manifest['spec'] as object), runtime: 'process' }),
+        (manifest) => (manifest['spec'] = { ...(manifest['spec'] as object), template: 'theirs' }),
+        (manifest) => (manifest['sandbox'] = theirs.id),
+        (manifest) =>
+          (manifest.memory = { compatibility: 'x', files: [{ name: '../../../etc/passwd', bytes: 1 }] }),
+        (manifest) => (manifest.memory = { compatibility: 'x', files: [{ name: '..', bytes: 0 }] }),
+        (manifest) =>
+          (manifest.memory = {
+            compatibility: 'x',
+            files: [{ name: 'big', bytes: Number.MAX_SAFE_INTEGER }],
+          }),
+      ];
+      for (const lie of lies) {
+        const archive = await opened(own);
+        delete archive.signature;
+        delete archive.manifest.memory;
+        archive.memory.clear();
+        lie(archive.manifest);
+        const { memory } = archive.manifest as Manifest;
+        for (const { name } of memory?.files ?? []) archive.memory.set(name, randomBytes(16));
+        const { status, json } = await take(alice, await closed(archive));
+        expect([201, 400, 404]).toContain(status);
+        if (status !== 201) continue;
+        const made = await alice.call('POST', '/v1/sandboxes', { body: { snapshot: json.id } });
+        if (made.status === 201) {
+          expect(made.json.runtime).not.toBe('process');
+          await alice.call('DELETE', `/v1/sandboxes/${made.json.id}`);
+        }
+        await alice.call('DELETE', `/v1/snapshots/${json.id}`);
+      }
+      expect(await seen()).toBe(before);
+      await target.requireAlive();
+    },
+  );
 
   it('imports and exports many at once, and others go on', { timeout: 90_000 }, async () => {
     const { alice, bob } = target;

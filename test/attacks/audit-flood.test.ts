@@ -14,7 +14,10 @@ describe('a tenant floods the audit log', () => {
   let slowly = true;
 
   beforeAll(async () => {
-    target = await startTarget({ backend: 'memory', flags: ['--keep-events', String(KEPT), '--webhook-private'] });
+    target = await startTarget({
+      backend: 'memory',
+      flags: ['--keep-events', String(KEPT), '--webhook-private'],
+    });
     receiver = createServer((request, response) => {
       let text = '';
       request.on('data', (data: Buffer) => (text += data.toString()));
@@ -43,7 +46,8 @@ describe('a tenant floods the audit log', () => {
   };
 
   async function flood(count: number, call: (index: number) => Promise<Reply>): Promise<void> {
-    for (let at = 0; at < count; at += 50) await Promise.all(Array.from({ length: 50 }, (_, index) => call(at + index)));
+    for (let at = 0; at < count; at += 50)
+      await Promise.all(Array.from({ length: 50 }, (_, index) => call(at + index)));
   }
 
   it(
@@ -64,14 +68,20 @@ describe('a tenant floods the audit log', () => {
 
       // What succeeds is told one by one, and pushes out what is as old and the flooder's own.
       const { id } = await alice.create();
-      await flood(1200, (index) => alice.call('PATCH', `/v1/sandboxes/${id}`, { body: { labels: { index: String(index) } } }));
+      await flood(1200, (index) =>
+        alice.call('PATCH', `/v1/sandboxes/${id}`, { body: { labels: { index: String(index) } } }),
+      );
       await bob.call('PATCH', `/v1/sandboxes/${theirs.id}`, { body: { labels: { third: 'yes' } } });
       await expect
-        .poll(async () => (await eventsOf()).filter(({ project }) => project === alice.project).length, { timeout: 20_000 })
+        .poll(async () => (await eventsOf()).filter(({ project }) => project === alice.project).length, {
+          timeout: 20_000,
+        })
         .toBeLessThanOrEqual(KEPT + 1000);
 
       const left = (await eventsOf()).filter(({ project }) => project === bob.project);
-      expect(left.some(({ type, sandbox }) => type === 'sandbox.created' && sandbox === theirs.id)).toBe(true);
+      expect(left.some(({ type, sandbox }) => type === 'sandbox.created' && sandbox === theirs.id)).toBe(
+        true,
+      );
       const verdict = (await admin.call('GET', '/v1/audit/verify')).json as AuditVerdict;
       expect(verdict).toMatchObject({ ok: true, sealed: true });
 

@@ -18,7 +18,16 @@ describe.skipIf(reason)('on Docker', { timeout: 60_000 }, () => {
     await Promise.all([docker.importBaseImage('own-base'), docker.importBaseImage('of-another-team')]);
     target = await startTarget({
       backend: 'docker',
-      flags: ['--docker-host', docker.host, '--docker-image', 'own-base', '--allow-image', 'own-*', '--allow-runtime', 'runc'],
+      flags: [
+        '--docker-host',
+        docker.host,
+        '--docker-image',
+        'own-base',
+        '--allow-image',
+        'own-*',
+        '--allow-runtime',
+        'runc',
+      ],
     });
   });
   afterAll(async () => {
@@ -26,7 +35,8 @@ describe.skipIf(reason)('on Docker', { timeout: 60_000 }, () => {
     await docker?.stop();
   });
 
-  const engine = async (...args: string[]) => (await promisify(execFile)('docker', ['--host', docker.host, ...args])).stdout;
+  const engine = async (...args: string[]) =>
+    (await promisify(execFile)('docker', ['--host', docker.host, ...args])).stdout;
 
   it('a tenant gets no runtime and no image that the operator does not allow', async () => {
     const { alice, admin } = target;
@@ -61,8 +71,14 @@ describe.skipIf(reason)('on Docker', { timeout: 60_000 }, () => {
     const program = 'import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))';
     await alice.exec(mute.id, ['python3', '-c', program], { user: 'root' });
     const ask = (signal: AbortSignal) =>
-      alice.call('POST', `/v1/sandboxes/${mute.id}/exec`, { body: { argv: ['true'], timeoutMs: 1000 }, signal });
-    const [answer, neighbour] = await Promise.all([ask(AbortSignal.timeout(30_000)), bob.exec(other.id, ['echo', 'here'])]);
+      alice.call('POST', `/v1/sandboxes/${mute.id}/exec`, {
+        body: { argv: ['true'], timeoutMs: 1000 },
+        signal,
+      });
+    const [answer, neighbour] = await Promise.all([
+      ask(AbortSignal.timeout(30_000)),
+      bob.exec(other.id, ['echo', 'here']),
+    ]);
     expect(answer.status).toBeLessThan(600);
     expect(neighbour.stdout).toBe('here\n');
     expect((await alice.call('DELETE', `/v1/sandboxes/${mute.id}`)).status).toBeLessThan(300);
@@ -75,10 +91,16 @@ describe.skipIf(reason)('on Docker', { timeout: 60_000 }, () => {
     const [attacker, other] = await Promise.all([alice.create({ limits: { pids: 64 } }), bob.create()]);
     const before = target.rssBytes();
     const zeros = { argv: ['head', '-c', String(8 * MiB), '/dev/zero'], maxOutputBytes: 8 * MiB };
-    await Promise.all(Array.from({ length: 6 }, () => alice.call('POST', `/v1/sandboxes/${attacker.id}/exec`, { body: zeros })));
+    await Promise.all(
+      Array.from({ length: 6 }, () =>
+        alice.call('POST', `/v1/sandboxes/${attacker.id}/exec`, { body: zeros }),
+      ),
+    );
     expect(target.rssBytes() - before).toBeLessThan(700 * MiB);
     const bomb = 'import os, time\nwhile True:\n  try: os.fork()\n  except OSError: time.sleep(1)';
-    await alice.call('POST', `/v1/sandboxes/${attacker.id}/commands`, { body: { argv: ['python3', '-c', bomb] } });
+    await alice.call('POST', `/v1/sandboxes/${attacker.id}/commands`, {
+      body: { argv: ['python3', '-c', bomb] },
+    });
     expect((await bob.exec(other.id, ['echo', 'here'])).stdout).toBe('here\n');
     await target.requireAlive();
     const [container] = (await engine('ps', '--quiet', '--filter', `name=${attacker.id}`)).trim().split('\n');

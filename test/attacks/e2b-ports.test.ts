@@ -4,17 +4,25 @@ import { exchange } from './support/exchange.ts';
 import { rawApplication } from './support/raw-program.ts';
 
 const application = rawApplication();
-const UPGRADE = ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13', 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='];
+const UPGRADE = [
+  'Connection: Upgrade',
+  'Upgrade: websocket',
+  'Sec-WebSocket-Version: 13',
+  'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+];
 
 let server: TestServer;
 let made: { sandboxID: string; envdAccessToken: string; trafficAccessToken: string };
 let other: typeof made;
 beforeAll(async () => {
   server = await startTestServer({ commands: { raw: application.program } });
-  const create = async () => (await server.call('POST', '/v2/sandboxes', { body: { templateID: 'base' } })).json;
+  const create = async () =>
+    (await server.call('POST', '/v2/sandboxes', { body: { templateID: 'base' } })).json;
   made = await create();
   other = await create();
-  await server.call('POST', `/v1/sandboxes/sbx_${made.sandboxID}/commands`, { body: { argv: ['raw', '3000', '4000', '49999'] } });
+  await server.call('POST', `/v1/sandboxes/sbx_${made.sandboxID}/commands`, {
+    body: { argv: ['raw', '3000', '4000', '49999'] },
+  });
 });
 afterAll(() => server[Symbol.asyncDispose]());
 beforeEach(() => {
@@ -27,7 +35,10 @@ function send(lines: string[]) {
   return exchange(`${lines.join('\r\n')}\r\n\r\n`, { host: hostname, port: Number(port) });
 }
 
-const byHost = (port: number, path = '/') => [`GET ${path} HTTP/1.1`, `Host: ${port}-${made.sandboxID}.localhost`];
+const byHost = (port: number, path = '/') => [
+  `GET ${path} HTTP/1.1`,
+  `Host: ${port}-${made.sandboxID}.localhost`,
+];
 const byHeader = (port: number | string, path = '/') => [
   `GET ${path} HTTP/1.1`,
   'Host: localhost',
@@ -68,9 +79,15 @@ describe('the port of the code interpreter', () => {
 
 describe('a port that was made private', () => {
   it('is private by host, by header and by path, for requests and upgrades', async () => {
-    const exposed = await server.call('PUT', `/v1/sandboxes/sbx_${made.sandboxID}/ports/3000`, { body: { visibility: 'private' } });
+    const exposed = await server.call('PUT', `/v1/sandboxes/sbx_${made.sandboxID}/ports/3000`, {
+      body: { visibility: 'private' },
+    });
     for (const way of [byHost(3000), byHeader(3000), byPath(3000), byHeader('03000')]) {
-      for (const headers of [[], ['X-Cay-Preview-Token: x'], [`E2b-Traffic-Access-Token: ${other.trafficAccessToken}`]]) {
+      for (const headers of [
+        [],
+        ['X-Cay-Preview-Token: x'],
+        [`E2b-Traffic-Access-Token: ${other.trafficAccessToken}`],
+      ]) {
         expect((await send([...way, ...headers])).status, way.join(' ')).toBe(404);
         expect((await send([...way, ...headers, ...UPGRADE])).status, way.join(' ')).toBe(404);
       }
@@ -93,6 +110,9 @@ describe('a host that an application is told it has', () => {
     const host = `4000-${sandboxID}.localhost`;
     expect((await send(['GET / HTTP/1.1', `Host: ${host}`])).status).toBe(200);
     expect((await send(['GET / HTTP/1.1', `Host: ${host}`, ...UPGRADE])).status).toBe(200);
-    expect(application.seen.join('').match(/^host: .*(?=\r)/gim)).toEqual([`Host: ${told ?? host}`, `Host: ${told ?? host}`]);
+    expect(application.seen.join('').match(/^host: .*(?=\r)/gim)).toEqual([
+      `Host: ${told ?? host}`,
+      `Host: ${told ?? host}`,
+    ]);
   });
 });

@@ -15,21 +15,31 @@ describe('one request that would hold the event loop', () => {
   });
   afterAll(() => target[Symbol.asyncDispose]());
 
-  const values = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, index) => [`K${index}`, 'aaaaab']));
+  const values = (count: number) =>
+    Object.fromEntries(Array.from({ length: count }, (_, index) => [`K${index}`, 'aaaaab']));
   const command = () => ({ argv: Array.from({ length: 48 }, () => 'a'.repeat(131_072)), env: values(1000) });
 
-  it('is masked in bounded time: a command with long arguments and many values', { timeout: 60_000 }, async () => {
-    const { loopMs } = await watchServer(target, async () => {
-      expect((await target.alice.call('POST', `/v1/sandboxes/${sandbox}/exec`, { body: command() })).status).toBeGreaterThanOrEqual(400);
-      expect((await target.alice.call('POST', `/v1/sandboxes/${sandbox}/commands`, { body: command() })).status).toBeGreaterThanOrEqual(
-        400,
-      );
-      // One that runs is noted with its arguments.
-      const body = { argv: ['echo', ...Array.from({ length: 60 }, () => 'a'.repeat(16_000))], env: values(1000) };
-      expect((await target.alice.call('POST', `/v1/sandboxes/${sandbox}/exec`, { body })).status).toBe(200);
-    });
-    expect(loopMs).toBeLessThan(LOOP_MS);
-  });
+  it(
+    'is masked in bounded time: a command with long arguments and many values',
+    { timeout: 60_000 },
+    async () => {
+      const { loopMs } = await watchServer(target, async () => {
+        expect(
+          (await target.alice.call('POST', `/v1/sandboxes/${sandbox}/exec`, { body: command() })).status,
+        ).toBeGreaterThanOrEqual(400);
+        expect(
+          (await target.alice.call('POST', `/v1/sandboxes/${sandbox}/commands`, { body: command() })).status,
+        ).toBeGreaterThanOrEqual(400);
+        // One that runs is noted with its arguments.
+        const body = {
+          argv: ['echo', ...Array.from({ length: 60 }, () => 'a'.repeat(16_000))],
+          env: values(1000),
+        };
+        expect((await target.alice.call('POST', `/v1/sandboxes/${sandbox}/exec`, { body })).status).toBe(200);
+      });
+      expect(loopMs).toBeLessThan(LOOP_MS);
+    },
+  );
 
   it('is masked in bounded time over a WebSocket and through E2B', { timeout: 60_000 }, async () => {
     const made = await e2bSandbox(target);
@@ -43,7 +53,9 @@ describe('one request that would hold the event loop', () => {
       socket.send(JSON.stringify({ type: 'start', ...command(), argv: command().argv.slice(0, 24) }));
       await Promise.race([over, new Promise((resolve) => setTimeout(resolve, 2000))]);
       socket.close();
-      const json = Buffer.from(JSON.stringify({ process: { cmd: 'true', args: command().argv, envs: values(1000) } }));
+      const json = Buffer.from(
+        JSON.stringify({ process: { cmd: 'true', args: command().argv, envs: values(1000) } }),
+      );
       const head = Buffer.alloc(5);
       head.writeUInt32BE(json.length, 1);
       await target.stranger('POST', '/process.Process/Start', {
@@ -61,46 +73,64 @@ describe('one request that would hold the event loop', () => {
         body,
         headers: { 'content-type': 'application/json' },
       });
-      expect(reply.json.error).toMatchObject({ code: 'invalid_argument', message: expect.stringContaining('values') });
+      expect(reply.json.error).toMatchObject({
+        code: 'invalid_argument',
+        message: expect.stringContaining('values'),
+      });
     });
     expect(loopMs).toBeLessThan(LOOP_MS);
     expect(grownBytes).toBeLessThan(200 * 1024 ** 2);
   });
 
-  it('is compared in a thread: texts that have nothing in common, and bytes that are no text', { timeout: 120_000 }, async () => {
-    const { id } = await target.alice.create();
-    const put = (path: string, body: string | Uint8Array) => target.alice.call('PUT', `/v1/sandboxes/${id}/files?path=${path}`, { body });
-    const text = (word: string) => Array.from({ length: 1500 }, (_, line) => `${word} ${line * 7919}\n`).join('');
-    const bytes = (seed: number) =>
-      Buffer.from(Array.from({ length: 256 }, (_, index) => (index * seed) % 256))
-        .toString('latin1')
-        .repeat(16_384);
-    for (let file = 0; file < 10; file++) await put(`/tmp/work/${file}`, text(`old${file}`));
-    for (let file = 0; file < 2; file++) await put(`/tmp/work/binary${file}`, Buffer.from(bytes(3), 'latin1'));
-    await target.alice.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} });
-    for (let file = 0; file < 10; file++) await put(`/tmp/work/${file}`, text(`new${file}`));
-    for (let file = 0; file < 2; file++) await put(`/tmp/work/binary${file}`, Buffer.from(bytes(5), 'latin1'));
-    const { loopMs } = await watchServer(target, async () => {
-      const stat = await target.alice.call('GET', `/v1/sandboxes/${id}/diff?format=stat&from=1`);
-      expect(stat.json).toMatchObject({ insertions: 15_000, deletions: 15_000 });
-      const patch = await target.alice.call('GET', `/v1/sandboxes/${id}/diff?format=patch&from=1`);
-      expect(patch.text).toContain('GIT binary patch');
-    });
-    expect(loopMs).toBeLessThan(LOOP_MS);
-    await target.requireAlive();
-  });
+  it(
+    'is compared in a thread: texts that have nothing in common, and bytes that are no text',
+    { timeout: 120_000 },
+    async () => {
+      const { id } = await target.alice.create();
+      const put = (path: string, body: string | Uint8Array) =>
+        target.alice.call('PUT', `/v1/sandboxes/${id}/files?path=${path}`, { body });
+      const text = (word: string) =>
+        Array.from({ length: 1500 }, (_, line) => `${word} ${line * 7919}\n`).join('');
+      const bytes = (seed: number) =>
+        Buffer.from(Array.from({ length: 256 }, (_, index) => (index * seed) % 256))
+          .toString('latin1')
+          .repeat(16_384);
+      for (let file = 0; file < 10; file++) await put(`/tmp/work/${file}`, text(`old${file}`));
+      for (let file = 0; file < 2; file++)
+        await put(`/tmp/work/binary${file}`, Buffer.from(bytes(3), 'latin1'));
+      await target.alice.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} });
+      for (let file = 0; file < 10; file++) await put(`/tmp/work/${file}`, text(`new${file}`));
+      for (let file = 0; file < 2; file++)
+        await put(`/tmp/work/binary${file}`, Buffer.from(bytes(5), 'latin1'));
+      const { loopMs } = await watchServer(target, async () => {
+        const stat = await target.alice.call('GET', `/v1/sandboxes/${id}/diff?format=stat&from=1`);
+        expect(stat.json).toMatchObject({ insertions: 15_000, deletions: 15_000 });
+        const patch = await target.alice.call('GET', `/v1/sandboxes/${id}/diff?format=patch&from=1`);
+        expect(patch.text).toContain('GIT binary patch');
+      });
+      expect(loopMs).toBeLessThan(LOOP_MS);
+      await target.requireAlive();
+    },
+  );
 
   it('leaves no thread busy when the caller goes away', { timeout: 60_000 }, async () => {
     const { id } = await target.alice.create();
-    const put = (path: string, body: string) => target.alice.call('PUT', `/v1/sandboxes/${id}/files?path=${path}`, { body });
+    const put = (path: string, body: string) =>
+      target.alice.call('PUT', `/v1/sandboxes/${id}/files?path=${path}`, { body });
     for (let file = 0; file < 8; file++)
       await put(`/tmp/work/${file}`, Array.from({ length: 1500 }, (_, line) => `${file} ${line}\n`).join(''));
     await target.alice.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} });
     for (let file = 0; file < 8; file++)
-      await put(`/tmp/work/${file}`, Array.from({ length: 1500 }, (_, line) => `x${file} ${line}\n`).join(''));
-    // More than may be under way at once: those that wait are given up with their callers, and leave their places.
+      await put(
+        `/tmp/work/${file}`,
+        Array.from({ length: 1500 }, (_, line) => `x${file} ${line}\n`).join(''),
+      );
+    // More than may be under way at once: those that wait are given up with their callers, and leave their
+    // places.
     const calls = Array.from({ length: 12 }, () =>
-      target.alice.call('GET', `/v1/sandboxes/${id}/diff?format=stat&from=1`, { signal: AbortSignal.timeout(300) }).catch(() => undefined),
+      target.alice
+        .call('GET', `/v1/sandboxes/${id}/diff?format=stat&from=1`, { signal: AbortSignal.timeout(300) })
+        .catch(() => undefined),
     );
     await Promise.all(calls);
     expect((await target.alice.call('GET', `/v1/sandboxes/${id}/diff?format=stat&from=1`)).status).toBe(200);

@@ -1,6 +1,6 @@
 /**
- * What one tenant's attack costs another: how long `exec true` and `/healthz` take the neighbour, quiet and under each assault,
- * and how much memory the server takes. Each assault has a server of its own.
+ * What one tenant's attack costs another: how long `exec true` and `/healthz` take the neighbour, quiet and
+ * under each assault, and how much memory the server takes. Each assault has a server of its own.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -42,16 +42,28 @@ interface Pair {
   ratio: { p50: number; p99: number };
 }
 
-export async function takeFigures(assaults: readonly Assault[], on: TargetOptions, ms: number): Promise<Figures[]> {
+export async function takeFigures(
+  assaults: readonly Assault[],
+  on: TargetOptions,
+  ms: number,
+): Promise<Figures[]> {
   const all: Figures[] = [];
-  console.info(`${'assault'.padEnd(40)} exec p50   p99  ×p50  ×p99 | healthz p50   p99  ×p50  ×p99 | RSS before peak after MiB | attacks`);
+  console.info(
+    `${'assault'.padEnd(40)} exec p50   p99  ×p50  ×p99 | healthz p50   p99  ×p50  ×p99 | RSS before peak after MiB | attacks`,
+  );
   for (const assault of assaults) {
     const figures = await underAssault(assault, on, ms);
     all.push(figures);
     console.info(lineOf(figures));
   }
-  const missed = all.filter(({ exec, healthz }) => Math.max(exec.ratio.p99, healthz.ratio.p99) > AIM).map(({ assault }) => assault);
-  console.info(missed.length === 0 ? `Every p99 is within ${AIM} times the quiet one.` : `Beyond ${AIM} times: ${missed.join(', ')}`);
+  const missed = all
+    .filter(({ exec, healthz }) => Math.max(exec.ratio.p99, healthz.ratio.p99) > AIM)
+    .map(({ assault }) => assault);
+  console.info(
+    missed.length === 0
+      ? `Every p99 is within ${AIM} times the quiet one.`
+      : `Beyond ${AIM} times: ${missed.join(', ')}`,
+  );
   const directory = join(import.meta.dirname, '../../bench/results');
   mkdirSync(directory, { recursive: true });
   const path = join(directory, `neighbours-${targetName(on).replace(':', '-')}-${Date.now()}.json`);
@@ -65,7 +77,9 @@ async function underAssault(assault: Assault, on: TargetOptions, ms: number): Pr
   const { id: sandbox } = await target.bob.create();
   const attack = await assault.open(target);
   const options: NeighbourOptions = { url: target.url, key: target.bob.key, sandbox };
-  const neighbour = fork(NEIGHBOUR, [JSON.stringify(options)], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  const neighbour = fork(NEIGHBOUR, [JSON.stringify(options)], {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
   // An attacker is on another machine: what it takes of this one is not what is measured.
   setPriority(10);
   try {
@@ -124,7 +138,10 @@ function rssOf(target: Target): number {
 
 function pairOf(quietSamples: number[], attackedSamples: number[]): Pair {
   // Who was not answered once has waited all the time.
-  const [quiet, attacked] = [series(quietSamples), series(attackedSamples.length === 0 ? [Infinity] : attackedSamples)];
+  const [quiet, attacked] = [
+    series(quietSamples),
+    series(attackedSamples.length === 0 ? [Infinity] : attackedSamples),
+  ];
   return { quiet, attacked, ratio: { p50: attacked.p50 / quiet.p50, p99: attacked.p99 / quiet.p99 } };
 }
 

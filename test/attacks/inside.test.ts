@@ -25,7 +25,11 @@ for (const runtime of ['runc', 'runsc'] as const) {
     afterAll(() => target[Symbol.asyncDispose]());
 
     async function tried(group: string, user: string, id = ours): Promise<Record<string, unknown>> {
-      const { stdout, stderr, exitCode } = await target.alice.exec(id, ['python3', '-c', TRIALS, group, '[]'], { user });
+      const { stdout, stderr, exitCode } = await target.alice.exec(
+        id,
+        ['python3', '-c', TRIALS, group, '[]'],
+        { user },
+      );
       expect(exitCode, stderr).toBe(0);
       return JSON.parse(stdout) as Record<string, unknown>;
     }
@@ -48,7 +52,9 @@ for (const runtime of ['runc', 'runsc'] as const) {
       const { stdout } = await target.bob.exec(theirs, ['python3', '-c', TRIALS, 'have']);
       expect(JSON.parse(stdout)).toMatchObject({ inotify: 'ok', terminals: 'ok', signals: 'ok' });
       for (let count = 0; count < 50; count += 1) watch(target.dataDir).close();
-      await target.alice.call('POST', `/v1/sandboxes/${ours}/commands/${started.json.command.id}/signal`, { body: { signal: 'SIGKILL' } });
+      await target.alice.call('POST', `/v1/sandboxes/${ours}/commands/${started.json.command.id}/signal`, {
+        body: { signal: 'SIGKILL' },
+      });
       await requireOthersWell();
     });
 
@@ -68,7 +74,14 @@ for (const runtime of ['runc', 'runsc'] as const) {
     it('does not trace the guest as root, not even as the first command of all', async () => {
       const { id } = await target.alice.create();
       const said = await tried('pid1', 'root', id);
-      const traced = ['mem', 'ptrace attach', 'ptrace seize', 'process_vm_readv', 'process_vm_writev', 'pidfd_getfd'];
+      const traced = [
+        'mem',
+        'ptrace attach',
+        'ptrace seize',
+        'process_vm_readv',
+        'process_vm_writev',
+        'pidfd_getfd',
+      ];
       expect(traced.filter((name) => said[name] === 'ok')).toEqual([]);
     });
 
@@ -83,12 +96,17 @@ for (const runtime of ['runc', 'runsc'] as const) {
     });
 
     it('changes no program of the host, by whatever name it has inside', async () => {
-      const programs = [guestBinary(), '/usr/bin/python3', `/usr/bin/${runtime}`, `/usr/sbin/${runtime}`].filter((path) =>
-        existsSync(path),
-      );
-      const digests = () => programs.map((path) => createHash('sha256').update(readFileSync(path)).digest('hex'));
+      const programs = [
+        guestBinary(),
+        '/usr/bin/python3',
+        `/usr/bin/${runtime}`,
+        `/usr/sbin/${runtime}`,
+      ].filter((path) => existsSync(path));
+      const digests = () =>
+        programs.map((path) => createHash('sha256').update(readFileSync(path)).digest('hex'));
       const before = digests();
-      const overwrite = 'for f in /run/cay-guest /proc/1/exe /proc/self/exe /usr/bin/python3; do echo x > $f; rm -f $f; done';
+      const overwrite =
+        'for f in /run/cay-guest /proc/1/exe /proc/self/exe /usr/bin/python3; do echo x > $f; rm -f $f; done';
       await target.alice.exec(ours, ['sh', '-c', overwrite], { user: 'root' });
       expect(digests()).toEqual(before);
     });
@@ -110,10 +128,16 @@ for (const runtime of ['runc', 'runsc'] as const) {
     });
 
     it("leads E2B's file verbs by no link to a file of root", async () => {
-      const sandbox = await Sandbox.create({ apiKey: target.alice.key, apiUrl: target.url, sandboxUrl: target.url });
+      const sandbox = await Sandbox.create({
+        apiKey: target.alice.key,
+        apiUrl: target.url,
+        sandboxUrl: target.url,
+      });
       const id = `sbx_${sandbox.sandboxId}`;
       const root = (line: string) => target.alice.exec(id, ['sh', '-c', line], { user: 'root' });
-      await root('mkdir -p /srv/root; echo secret > /srv/root/f; echo secret > /srv/root/g; chmod 755 /srv/root');
+      await root(
+        'mkdir -p /srv/root; echo secret > /srv/root/f; echo secret > /srv/root/g; chmod 755 /srv/root',
+      );
       const facts = async () => (await root('ls -lnaR --time-style=+ /srv; cat /srv/root/*')).stdout;
       const before = await facts();
       const { files } = sandbox;
@@ -133,11 +157,17 @@ for (const runtime of ['runc', 'runsc'] as const) {
         'rm -rf d; end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do mkdir d; mv d e; ln -s /srv/root d; rm d; mv e d; rm -rf d; done';
       const swapping = target.alice.exec(id, ['bash', '-c', loop]);
       for (let turn = 0; turn < 60; turn += 1) {
-        await Promise.allSettled([files.write('d/f', 'x'), files.makeDir('d/sub'), files.makeDir('d'), files.remove('d/g')]);
+        await Promise.allSettled([
+          files.write('d/f', 'x'),
+          files.makeDir('d/sub'),
+          files.makeDir('d'),
+          files.remove('d/g'),
+        ]);
       }
       await swapping;
       expect(await facts()).toBe(before);
-      // What E2B promises is kept: a file anywhere, which is the user's, with the directories that were made for it.
+      // What E2B promises is kept: a file anywhere, which is the user's, with the directories that were made
+      // for it.
       await files.write('/app/src/main.py', 'print(1)');
       expect((await root('stat -c %U /app /app/src /app/src/main.py')).stdout).toBe('user\nuser\nuser\n');
     });

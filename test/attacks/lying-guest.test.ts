@@ -11,7 +11,12 @@ const FILE = { name: 'x', path: '/x', type: 'file', size: 0, mode: 0o644, uid: 0
 function frames(type: number, stream: number, payload: Uint8Array, count: number, channels = [0]): Buffer {
   const all = Array.from({ length: count }, (_, index) => {
     const head = Buffer.alloc(HEADER_BYTES);
-    writeHeader(head, 0, { length: payload.length, type, channel: channels[index % channels.length]!, stream });
+    writeHeader(head, 0, {
+      length: payload.length,
+      type,
+      channel: channels[index % channels.length]!,
+      stream,
+    });
     return Buffer.concat([head, payload]);
   });
   return Buffer.concat(all);
@@ -93,7 +98,9 @@ describe.skipIf(process.getuid?.() !== 0)('a guest that lies', () => {
       // Those who wait have it collected; those who stream and do not read have it queued.
       const body = { argv: ['x'], maxOutputBytes: 8 * MiB };
       const waiting = Array.from({ length: 10 }, () =>
-        target.alice.call('POST', `/v1/sandboxes/${sandbox.id}/exec`, { body, signal: AbortSignal.timeout(4000) }).catch(() => undefined),
+        target.alice
+          .call('POST', `/v1/sandboxes/${sandbox.id}/exec`, { body, signal: AbortSignal.timeout(4000) })
+          .catch(() => undefined),
       );
       await Promise.all(waiting);
     });
@@ -103,7 +110,11 @@ describe.skipIf(process.getuid?.() !== 0)('a guest that lies', () => {
 
   it('gains nothing by messages of a million values', { timeout: 60_000 }, async () => {
     // A map with `entries`, which is an array of 1,000,000 empty maps.
-    const many = Buffer.concat([Buffer.from('a167656e7472696573', 'hex'), Buffer.from('9a000f4240', 'hex'), Buffer.alloc(1_000_000, 0xa0)]);
+    const many = Buffer.concat([
+      Buffer.from('a167656e7472696573', 'hex'),
+      Buffer.from('9a000f4240', 'hex'),
+      Buffer.alloc(1_000_000, 0xa0),
+    ]);
     liar.onAsked = (asked) => {
       if (asked.op !== 'list') return answer(asked);
       void liar.raw(frames(FRAME.message, asked.stream, many, 1)).catch(() => {});
@@ -144,7 +155,9 @@ describe.skipIf(process.getuid?.() !== 0)('a guest that lies', () => {
       };
       expect((await sandbox.call('filesystem.Filesystem/Stat', { path: '/x' })).status).toBe(200);
       expect((await sandbox.call('filesystem.Filesystem/ListDir', { path: '/x' })).status).toBe(200);
-      expect((await target.alice.call('GET', `/v1/sandboxes/${sandbox.id}/files/list?path=/`)).status).toBe(200);
+      expect((await target.alice.call('GET', `/v1/sandboxes/${sandbox.id}/files/list?path=/`)).status).toBe(
+        200,
+      );
     }
   });
 
@@ -152,7 +165,9 @@ describe.skipIf(process.getuid?.() !== 0)('a guest that lies', () => {
     const socketPath = await newestSocket(target.dataDir);
     const other = await target.bob.create();
     const { loopMs } = await watchServer(target, async () => {
-      const dials = Array.from({ length: 100 }, () => dial(socketPath, { boot: Buffer.alloc(16, 9) }).catch(() => undefined));
+      const dials = Array.from({ length: 100 }, () =>
+        dial(socketPath, { boot: Buffer.alloc(16, 9) }).catch(() => undefined),
+      );
       const dialled = Promise.race([Promise.all(dials), new Promise((resolve) => setTimeout(resolve, 3000))]);
       expect((await target.bob.exec(other.id, ['echo', 'mine'])).stdout).toBe('mine\n');
       await dialled;

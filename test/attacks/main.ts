@@ -1,14 +1,16 @@
 /**
  * Random attacks for as long as one likes: `npm run attacks`.
  *
- *     node test/attacks/main.ts [--minutes 120] [--campaign api] [--target local:runc] [--seed 1] [--cases 500] [--trace]
+ *     node test/attacks/main.ts [--minutes 120] [--campaign api] [--target local:runc] [--seed 1] [--cases
+ * 500] [--trace]
  *
- * Campaigns and their targets take turns, each turn on a new server and with a seed of its own, which is printed.
- * `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once.
+ * Campaigns and their targets take turns, each turn on a new server and with a seed of its own, which is
+ * printed. `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once.
  *
  *     node test/attacks/main.ts --figures [--assault 'fork bomb'] [--target local:runsc] [--turn-seconds 10]
  *
- * tells instead what each kind of attack costs a neighbour: its latencies against quiet, and the server's memory.
+ * tells instead what each kind of attack costs a neighbour: its latencies against quiet, and the server's
+ * memory.
  */
 import { parseArgs } from 'node:util';
 import { CAMPAIGNS } from './campaigns/index.ts';
@@ -35,7 +37,9 @@ const MiB = 1024 ** 2;
 
 if (values.figures) {
   const chosen = ASSAULTS.filter(({ name }) => values.assault?.some((part) => name.includes(part)) ?? true);
-  for (const runtime of (values.target ?? ['local:runc']).map((name) => name.split(':')[1] as 'runc' | 'runsc')) {
+  for (const runtime of (values.target ?? ['local:runc']).map(
+    (name) => name.split(':')[1] as 'runc' | 'runsc',
+  )) {
     await takeFigures(chosen, { backend: 'local', runtime }, Number(values['turn-seconds'] ?? 10) * 1000);
   }
   process.exit(0);
@@ -50,7 +54,9 @@ const pairs = CAMPAIGNS.filter(({ name }) => values.campaign?.includes(name) ?? 
     return reason === undefined;
   });
 if (pairs.length === 0) {
-  console.error(`No campaign is left to run\nhint: the campaigns are ${CAMPAIGNS.map(({ name }) => name).join(', ')}`);
+  console.error(
+    `No campaign is left to run\nhint: the campaigns are ${CAMPAIGNS.map(({ name }) => name).join(', ')}`,
+  );
   process.exit(64);
 }
 
@@ -63,7 +69,9 @@ let seed = Number(values.seed ?? Date.now() % 1_000_000);
 for (let turn = 0; left() > 0 && (cases === undefined || turn < pairs.length); turn++, seed++) {
   const { campaign, on, name } = pairs[turn % pairs.length]!;
   const ms = Math.min(left(), cases === undefined ? Number(values['turn-seconds'] ?? 60) * 1000 : Infinity);
-  const trace = values.trace ? (number: number, words: string) => console.info(`    ${number} ${words}`) : undefined;
+  const trace = values.trace
+    ? (number: number, words: string) => console.info(`    ${number} ${words}`)
+    : undefined;
   const { findings, ...done } = await runTurn(campaign, on, { seed, ms, cases, trace });
   const key = `${campaign.name} on ${name}`;
   const before = totals.get(key) ?? { cases: 0, seconds: 0, findings: 0 };
@@ -78,7 +86,9 @@ for (let turn = 0; left() > 0 && (cases === undefined || turn < pairs.length); t
   );
   for (const { number, words } of findings) {
     console.info(`  case ${number}: ${words}`);
-    console.info(`    again: npm run attacks -- --campaign ${campaign.name} --target ${name} --seed ${seed} --cases ${number}`);
+    console.info(
+      `    again: npm run attacks -- --campaign ${campaign.name} --target ${name} --seed ${seed} --cases ${number}`,
+    );
   }
 }
 

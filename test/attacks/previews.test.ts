@@ -5,7 +5,12 @@ import { exchange } from './support/exchange.ts';
 import { rawApplication } from './support/raw-program.ts';
 
 const application = rawApplication();
-const UPGRADE = ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13', 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='];
+const UPGRADE = [
+  'Connection: Upgrade',
+  'Upgrade: websocket',
+  'Sec-WebSocket-Version: 13',
+  'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+];
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi';
 
 let server: TestServer;
@@ -14,13 +19,19 @@ let bare: string;
 let token: string;
 let e2b: { sandboxID: string; envdAccessToken: string; trafficAccessToken: string };
 beforeAll(async () => {
-  server = await startTestServer({ commands: { raw: application.program }, previewAnswerMs: 400, previewConnections: 20 });
+  server = await startTestServer({
+    commands: { raw: application.program },
+    previewAnswerMs: 400,
+    previewConnections: 20,
+  });
   sandbox = await server.create({ ports: [3000, { port: 3001, visibility: 'public' }] });
   bare = sandbox.id.slice(4);
   token = sandbox.ports[0]!.token!;
   e2b = (await server.call('POST', '/v2/sandboxes', { body: { templateID: 'base' } })).json;
   for (const id of [sandbox.id, `sbx_${e2b.sandboxID}`])
-    await server.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['raw', '3000', '3001', '4000'] } });
+    await server.call('POST', `/v1/sandboxes/${id}/commands`, {
+      body: { argv: ['raw', '3000', '3001', '4000'] },
+    });
 });
 afterAll(() => server[Symbol.asyncDispose]());
 beforeEach(() => {
@@ -31,16 +42,30 @@ beforeEach(() => {
 
 function send(lines: string[], body = '') {
   const { hostname, port } = new URL(server.server.url);
-  return exchange(`${lines.join('\r\n')}\r\n\r\n${body}`, { host: hostname, port: Number(port), timeoutMs: 4_000, quietMs: 30 });
+  return exchange(`${lines.join('\r\n')}\r\n\r\n${body}`, {
+    host: hostname,
+    port: Number(port),
+    timeoutMs: 4_000,
+    quietMs: 30,
+  });
 }
 
 /** Every way in to a port that answers. */
 const WAYS: Record<string, () => string[]> = {
   'a public preview by host': () => ['GET / HTTP/1.1', `Host: 3001-${bare}.localhost`],
-  'a private preview by host': () => ['GET / HTTP/1.1', `Host: 3000-${bare}.localhost`, `X-Cay-Preview-Token: ${token}`],
+  'a private preview by host': () => [
+    'GET / HTTP/1.1',
+    `Host: 3000-${bare}.localhost`,
+    `X-Cay-Preview-Token: ${token}`,
+  ],
   'a preview by path': () => [`GET /preview/${sandbox.id}/3001/ HTTP/1.1`, 'Host: localhost'],
   'a port of E2B’s by host': () => ['GET / HTTP/1.1', `Host: 4000-${e2b.sandboxID}.localhost`],
-  'a port of E2B’s by header': () => ['GET / HTTP/1.1', 'Host: x', `E2b-Sandbox-Id: ${e2b.sandboxID}`, 'E2b-Sandbox-Port: 4000'],
+  'a port of E2B’s by header': () => [
+    'GET / HTTP/1.1',
+    'Host: x',
+    `E2b-Sandbox-Id: ${e2b.sandboxID}`,
+    'E2b-Sandbox-Port: 4000',
+  ],
 };
 
 describe.each(Object.entries(WAYS))('an application behind %s', (_name, way) => {
@@ -50,7 +75,11 @@ describe.each(Object.entries(WAYS))('an application behind %s', (_name, way) => 
     'status 600': 'HTTP/1.1 600 X\r\nContent-Length: 0\r\n\r\n',
     'status 999': 'HTTP/1.1 999 X\r\nContent-Length: 0\r\n\r\n',
     'endless 100 Continue': Array.from({ length: 2000 }, () => 'HTTP/1.1 100 Continue\r\n\r\n'),
-    '1 MiB of headers': ['HTTP/1.1 200 OK\r\n', ...Array.from({ length: 1024 }, () => `X-Y: ${'y'.repeat(1000)}\r\n`), '\r\n'],
+    '1 MiB of headers': [
+      'HTTP/1.1 200 OK\r\n',
+      ...Array.from({ length: 1024 }, () => `X-Y: ${'y'.repeat(1000)}\r\n`),
+      '\r\n',
+    ],
     'two framings': 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
     'no HTTP': 'SSH-2.0-x\r\n',
     nothing: '',
@@ -99,7 +128,12 @@ describe.each(Object.entries(WAYS))('an application behind %s', (_name, way) => 
   it('gets one request, framed as its visitor framed it', async () => {
     const [first, ...rest] = way();
     const inner = 'GET /admin HTTP/1.1\r\nHost: x\r\n\r\n';
-    const lines = [first!, ...rest, 'Connection: Content-Length, Host, close', `Content-Length: ${inner.length}`];
+    const lines = [
+      first!,
+      ...rest,
+      'Connection: Content-Length, Host, close',
+      `Content-Length: ${inner.length}`,
+    ];
     expect((await send(lines, inner)).status).toBe(200);
     const [head] = application.seen[0]!.split('\r\n\r\n');
     expect(head).toMatch(new RegExp(`^content-length: ${inner.length}$`, 'im'));
@@ -111,7 +145,13 @@ describe.each(Object.entries(WAYS))('an application behind %s', (_name, way) => 
     const secrets = [token, e2b.envdAccessToken, e2b.trafficAccessToken, server.alice];
     const lines = [
       ...way(),
-      ...secrets.slice(1).flatMap((secret) => [`X-Access-Token: ${secret}`, `X-Access-Token: ${secret}`, `X-Anything: a ${secret}`]),
+      ...secrets
+        .slice(1)
+        .flatMap((secret) => [
+          `X-Access-Token: ${secret}`,
+          `X-Access-Token: ${secret}`,
+          `X-Anything: a ${secret}`,
+        ]),
       `E2b-Traffic-Access-Token: ${e2b.trafficAccessToken}`,
       `E2b-Traffic-Access-Token: ${e2b.trafficAccessToken}`,
       `Authorization: Basic ${Buffer.from(`${server.alice}:`).toString('base64')}`,
@@ -122,7 +162,8 @@ describe.each(Object.entries(WAYS))('an application behind %s', (_name, way) => 
     expect((await send(lines)).status).toBe(200);
     const seen = application.seen.join('');
     expect(seen).toContain('GET /');
-    for (const secret of [...secrets, Buffer.from(`${server.alice}:`).toString('base64')]) expect(seen).not.toContain(secret);
+    for (const secret of [...secrets, Buffer.from(`${server.alice}:`).toString('base64')])
+      expect(seen).not.toContain(secret);
   });
 
   it('sets no cookie of ours, for no other host, and clears nobody else’s', async () => {
@@ -148,13 +189,20 @@ describe('a preview by path', () => {
 
 describe('the token of a preview', () => {
   it('leads nowhere else and becomes no cookie on a public port', async () => {
-    for (const path of ['//evil.example/?cay_token=x', '/\\evil.example/?cay_token=x', `//evil.example/?cay_token=${token}`]) {
+    for (const path of [
+      '//evil.example/?cay_token=x',
+      '/\\evil.example/?cay_token=x',
+      `//evil.example/?cay_token=${token}`,
+    ]) {
       const { status, text } = await send([`GET ${path} HTTP/1.1`, `Host: 3001-${bare}.localhost`]);
       expect(status).toBe(302);
       expect(text).toMatch(/^location: \/evil\.example\/\r$/im);
       expect(text).not.toMatch(/^set-cookie/im);
     }
-    const { text } = await send(['GET /?cay_token=x;Domain=localhost HTTP/1.1', `Host: 3001-${bare}.localhost`]);
+    const { text } = await send([
+      'GET /?cay_token=x;Domain=localhost HTTP/1.1',
+      `Host: 3001-${bare}.localhost`,
+    ]);
     expect(text).not.toMatch(/^set-cookie/im);
   });
 
@@ -182,7 +230,9 @@ describe('open connections of visitors', () => {
   it('are bounded for each sandbox, and free their places', async () => {
     application.answer = '';
     application.hangs = true;
-    const many = await Promise.all(Array.from({ length: 40 }, () => send(WAYS['a public preview by host']!())));
+    const many = await Promise.all(
+      Array.from({ length: 40 }, () => send(WAYS['a public preview by host']!())),
+    );
     const statuses = many.map(({ status }) => status);
     expect(statuses.filter((status) => status === 429).length).toBe(20);
     expect(statuses.filter((status) => status === 504).length).toBe(20);

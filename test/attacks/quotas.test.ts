@@ -8,13 +8,20 @@ import { startTarget, type Reply, type Target, type Tenant } from './support/tar
 const MiB = 1024 ** 2;
 
 async function setQuota(target: Target, tenant: Tenant, quota: object): Promise<void> {
-  const { status, text } = await target.admin.call('PATCH', `/v1/projects/${tenant.project}`, { body: { quota } });
+  const { status, text } = await target.admin.call('PATCH', `/v1/projects/${tenant.project}`, {
+    body: { quota },
+  });
   if (status !== 200) throw new Error(`The quota was not set: ${text}`);
 }
 
 function expectRefused(reply: Reply, quota: string): void {
   expect(reply.status, reply.text).toBe(429);
-  expect(reply.json.error.details).toMatchObject({ quota, limit: expect.any(Number), used: expect.any(Number), usedBy: expect.anything() });
+  expect(reply.json.error.details).toMatchObject({
+    quota,
+    limit: expect.any(Number),
+    used: expect.any(Number),
+    usedBy: expect.anything(),
+  });
 }
 
 /** Calls until one is refused by this quota. */
@@ -52,25 +59,38 @@ describe('a tenant makes more than its share (memory)', () => {
   it('gets no sandbox without a limit of processes, and no more of them than its quota', async () => {
     const { alice, bob } = target;
     expectRefused(await alice.call('POST', '/v1/sandboxes', { body: { limits: { pids: null } } }), 'pids');
-    expectRefused(await alice.call('POST', '/v1/sandboxes', { body: { limits: { pids: 4_000_000 } } }), 'pids');
+    expectRefused(
+      await alice.call('POST', '/v1/sandboxes', { body: { limits: { pids: 4_000_000 } } }),
+      'pids',
+    );
     await setQuota(target, alice, { pids: 5000 });
     const { id } = await alice.create();
     await alice.create();
     expectRefused(await alice.call('POST', '/v1/sandboxes', { body: {} }), 'pids');
-    expectRefused(await alice.call('PATCH', `/v1/sandboxes/${id}`, { body: { limits: { pids: 5000 } } }), 'pids');
+    expectRefused(
+      await alice.call('PATCH', `/v1/sandboxes/${id}`, { body: { limits: { pids: 5000 } } }),
+      'pids',
+    );
     await bob.create();
   });
 
   it('is held to the operator’s default of snapshots, and may not have more than the maximum', async () => {
     const { bob } = target;
     const { id } = await bob.create();
-    const taken = await untilRefused('snapshots', 45, () => bob.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: {} }));
+    const taken = await untilRefused('snapshots', 45, () =>
+      bob.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: {} }),
+    );
     expect(taken).toBe(40);
-    const raised = await target.admin.call('PATCH', `/v1/projects/${bob.project}`, { body: { quota: { snapshots: 51 } } });
+    const raised = await target.admin.call('PATCH', `/v1/projects/${bob.project}`, {
+      body: { quota: { snapshots: 51 } },
+    });
     expect(raised.status).toBe(400);
     expect(raised.json.error.details).toMatchObject({ quota: 'snapshots', asked: 51, limit: 50 });
     const { json } = await bob.call('GET', '/v1/projects');
-    expect(json.projects[0]).toMatchObject({ quota: { snapshots: null }, effectiveQuota: { snapshots: 40, webhooks: 7 } });
+    expect(json.projects[0]).toMatchObject({
+      quota: { snapshots: null },
+      effectiveQuota: { snapshots: 40, webhooks: 7 },
+    });
   });
 
   it('fills, keeps and removes a sandbox again and again, and is refused when the bytes are used up', async () => {
@@ -97,7 +117,9 @@ describe('a tenant makes more than its share (memory)', () => {
   it('sends fifty uploads at once by one link', async () => {
     const { alice, bob } = target;
     const linkOf = async (tenant: Tenant, letter: string) => {
-      const reply = await target.stranger('GET', `/templates/mine/files/${letter.repeat(64)}`, { headers: { 'x-api-key': tenant.key } });
+      const reply = await target.stranger('GET', `/templates/mine/files/${letter.repeat(64)}`, {
+        headers: { 'x-api-key': tenant.key },
+      });
       expect(reply.status, reply.text).toBe(201);
       const url = new URL(reply.json.url);
       return url.pathname + url.search;
@@ -114,14 +136,23 @@ describe('a tenant makes more than its share (memory)', () => {
       });
     };
     const put = async () =>
-      (await fetch(target.url + link, { method: 'PUT', body: slow(), duplex: 'half' } as RequestInit).catch(() => ({ status: 0 }))).status;
+      (
+        await fetch(target.url + link, { method: 'PUT', body: slow(), duplex: 'half' } as RequestInit).catch(
+          () => ({ status: 0 }),
+        )
+      ).status;
     const statuses = await Promise.all(Array.from({ length: 50 }, put));
     expect(statuses.filter((status) => status === 200).length).toBeLessThanOrEqual(2);
     // One that is larger than all that may be under way is stopped there, and leaves nothing.
     const large = await target.stranger('PUT', await linkOf(alice, 'b'), { body: new Uint8Array(4 * MiB) });
-    expect([large.status, large.text]).toEqual([429, expect.stringContaining('bytes of uploads and imports')]);
+    expect([large.status, large.text]).toEqual([
+      429,
+      expect.stringContaining('bytes of uploads and imports'),
+    ]);
     // Others are not concerned.
-    expect((await target.stranger('PUT', await linkOf(bob, 'a'), { body: new Uint8Array(MiB) })).status).toBe(200);
+    expect((await target.stranger('PUT', await linkOf(bob, 'a'), { body: new Uint8Array(MiB) })).status).toBe(
+      200,
+    );
     await target.requireAlive();
   });
 
@@ -135,19 +166,27 @@ describe('a tenant makes more than its share (memory)', () => {
   it('leaves commands running that write much, and loses its own oldest output and nobody else’s', async () => {
     const { alice, bob } = target;
     const run = async (tenant: Tenant, id: string) => {
-      const started = await tenant.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['cat', '/tmp/fill'] } });
+      const started = await tenant.call('POST', `/v1/sandboxes/${id}/commands`, {
+        body: { argv: ['cat', '/tmp/fill'] },
+      });
       expect(started.status, started.text).toBe(201);
       await expect
-        .poll(async () => (await tenant.call('GET', `/v1/sandboxes/${id}/commands/${started.json.command.id}`)).json.end, {
-          timeout: 10_000,
-        })
+        .poll(
+          async () =>
+            (await tenant.call('GET', `/v1/sandboxes/${id}/commands/${started.json.command.id}`)).json.end,
+          {
+            timeout: 10_000,
+          },
+        )
         .toBeDefined();
       return started.json.command.id as string;
     };
     const ids = await Promise.all([alice, alice, bob].map(async (tenant) => (await tenant.create()).id));
     const of = [alice, alice, bob];
     for (const [at, id] of ids.entries())
-      await of[at]!.call('PUT', `/v1/sandboxes/${id}/files?path=/tmp/fill`, { body: new Uint8Array(400_000) });
+      await of[at]!.call('PUT', `/v1/sandboxes/${id}/files?path=/tmp/fill`, {
+        body: new Uint8Array(400_000),
+      });
     await run(bob, ids[2]!);
     await setQuota(target, alice, { logBytes: 1_000_000 });
     for (const at of [0, 0, 1, 1]) await run(alice, ids[at]!);
@@ -167,11 +206,16 @@ describe('a tenant makes more than its share (memory)', () => {
     const { alice, bob } = target;
     const headers = { 'idempotency-key': 'the-same-key' };
     await setQuota(target, bob, { snapshots: 50 });
-    const [one, other] = await Promise.all([alice, bob].map((tenant) => tenant.call('POST', '/v1/sandboxes', { body: {}, headers })));
+    const [one, other] = await Promise.all(
+      [alice, bob].map((tenant) => tenant.call('POST', '/v1/sandboxes', { body: {}, headers })),
+    );
     expect([one!.status, other!.status]).toEqual([201, 201]);
     expect(one!.json.id).not.toBe(other!.json.id);
     const fork = (tenant: Tenant, id: string) =>
-      tenant.call('POST', `/v1/sandboxes/${id}/fork`, { body: { count: 1 }, headers: { 'idempotency-key': 'f' } });
+      tenant.call('POST', `/v1/sandboxes/${id}/fork`, {
+        body: { count: 1 },
+        headers: { 'idempotency-key': 'f' },
+      });
     const [first, second] = [await fork(alice, one!.json.id), await fork(bob, other!.json.id)];
     expect(first.json.sandboxes[0].project).toBe(alice.project);
     expect(second.json.sandboxes[0].project).toBe(bob.project);
@@ -181,7 +225,9 @@ describe('a tenant makes more than its share (memory)', () => {
     const all = (await target.admin.call('GET', '/v1/health')).json.sandboxes;
     const own = (await target.bob.call('GET', '/v1/health')).json;
     const listed = (await target.bob.call('GET', '/v1/sandboxes')).json.sandboxes.length;
-    expect(Object.values(own.sandboxes as Record<string, number>).reduce((sum, count) => sum + count, 0)).toBe(listed);
+    expect(
+      Object.values(own.sandboxes as Record<string, number>).reduce((sum, count) => sum + count, 0),
+    ).toBe(listed);
     expect(own.sandboxes).not.toEqual(all);
     expect(own.recentErrors).toEqual([]);
   });
@@ -216,7 +262,11 @@ describe.skipIf(process.getuid?.() !== 0)('a tenant makes more than its share (r
     await bob.exec(id, ['sh', '-c', 'head -c 20000000 /dev/urandom > /tmp/data']);
     const first = await turn();
     const second = await turn();
-    await bob.exec(id, ['sh', '-c', 'head -c 20000000 /dev/urandom | dd of=/tmp/data conv=notrunc bs=1M 2>/dev/null']);
+    await bob.exec(id, [
+      'sh',
+      '-c',
+      'head -c 20000000 /dev/urandom | dd of=/tmp/data conv=notrunc bs=1M 2>/dev/null',
+    ]);
     const third = await turn();
     expect(first.bytes).toBeGreaterThan(19e6);
     expect(second.bytes).toBeLessThan(2e6);
@@ -229,10 +279,12 @@ describe.skipIf(process.getuid?.() !== 0)('a tenant makes more than its share (r
   it('cannot have what a removed snapshot has left counted for nobody', { timeout: 60_000 }, async () => {
     const { alice } = target;
     await setQuota(target, alice, { diskBytes: null, snapshotBytes: 100 * MiB });
-    for (const { id } of (await alice.call('GET', '/v1/snapshots')).json.snapshots) await alice.call('DELETE', `/v1/snapshots/${id}`);
+    for (const { id } of (await alice.call('GET', '/v1/snapshots')).json.snapshots)
+      await alice.call('DELETE', `/v1/snapshots/${id}`);
     const { id } = await alice.create();
     await alice.exec(id, ['sh', '-c', 'head -c 60000000 /dev/urandom > /tmp/fill']);
-    const take = async (of: string) => (await alice.call('POST', `/v1/sandboxes/${of}/snapshots`, { body: {} })).json.id as string;
+    const take = async (of: string) =>
+      (await alice.call('POST', `/v1/sandboxes/${of}/snapshots`, { body: {} })).json.id as string;
     const first = await take(id);
     const copies: string[] = [];
     for (let made = 0; made < 2; made++) {
@@ -241,11 +293,15 @@ describe.skipIf(process.getuid?.() !== 0)('a tenant makes more than its share (r
       await alice.call('DELETE', `/v1/sandboxes/${copy.id}`);
     }
     await alice.call('DELETE', `/v1/sandboxes/${id}`);
-    for (const gone of [first, copies[0]!]) expect((await alice.call('DELETE', `/v1/snapshots/${gone}`)).status).toBe(204);
+    for (const gone of [first, copies[0]!])
+      expect((await alice.call('DELETE', `/v1/snapshots/${gone}`)).status).toBe(204);
     // The last one has all of it.
     const other = await alice.create();
     await alice.exec(other.id, ['sh', '-c', 'head -c 60000000 /dev/urandom > /tmp/fill']);
-    expectRefused(await alice.call('POST', `/v1/sandboxes/${other.id}/snapshots`, { body: {} }), 'snapshotBytes');
+    expectRefused(
+      await alice.call('POST', `/v1/sandboxes/${other.id}/snapshots`, { body: {} }),
+      'snapshotBytes',
+    );
     expect((await alice.call('GET', `/v1/snapshots/${copies[1]}`)).json.bytes).toBeGreaterThan(59e6);
   });
 
@@ -258,52 +314,71 @@ describe.skipIf(process.getuid?.() !== 0)('a tenant makes more than its share (r
     const { id } = await alice.create();
     await alice.exec(id, ['sh', '-c', 'head -c 20000000 /dev/urandom > /tmp/fill']);
     for (let turn = 0; turn < 8; turn++) await alice.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} });
-    expectRefused(await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } }), 'snapshotBytes');
+    expectRefused(
+      await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } }),
+      'snapshotBytes',
+    );
     expect(await readdir(join(target.dataDir, 'archives')).catch(() => [])).toEqual([]);
     expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
     // With room for all of it they count as what they are there, and one that comes back as what it is here.
     await setQuota(target, alice, { snapshotBytes: 400 * MiB });
-    expect((await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } })).status).toBe(200);
+    expect((await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } })).status).toBe(
+      200,
+    );
     const { snapshots } = (await alice.call('GET', '/v1/snapshots')).json;
     expect(snapshots.length).toBeGreaterThanOrEqual(8);
     for (const { bytes, archived } of snapshots) expect([archived, bytes > 19e6]).toEqual([true, true]);
     await setQuota(target, alice, { snapshotBytes: 1 });
-    expectRefused(await alice.call('POST', '/v1/sandboxes', { body: { snapshot: snapshots.at(-1).id } }), 'snapshotBytes');
+    expectRefused(
+      await alice.call('POST', '/v1/sandboxes', { body: { snapshot: snapshots.at(-1).id } }),
+      'snapshotBytes',
+    );
     expect((await alice.call('POST', `/v1/sandboxes/${id}/resume`, { body: {} })).status).toBe(200);
     expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
   });
 
-  it('cannot fill the host’s disk with memory images, of snapshots or of sandboxes that rest', { timeout: 90_000 }, async () => {
-    const { bob } = target;
-    const { id } = await bob.create();
-    const code = 'import os,time; b=os.urandom(60000000); print("filled", flush=True); time.sleep(600)';
-    await bob.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['python3', '-c', code] } });
-    await expect
-      .poll(async () => (await bob.call('GET', `/v1/sandboxes/${id}/stats`)).json.memoryBytes, { timeout: 20_000 })
-      .toBeGreaterThan(55e6);
-    const used = (await bob.call('GET', '/v1/snapshots')).json.snapshots.reduce(
-      (sum: number, { bytes }: { bytes: number }) => sum + bytes,
-      0,
-    );
-    await setQuota(target, bob, { snapshotBytes: used + 200 * MiB });
-    const before = await statfs(target.dataDir);
-    const taken = await untilRefused('snapshotBytes', 10, () =>
-      bob.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: { memory: true } }),
-    );
-    expect(taken).toBeGreaterThanOrEqual(1);
-    expect(taken).toBeLessThanOrEqual(3);
-    const after = await statfs(target.dataDir);
-    expect((before.bavail - after.bavail) * after.bsize).toBeLessThan(1024 * MiB);
-    // Hibernation writes the same; asked for it is refused, by a timeout it is frozen instead.
-    expectRefused(await bob.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'hibernated' } }), 'snapshotBytes');
-    const paused = await bob.call('POST', `/v1/sandboxes/${id}/pause`, { body: {} });
-    expect(paused.json.pausedAs).toBe('frozen');
-    await setQuota(target, bob, { snapshotBytes: null });
-    expect((await bob.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'hibernated' } })).json.pausedAs).toBe('hibernated');
-    // The image counts as long as it is there.
-    await setQuota(target, bob, { snapshotBytes: 1 });
-    const refused = await bob.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: {} });
-    expectRefused(refused, 'snapshotBytes');
-    expect(refused.json.error.details.usedBy.hibernated).toBeGreaterThan(50e6);
-  });
+  it(
+    'cannot fill the host’s disk with memory images, of snapshots or of sandboxes that rest',
+    { timeout: 90_000 },
+    async () => {
+      const { bob } = target;
+      const { id } = await bob.create();
+      const code = 'import os,time; b=os.urandom(60000000); print("filled", flush=True); time.sleep(600)';
+      await bob.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['python3', '-c', code] } });
+      await expect
+        .poll(async () => (await bob.call('GET', `/v1/sandboxes/${id}/stats`)).json.memoryBytes, {
+          timeout: 20_000,
+        })
+        .toBeGreaterThan(55e6);
+      const used = (await bob.call('GET', '/v1/snapshots')).json.snapshots.reduce(
+        (sum: number, { bytes }: { bytes: number }) => sum + bytes,
+        0,
+      );
+      await setQuota(target, bob, { snapshotBytes: used + 200 * MiB });
+      const before = await statfs(target.dataDir);
+      const taken = await untilRefused('snapshotBytes', 10, () =>
+        bob.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: { memory: true } }),
+      );
+      expect(taken).toBeGreaterThanOrEqual(1);
+      expect(taken).toBeLessThanOrEqual(3);
+      const after = await statfs(target.dataDir);
+      expect((before.bavail - after.bavail) * after.bsize).toBeLessThan(1024 * MiB);
+      // Hibernation writes the same; asked for it is refused, by a timeout it is frozen instead.
+      expectRefused(
+        await bob.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'hibernated' } }),
+        'snapshotBytes',
+      );
+      const paused = await bob.call('POST', `/v1/sandboxes/${id}/pause`, { body: {} });
+      expect(paused.json.pausedAs).toBe('frozen');
+      await setQuota(target, bob, { snapshotBytes: null });
+      expect(
+        (await bob.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'hibernated' } })).json.pausedAs,
+      ).toBe('hibernated');
+      // The image counts as long as it is there.
+      await setQuota(target, bob, { snapshotBytes: 1 });
+      const refused = await bob.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: {} });
+      expectRefused(refused, 'snapshotBytes');
+      expect(refused.json.error.details.usedBy.hibernated).toBeGreaterThan(50e6);
+    },
+  );
 });

@@ -5,20 +5,40 @@ import { exchange } from './support/exchange.ts';
 import { startTarget, type Target } from './support/target.ts';
 
 const NOBODY = 'a'.repeat(20);
-const TARGETS = ['//', '/\\', '//[', '///', 'http://%zz', '//a:99999/', '*', 'http://localhost/healthz', '//evil/?cay_token=x'];
-const UPGRADE = ['Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13', 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='];
+const TARGETS = [
+  '//',
+  '/\\',
+  '//[',
+  '///',
+  'http://%zz',
+  '//a:99999/',
+  '*',
+  'http://localhost/healthz',
+  '//evil/?cay_token=x',
+];
+const UPGRADE = [
+  'Connection: Upgrade',
+  'Upgrade: websocket',
+  'Sec-WebSocket-Version: 13',
+  'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+];
 
 let target: Target;
 let made: { sandboxID: string; envdAccessToken: string };
 beforeAll(async () => {
   target = await startTarget({ backend: 'memory', flags: ['--log-level', 'debug'] });
-  made = (await target.alice.call('POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 3600 } })).json;
+  made = (await target.alice.call('POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 3600 } }))
+    .json;
 }, 60_000);
 afterAll(() => target?.[Symbol.asyncDispose]());
 afterEach(() => target.requireAlive());
 
 const send = (lines: string[], body = '', from?: string) =>
-  exchange(`${lines.join('\r\n')}\r\n\r\n${body}`, { host: target.host, port: target.port, ...(from !== undefined && { from }) });
+  exchange(`${lines.join('\r\n')}\r\n\r\n${body}`, {
+    host: target.host,
+    port: target.port,
+    ...(from !== undefined && { from }),
+  });
 
 describe('a stranger’s request', () => {
   it('whose target is no path gets one clear 400, on every plane', async () => {
@@ -52,7 +72,9 @@ describe('a stranger’s request', () => {
       for (const plane of planes) {
         for (const upgrade of [[], UPGRADE]) {
           const { status } = await send([`GET ${path} HTTP/1.1`, ...plane, ...upgrade]);
-          expect([302, 400, 401, 403, 404, 502, 503], `${path} ${plane.join(' ')} ${upgrade[0]}`).toContain(status);
+          expect([302, 400, 401, 403, 404, 502, 503], `${path} ${plane.join(' ')} ${upgrade[0]}`).toContain(
+            status,
+          );
         }
       }
     }
@@ -80,7 +102,11 @@ describe('a stranger’s request', () => {
       `-1-${bare}.localhost`,
     ];
     for (const host of hosts) {
-      const { status, text } = await send(['GET /healthz HTTP/1.1', `Host: ${host}`, `Authorization: Bearer ${target.alice.key}`]);
+      const { status, text } = await send([
+        'GET /healthz HTTP/1.1',
+        `Host: ${host}`,
+        `Authorization: Bearer ${target.alice.key}`,
+      ]);
       if (/^\d/.test(host)) expect(text, host).not.toContain('"alive"');
       expect(status, host).not.toBe(500);
     }
@@ -92,10 +118,15 @@ describe('a stranger’s request', () => {
 
   it('learns no difference between a sandbox that does not exist and one that is another’s', async () => {
     for (let times = 0; times < 20; times++) {
-      const id = Array.from({ length: 20 }, () => 'abcdefghijklmnopqrstuvwxyz0123456789'[Math.floor(Math.random() * 36)]).join('');
+      const id = Array.from(
+        { length: 20 },
+        () => 'abcdefghijklmnopqrstuvwxyz0123456789'[Math.floor(Math.random() * 36)],
+      ).join('');
       expect((await send(['GET /health HTTP/1.1', `Host: 49983-${id}.localhost`])).status).toBe(502);
     }
-    expect((await send(['GET /health HTTP/1.1', `Host: 49983-${made.sandboxID}.localhost`])).status).toBe(204);
+    expect((await send(['GET /health HTTP/1.1', `Host: 49983-${made.sandboxID}.localhost`])).status).toBe(
+      204,
+    );
   });
 
   it('with two lengths, an unknown coding or an upgrade with a body gets one 400', async () => {
@@ -120,14 +151,26 @@ describe('a stranger’s request', () => {
 
 describe('labels of E2B’s clients', () => {
   it('cannot be set or changed by our own API', async () => {
-    const labels = { 'e2b/auto-resume': 'true', 'e2b/public-traffic': 'true', 'e2b/mask-request-host': 'a\u0100b' };
+    const labels = {
+      'e2b/auto-resume': 'true',
+      'e2b/public-traffic': 'true',
+      'e2b/mask-request-host': 'a\u0100b',
+    };
     const own = await target.alice.create();
-    expect((await target.alice.call('PATCH', `/v1/sandboxes/${own.id}`, { body: { labels } })).status).toBe(400);
+    expect((await target.alice.call('PATCH', `/v1/sandboxes/${own.id}`, { body: { labels } })).status).toBe(
+      400,
+    );
     expect((await target.alice.call('POST', '/v1/sandboxes', { body: { labels } })).status).toBe(400);
-    expect((await target.alice.call('POST', `/v1/sandboxes/${own.id}/fork`, { body: { labels } })).status).toBe(400);
-    const theirs = (await target.alice.call('GET', `/v1/sandboxes/sbx_${made.sandboxID}`)).json.labels as Record<string, string>;
+    expect(
+      (await target.alice.call('POST', `/v1/sandboxes/${own.id}/fork`, { body: { labels } })).status,
+    ).toBe(400);
+    const theirs = (await target.alice.call('GET', `/v1/sandboxes/sbx_${made.sandboxID}`)).json
+      .labels as Record<string, string>;
     const again = { ...theirs, owner: 'me' };
-    expect((await target.alice.call('PATCH', `/v1/sandboxes/sbx_${made.sandboxID}`, { body: { labels: again } })).status).toBe(200);
+    expect(
+      (await target.alice.call('PATCH', `/v1/sandboxes/sbx_${made.sandboxID}`, { body: { labels: again } }))
+        .status,
+    ).toBe(200);
   });
 });
 
@@ -135,12 +178,18 @@ describe('signed addresses', () => {
   it('open while a stranger floods the search for who signed one', async () => {
     const signed = (path: string) =>
       `/files?path=${path}&signature=${encodeURIComponent(signatureOf(made.envdAccessToken, { path, operation: 'read', user: '' }))}`;
-    await target.alice.call('PUT', `/v1/sandboxes/sbx_${made.sandboxID}/files?path=/home/user/a`, { body: 'first' });
-    await target.alice.call('PUT', `/v1/sandboxes/sbx_${made.sandboxID}/files?path=/home/user/b`, { body: 'second' });
-    const get = (path: string, from?: string) => send([`GET ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close'], '', from);
+    await target.alice.call('PUT', `/v1/sandboxes/sbx_${made.sandboxID}/files?path=/home/user/a`, {
+      body: 'first',
+    });
+    await target.alice.call('PUT', `/v1/sandboxes/sbx_${made.sandboxID}/files?path=/home/user/b`, {
+      body: 'second',
+    });
+    const get = (path: string, from?: string) =>
+      send([`GET ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close'], '', from);
     expect((await get(signed('/home/user/a'))).text).toContain('first');
     const statuses: (number | undefined)[] = [];
-    for (let at = 0; at < 300; at++) statuses.push((await get(`/files?path=x&signature=v1_${String(at).padStart(43, 'A')}`)).status);
+    for (let at = 0; at < 300; at++)
+      statuses.push((await get(`/files?path=x&signature=v1_${String(at).padStart(43, 'A')}`)).status);
     expect(new Set(statuses)).toEqual(new Set([401, 429]));
     expect(statuses.filter((status) => status === 401).length).toBeLessThan(60);
     // One that was opened before, from the same address, and one that never was, from another.
@@ -151,15 +200,30 @@ describe('signed addresses', () => {
   it('stand in no log, nor do tokens', async () => {
     const signature = signatureOf(made.envdAccessToken, { path: 'secret', operation: 'write', user: '' });
     const upload = await target.alice.call('POST', '/v3/templates', { body: { name: 'logged' } });
-    const link = await target.alice.call('GET', `/templates/${upload.json.templateID}/files/${'0'.repeat(64)}`);
+    const link = await target.alice.call(
+      'GET',
+      `/templates/${upload.json.templateID}/files/${'0'.repeat(64)}`,
+    );
     const address = new URL(link.json.url as string);
     await target.stranger('PUT', address.pathname + address.search, { body: 'x' });
-    await target.stranger('POST', `/files?path=secret&signature=${encodeURIComponent(signature)}`, { body: 'x' });
-    await target.stranger('POST', `/files?path=secret&%73ignature=${encodeURIComponent(signature)}`, { body: 'x' });
-    await target.stranger('GET', `/files?path=secret&token=${made.envdAccessToken}&x=${made.envdAccessToken}`);
+    await target.stranger('POST', `/files?path=secret&signature=${encodeURIComponent(signature)}`, {
+      body: 'x',
+    });
+    await target.stranger('POST', `/files?path=secret&%73ignature=${encodeURIComponent(signature)}`, {
+      body: 'x',
+    });
+    await target.stranger(
+      'GET',
+      `/files?path=secret&token=${made.envdAccessToken}&x=${made.envdAccessToken}`,
+    );
     const log = target.log();
     expect(log).toContain('/files?path=secret');
-    for (const secret of [signature, encodeURIComponent(signature), address.searchParams.get('signature')!, made.envdAccessToken])
+    for (const secret of [
+      signature,
+      encodeURIComponent(signature),
+      address.searchParams.get('signature')!,
+      made.envdAccessToken,
+    ])
       expect(log, secret).not.toContain(secret);
   });
 });

@@ -18,7 +18,9 @@ function beyond({ status, json }: Reply): unknown {
 }
 
 async function snapshotOf(tenant: Tenant, sandbox: string): Promise<string> {
-  const { status, json, text } = await tenant.call('POST', `/v1/sandboxes/${sandbox}/snapshots`, { body: {} });
+  const { status, json, text } = await tenant.call('POST', `/v1/sandboxes/${sandbox}/snapshots`, {
+    body: {},
+  });
   if (status !== 201) throw new Error(text);
   return json.id as string;
 }
@@ -30,7 +32,9 @@ async function importForged(
   snapshot: string,
   change: (manifest: Record<string, unknown>) => object,
 ): Promise<Reply> {
-  const exported = await fetch(`${target.url}/v1/snapshots/${snapshot}/archive`, { headers: { authorization: `Bearer ${tenant.key}` } });
+  const exported = await fetch(`${target.url}/v1/snapshots/${snapshot}/archive`, {
+    headers: { authorization: `Bearer ${tenant.key}` },
+  });
   const body = await forgedArchive(new Uint8Array(await exported.arrayBuffer()), change);
   return tenant.call('POST', '/v1/snapshots', { body, headers: ARCHIVE });
 }
@@ -42,19 +46,25 @@ describe.skipIf(notRoot)('a tenant asks for less isolation than the operator all
   });
   afterAll(() => target[Symbol.asyncDispose]());
 
-  it.each(['process', 'runsc', 'crun'])('refuses the runtime "%s", to members and to admins', async (runtime) => {
-    for (const tenant of [target.alice, target.admin]) {
-      const reply = await tenant.call('POST', '/v1/sandboxes', { body: { runtime } });
-      expect(denied(reply)).toEqual({ runtime, allowed: ['runc'] });
-      const { json } = await tenant.call('POST', '/v1/validate', { body: { runtime } });
-      expect(json).toMatchObject({ ok: false });
-    }
-    await target.requireAlive();
-  });
+  it.each(['process', 'runsc', 'crun'])(
+    'refuses the runtime "%s", to members and to admins',
+    async (runtime) => {
+      for (const tenant of [target.alice, target.admin]) {
+        const reply = await tenant.call('POST', '/v1/sandboxes', { body: { runtime } });
+        expect(denied(reply)).toEqual({ runtime, allowed: ['runc'] });
+        const { json } = await tenant.call('POST', '/v1/validate', { body: { runtime } });
+        expect(json).toMatchObject({ ok: false });
+      }
+      await target.requireAlive();
+    },
+  );
 
   it('tells what may be asked for, and does not offer what isolates nothing', async () => {
     const { json } = await target.alice.call('GET', '/v1/capabilities');
-    expect(json).toMatchObject({ runtimes: ['runc'], policy: { runtimes: ['runc'], maxima: { pids: 8192, commands: 256 } } });
+    expect(json).toMatchObject({
+      runtimes: ['runc'],
+      policy: { runtimes: ['runc'], maxima: { pids: 8192, commands: 256 } },
+    });
   });
 
   it('refuses it by a snapshot, a template, an archive with another spec, and E2B’s create of those', async () => {
@@ -63,7 +73,10 @@ describe.skipIf(notRoot)('a tenant asks for less isolation than the operator all
     const snapshot = await snapshotOf(alice, id);
     denied(await alice.call('POST', '/v1/sandboxes', { body: { snapshot, runtime: 'process' } }));
     for (const forge of [
-      (manifest: Record<string, unknown>) => ({ ...manifest, spec: { ...(manifest['spec'] as object), runtime: 'process' } }),
+      (manifest: Record<string, unknown>) => ({
+        ...manifest,
+        spec: { ...(manifest['spec'] as object), runtime: 'process' },
+      }),
       (manifest: Record<string, unknown>) => ({
         ...manifest,
         runtime: 'process',
@@ -77,11 +90,21 @@ describe.skipIf(notRoot)('a tenant asks for less isolation than the operator all
       await alice.call('PUT', '/v1/templates/forged', { body: { snapshot: forged, replace: true } });
       denied(await alice.call('POST', '/v1/sandboxes', { body: { template: 'forged' } }));
       for (const templateID of [forged, 'forged']) {
-        expect((await alice.call('POST', '/v2/sandboxes', { body: { templateID }, headers: { 'x-api-key': alice.key } })).status).toBe(403);
+        expect(
+          (
+            await alice.call('POST', '/v2/sandboxes', {
+              body: { templateID },
+              headers: { 'x-api-key': alice.key },
+            })
+          ).status,
+        ).toBe(403);
       }
     }
     // A manifest that says so beside an innocent spec leads to the runtime of the server.
-    const { json } = await importForged(target, alice, snapshot, (manifest) => ({ ...manifest, runtime: 'process' }));
+    const { json } = await importForged(target, alice, snapshot, (manifest) => ({
+      ...manifest,
+      runtime: 'process',
+    }));
     const made = await alice.create({ snapshot: json.id as `snap_${string}` });
     expect(made.runtime).toBe('runc');
     await target.requireAlive();
@@ -96,12 +119,22 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
     target = await startTarget({
       backend: 'local',
       runtime: 'runc',
-      flags: ['--allow-runtime', 'runc,process', '--allow-process', '--max-limit', 'pids=512,cpus=4,timeout=1h,commands=4'],
+      flags: [
+        '--allow-runtime',
+        'runc,process',
+        '--allow-process',
+        '--max-limit',
+        'pids=512,cpus=4,timeout=1h,commands=4',
+      ],
     });
     // Somebody with a member's key of the very project in which an admin has such a sandbox.
-    key = (await target.admin.call('POST', '/v1/keys', { body: { name: 'colleague', project: 'default' } })).json.secret;
+    key = (await target.admin.call('POST', '/v1/keys', { body: { name: 'colleague', project: 'default' } }))
+      .json.secret;
     member = (method, path, options = {}) =>
-      target.stranger(method, path, { ...options, headers: { authorization: `Bearer ${key}`, 'x-api-key': key, ...options.headers } });
+      target.stranger(method, path, {
+        ...options,
+        headers: { authorization: `Bearer ${key}`, 'x-api-key': key, ...options.headers },
+      });
   });
   afterAll(() => target[Symbol.asyncDispose]());
 
@@ -117,16 +150,29 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
     denied(await member('POST', '/v1/sandboxes', { body: { snapshot } }));
     denied(await member('POST', '/v1/sandboxes', { body: { template: 'bare' } }));
     denied(await member('POST', `/v1/sandboxes/${id}/fork`, { body: {} }));
-    denied(await member('POST', `/v1/sandboxes/${id}/exec`, { body: { argv: ['cat', '/proc/1/root/etc/shadow'] } }));
+    denied(
+      await member('POST', `/v1/sandboxes/${id}/exec`, {
+        body: { argv: ['cat', '/proc/1/root/etc/shadow'] },
+      }),
+    );
     denied(await member('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['true'] } }));
     denied(await member('GET', `/v1/sandboxes/${id}/files?path=/proc/1/root/etc/shadow`));
     denied(await member('PUT', `/v1/sandboxes/${id}/ports/22`, { body: { visibility: 'public' } }));
     for (const templateID of [snapshot, 'bare']) {
       expect((await member('POST', '/v2/sandboxes', { body: { templateID } })).status).toBe(403);
       // Its ports would be open to everybody, and they are the host's.
-      expect((await admin.call('POST', '/v2/sandboxes', { body: { templateID }, headers: { 'x-api-key': admin.key } })).status).toBe(403);
+      expect(
+        (
+          await admin.call('POST', '/v2/sandboxes', {
+            body: { templateID },
+            headers: { 'x-api-key': admin.key },
+          })
+        ).status,
+      ).toBe(403);
     }
-    expect((await member('POST', `/v2/sandboxes/${id.slice(4)}/connect`, { body: { timeout: 60 } })).status).toBe(403);
+    expect(
+      (await member('POST', `/v2/sandboxes/${id.slice(4)}/connect`, { body: { timeout: 60 } })).status,
+    ).toBe(403);
 
     await admin.call('POST', `/v1/sandboxes/${id}/stop`, { body: { graceMs: 0 } });
     denied(await member('POST', `/v1/sandboxes/${id}/start`));
@@ -139,7 +185,10 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
   it('does not get it by an archive that says so, with a spec that does not', async () => {
     const { id } = await target.alice.create();
     const snapshot = await snapshotOf(target.alice, id);
-    const { json } = await importForged(target, target.alice, snapshot, (manifest) => ({ ...manifest, runtime: 'process' }));
+    const { json } = await importForged(target, target.alice, snapshot, (manifest) => ({
+      ...manifest,
+      runtime: 'process',
+    }));
     const made = await target.alice.call('POST', '/v1/sandboxes', { body: { snapshot: json.id } });
     expect(made.json.runtime ?? 'none').not.toBe('process');
   });
@@ -148,7 +197,11 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
     const { alice } = target;
     const create = (body: object) => alice.call('POST', '/v1/sandboxes', { body });
     for (const pids of [null, 513, 4_000_000])
-      expect(beyond(await create({ limits: { pids } }))).toEqual({ limit: 'pids', asked: pids, maximum: 512 });
+      expect(beyond(await create({ limits: { pids } }))).toEqual({
+        limit: 'pids',
+        asked: pids,
+        maximum: 512,
+      });
     beyond(await create({ limits: { cpus: null } }));
     beyond(await create({ limits: { memoryBytes: null } }));
     beyond(await create({ limits: { diskBytes: null } }));
@@ -162,7 +215,10 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
     beyond(await change({ limits: { pids: 100, cpus: 5 } }));
     beyond(await change({ timeoutMs: null }));
     const e2b = { headers: { 'x-api-key': alice.key } };
-    expect((await alice.call('POST', `/sandboxes/${id.slice(4)}/timeout`, { body: { timeout: 7200 }, ...e2b })).status).toBe(400);
+    expect(
+      (await alice.call('POST', `/sandboxes/${id.slice(4)}/timeout`, { body: { timeout: 7200 }, ...e2b }))
+        .status,
+    ).toBe(400);
     expect((await alice.call('GET', `/v1/sandboxes/${id}`)).json).toMatchObject({ limits, timeoutMs });
 
     const snapshot = await snapshotOf(alice, id);
@@ -171,7 +227,10 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
       return { ...manifest, spec: { ...spec, limits: { ...spec.limits, pids: null } } };
     };
     const imported = await importForged(target, alice, snapshot, raised);
-    expect(beyond(await create({ snapshot: imported.json.id }))).toMatchObject({ limit: 'pids', asked: null });
+    expect(beyond(await create({ snapshot: imported.json.id }))).toMatchObject({
+      limit: 'pids',
+      asked: null,
+    });
     expect((await create({ snapshot: imported.json.id, limits: { pids: 64 } })).json.limits.pids).toBe(64);
     await target.requireAlive();
   });
@@ -179,7 +238,8 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
   it('runs no more commands of a sandbox at once than it may', async () => {
     const { alice } = target;
     const { id } = await alice.create();
-    const start = () => alice.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['sleep', '600'] } });
+    const start = () =>
+      alice.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['sleep', '600'] } });
     const started: Reply[] = [];
     for (let count = 0; count < 4; count++) started.push(await start());
     expect(started.map(({ status }) => status)).toEqual([201, 201, 201, 201]);
@@ -190,11 +250,19 @@ describe.skipIf(notRoot)('a tenant reaches for what an admin may have', () => {
       { limit: 'commands', maximum: 4 },
     ]);
     const burst = await Promise.all(
-      Array.from({ length: 16 }, () => alice.call('POST', `/v1/sandboxes/${id}/exec`, { body: { argv: ['true'] } })),
+      Array.from({ length: 16 }, () =>
+        alice.call('POST', `/v1/sandboxes/${id}/exec`, { body: { argv: ['true'] } }),
+      ),
     );
     expect(new Set(burst.map(({ status }) => status))).toEqual(new Set([429]));
     const { id: first } = started[0]!.json.command;
-    expect((await alice.call('POST', `/v1/sandboxes/${id}/commands/${first}/signal`, { body: { signal: 'SIGKILL' } })).status).toBe(204);
+    expect(
+      (
+        await alice.call('POST', `/v1/sandboxes/${id}/commands/${first}/signal`, {
+          body: { signal: 'SIGKILL' },
+        })
+      ).status,
+    ).toBe(204);
     await expect.poll(async () => (await start()).status, { timeout: 10_000, interval: 200 }).toBe(201);
   });
 });

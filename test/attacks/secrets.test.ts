@@ -1,6 +1,7 @@
 /**
- * Secrets that tenants hand over, and those that the server gives out, stand nowhere where they can be read by whoever gets
- * hold of the records, the events, the logs or the list of processes. Each is a canary that is looked for everywhere.
+ * Secrets that tenants hand over, and those that the server gives out, stand nowhere where they can be read
+ * by whoever gets hold of the records, the events, the logs or the list of processes. Each is a canary that
+ * is looked for everywhere.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, readFileSync, readdirSync, readlinkSync, statSync } from 'node:fs';
@@ -21,7 +22,10 @@ const VALUES = {
   failedBuild: canary('failed-build'),
   refused: canary('refused'),
 };
-/** Trees of sandboxes are their own, and the file of the command line has the admin's key: both are told in SECURITY.md. */
+/**
+ * Trees of sandboxes are their own, and the file of the command line has the admin's key: both are told in
+ * SECURITY.md.
+ */
 const KNOWN = ['engine/storage', 'cli.json'];
 
 let target: Target;
@@ -38,21 +42,31 @@ afterAll(() => target[Symbol.asyncDispose]());
 async function handOut({ alice, admin, url, stranger }: Target): Promise<Record<string, string>> {
   const { id } = await alice.create({ env: { SECRET: VALUES.create }, cmd: ['sleep', '1000'] });
   await alice.exec(id, ['sh', '-c', `echo ${VALUES.exec} > /dev/null`], { env: { SECRET: VALUES.exec } });
-  await alice.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['sleep', '1000'], env: { SECRET: VALUES.recorded } } });
+  await alice.call('POST', `/v1/sandboxes/${id}/commands`, {
+    body: { argv: ['sleep', '1000'], env: { SECRET: VALUES.recorded } },
+  });
   const snapshot = await alice.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: {} });
   expect(snapshot.status, snapshot.text).toBe(201);
   expect((await alice.call('POST', `/v1/sandboxes/${id}/fork`, { body: {} })).status).toBe(201);
 
-  const sandbox = await Sandbox.create('base', { apiKey: alice.key, apiUrl: url, sandboxUrl: url, envs: { SECRET: VALUES.e2b } });
+  const sandbox = await Sandbox.create('base', {
+    apiKey: alice.key,
+    apiUrl: url,
+    sandboxUrl: url,
+    envs: { SECRET: VALUES.e2b },
+  });
   await sandbox.commands.run('true', { envs: { SECRET: VALUES.e2bCommand } });
   const signed = new URL(await sandbox.downloadUrl('/etc/passwd'));
   const inside = { 'e2b-sandbox-id': sandbox.sandboxId, 'e2b-sandbox-port': '49983' };
-  for (const method of ['GET', 'POST']) await stranger(method, signed.pathname + signed.search, { headers: inside });
+  for (const method of ['GET', 'POST'])
+    await stranger(method, signed.pathname + signed.search, { headers: inside });
 
   await build('one', VALUES.build);
   await build('two', `${VALUES.failedBuild}\${nothing?${VALUES.failedBuild}}`);
   const hook = await alice.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } });
-  const link = new URL((await alice.call('GET', `/templates/one/files/${'a'.repeat(64)}`)).json.url as string);
+  const link = new URL(
+    (await alice.call('GET', `/templates/one/files/${'a'.repeat(64)}`)).json.url as string,
+  );
   await stranger('PUT', link.pathname + link.search, { body: 'no archive' });
   const key = await admin.call('POST', '/v1/keys', { body: { name: 'one', project: 'alice' } });
   const port = await alice.call('PUT', `/v1/sandboxes/${id}/ports/3000`, { body: { visibility: 'private' } });
@@ -70,7 +84,9 @@ async function handOut({ alice, admin, url, stranger }: Target): Promise<Record<
     { env: { SECRET: VALUES.refused.repeat(10_000) } },
   ]) {
     refusals.push(await alice.call('POST', '/v1/sandboxes', { body }));
-    refusals.push(await alice.call('POST', `/v1/sandboxes/${id}/exec`, { body: { argv: ['no-such-program'], ...body } }));
+    refusals.push(
+      await alice.call('POST', `/v1/sandboxes/${id}/exec`, { body: { argv: ['no-such-program'], ...body } }),
+    );
   }
   return {
     'the key': alice.key,
@@ -88,7 +104,9 @@ async function build(name: string, value: string): Promise<void> {
   const { json } = await alice.call('POST', '/v3/templates', { body: { name } });
   const { templateID, buildID } = json as { templateID: string; buildID: string };
   const steps = [{ type: 'ENV', args: ['SECRET', value] }];
-  await alice.call('POST', `/v2/templates/${templateID}/builds/${buildID}`, { body: { fromTemplate: 'base', steps } });
+  await alice.call('POST', `/v2/templates/${templateID}/builds/${buildID}`, {
+    body: { fromTemplate: 'base', steps },
+  });
   for (let tries = 0; tries < 200; tries++, await sleep(50)) {
     const status = await alice.call('GET', `/templates/${templateID}/builds/${buildID}/status`);
     if (status.json?.status === 'building' || status.json?.status === 'waiting') continue;
@@ -170,19 +188,30 @@ describe.skipIf(process.getuid?.() !== 0)('secrets', () => {
   });
 
   it('are in files and directories that only their owner may read', () => {
-    const wide = ['control', 'control/secret.key', 'control/records.db', 'cli.json', 'engine/sandboxes', 'engine/snapshots'].filter(
-      (name) => {
-        const mode = statSync(join(target.dataDir, name)).mode & 0o077;
-        // What is in a directory of mode 0700 needs no more.
-        return mode !== 0 && !name.startsWith('control/records');
-      },
-    );
+    const wide = [
+      'control',
+      'control/secret.key',
+      'control/records.db',
+      'cli.json',
+      'engine/sandboxes',
+      'engine/snapshots',
+    ].filter((name) => {
+      const mode = statSync(join(target.dataDir, name)).mode & 0o077;
+      // What is in a directory of mode 0700 needs no more.
+      return mode !== 0 && !name.startsWith('control/records');
+    });
     expect(wide).toEqual([]);
   });
 
   it('reach those that they are for all the same', async () => {
-    const { sandboxes } = (await target.alice.call('GET', '/v1/sandboxes')).json as { sandboxes: { id: string }[] };
-    const seen = await Promise.all(sandboxes.map(({ id }) => target.alice.exec(id, ['sh', '-c', 'echo $SECRET'])));
-    expect(seen.map(({ stdout }) => stdout.trim()).toSorted()).toEqual([VALUES.create, VALUES.create, VALUES.e2b].toSorted());
+    const { sandboxes } = (await target.alice.call('GET', '/v1/sandboxes')).json as {
+      sandboxes: { id: string }[];
+    };
+    const seen = await Promise.all(
+      sandboxes.map(({ id }) => target.alice.exec(id, ['sh', '-c', 'echo $SECRET'])),
+    );
+    expect(seen.map(({ stdout }) => stdout.trim()).toSorted()).toEqual(
+      [VALUES.create, VALUES.create, VALUES.e2b].toSorted(),
+    );
   });
 });

@@ -1,4 +1,7 @@
-/** Whoever has lost a key still has what was got with it: access tokens, signed addresses, links. They can be revoked, too. */
+/**
+ * Whoever has lost a key still has what was got with it: access tokens, signed addresses, links. They can be
+ * revoked, too.
+ */
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startTarget, type Target, type Tenant } from './support/target.ts';
@@ -16,22 +19,29 @@ async function holdings(tenant: Tenant): Promise<Record<string, () => Promise<bo
   const made = await tenant.call('POST', '/sandboxes', { body: { templateID: 'base', timeout: 300 } });
   expect(made.status, made.text).toBe(201);
   const { sandboxID, envdAccessToken } = made.json as { sandboxID: string; envdAccessToken: string };
-  const port = await tenant.call('PUT', `/v1/sandboxes/sbx_${sandboxID}/ports/3000`, { body: { visibility: 'private' } });
+  const port = await tenant.call('PUT', `/v1/sandboxes/sbx_${sandboxID}/ports/3000`, {
+    body: { visibility: 'private' },
+  });
   const { token } = port.json as { token: string };
   const link = await tenant.call('GET', `/templates/mine/files/${HASH}`);
   const upload = new URL((link.json as { url: string }).url);
-  const signature = createHash('sha256').update(`/etc/passwd:read:root:${envdAccessToken}`).digest('base64').replace(/=+$/, '');
+  const signature = createHash('sha256')
+    .update(`/etc/passwd:read:root:${envdAccessToken}`)
+    .digest('base64')
+    .replace(/=+$/, '');
   const signed = `/files?path=${encodeURIComponent('/etc/passwd')}&username=root&signature=${encodeURIComponent(`v1_${signature}`)}`;
   const inside = { 'e2b-sandbox-id': sandboxID, 'e2b-sandbox-port': '49983' };
   const status = async (method: string, path: string, headers: Record<string, string>, body?: string) =>
     (await target.stranger(method, path, { headers, ...(body !== undefined && { body }) })).status;
   return {
-    'an access token': async () => (await status('GET', '/envs', { ...inside, 'x-access-token': envdAccessToken })) === 200,
+    'an access token': async () =>
+      (await status('GET', '/envs', { ...inside, 'x-access-token': envdAccessToken })) === 200,
     'a signed address': async () => (await status('GET', signed, inside)) === 200,
     // Nobody listens there, which only those are told who may know that there is a port.
     'the token of a private port': async () =>
       (await status('GET', `/preview/sbx_${sandboxID}/3000/`, { 'x-cay-preview-token': token })) !== 404,
-    'an upload link': async () => (await status('PUT', upload.pathname + upload.search, {}, 'no archive')) !== 401,
+    'an upload link': async () =>
+      (await status('PUT', upload.pathname + upload.search, {}, 'no archive')) !== 401,
   };
 }
 
@@ -61,14 +71,19 @@ describe('what was got with a key', () => {
     const held = await holdings(target.bob);
     await target.admin.call('DELETE', `/v1/keys/${key.id}`);
     expect(await opening(held)).toEqual(ALL);
-    await target.admin.call('DELETE', `/v1/keys/${(again.json as { key: { id: string } }).key.id}?tokens=true`);
+    await target.admin.call(
+      'DELETE',
+      `/v1/keys/${(again.json as { key: { id: string } }).key.id}?tokens=true`,
+    );
     expect(await opening(held)).toEqual([]);
   });
 
   it('cannot be revoked by another project, nor by a stranger', async () => {
     const held = await holdings(target.bob);
     expect((await target.alice.call('POST', '/v1/projects/bob/revoke-tokens')).status).toBe(404);
-    expect((await target.alice.call('POST', `/v1/projects/${target.bob.project}/revoke-tokens`)).status).toBe(404);
+    expect((await target.alice.call('POST', `/v1/projects/${target.bob.project}/revoke-tokens`)).status).toBe(
+      404,
+    );
     expect((await target.stranger('POST', '/v1/projects/bob/revoke-tokens')).status).toBe(401);
     expect(await opening(held)).toEqual(ALL);
   });

@@ -11,7 +11,10 @@ const KEY = 'dGhlIHNhbXBsZSBub25jZQ==';
 /** A frame of a client, with a mask that changes nothing. */
 function frame(opcode: number, payload = Buffer.alloc(0), final = true): Buffer {
   const { length } = payload;
-  const head = length < 126 ? [0x80 | length] : [0x80 | 127, 0, 0, 0, 0, ...[24, 16, 8, 0].map((shift) => (length >>> shift) & 255)];
+  const head =
+    length < 126
+      ? [0x80 | length]
+      : [0x80 | 127, 0, 0, 0, 0, ...[24, 16, 8, 0].map((shift) => (length >>> shift) & 255)];
   return Buffer.concat([Buffer.from([(final ? 0x80 : 0) | opcode, ...head, 0, 0, 0, 0]), payload]);
 }
 
@@ -21,7 +24,13 @@ async function open(url: string, path: string, key: string): Promise<Socket> {
   const socket = connect(Number(port), hostname);
   socket.on('error', () => {});
   await once(socket, 'connect');
-  const lines = [`GET ${path} HTTP/1.1`, 'Host: localhost', `Authorization: Bearer ${key}`, 'Connection: Upgrade', 'Upgrade: websocket'];
+  const lines = [
+    `GET ${path} HTTP/1.1`,
+    'Host: localhost',
+    `Authorization: Bearer ${key}`,
+    'Connection: Upgrade',
+    'Upgrade: websocket',
+  ];
   socket.write([...lines, 'Sec-WebSocket-Version: 13', `Sec-WebSocket-Key: ${KEY}`, '', ''].join('\r\n'));
   const [answer] = (await once(socket, 'data')) as [Buffer];
   expect(answer.toString('latin1')).toMatch(/^HTTP\/1\.1 101/);
@@ -33,7 +42,10 @@ async function open(url: string, path: string, key: string): Promise<Socket> {
 async function leftOver(socket: Socket, chunk: Buffer, times: number): Promise<number> {
   for (let at = 0; at < times; at++) {
     if (socket.destroyed) return 0;
-    if (!socket.write(chunk) && !(await Promise.race([once(socket, 'drain').then(() => true), sleep(700, false)]))) {
+    if (
+      !socket.write(chunk) &&
+      !(await Promise.race([once(socket, 'drain').then(() => true), sleep(700, false)]))
+    ) {
       return (times - at - 1) * chunk.length + socket.writableLength;
     }
   }
@@ -54,7 +66,9 @@ describe('a client that floods a WebSocket', () => {
         signal: AbortSignal;
       }) => {
         listen(Number(argv[1]), () => new Promise(() => {}));
-        return new Promise<number>((resolve) => signal.addEventListener('abort', () => resolve(0), { once: true }));
+        return new Promise<number>((resolve) =>
+          signal.addEventListener('abort', () => resolve(0), { once: true }),
+        );
       },
     };
     server = await startTestServer({ commands: deaf });
@@ -78,7 +92,9 @@ describe('a client that floods a WebSocket', () => {
     socket.resume();
     const closed = new Promise((resolve) => socket.once('close', resolve));
     const part = frame(0, Buffer.from('x'), false);
-    socket.write(Buffer.concat([frame(1, Buffer.from('{'), false), ...Array.from({ length: 100_000 }, () => part)]));
+    socket.write(
+      Buffer.concat([frame(1, Buffer.from('{'), false), ...Array.from({ length: 100_000 }, () => part)]),
+    );
     await closed;
   }, 15_000);
 });

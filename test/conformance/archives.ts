@@ -28,7 +28,8 @@ export function archiveCases(suite: Suite): void {
       await box.root.chown(at('foreign'), '1234:5678');
       await box.root.chmod(at('foreign'), 0o4755);
     }
-    if (suite.capabilities.abilities.xattrs) await box.files.xattrs(at('plain'), { color: Buffer.from([0, 255, 10]) });
+    if (suite.capabilities.abilities.xattrs)
+      await box.files.xattrs(at('plain'), { color: Buffer.from([0, 255, 10]) });
     if (suite.capabilities.abilities.processes) await box.run(['ln', at('plain'), at('twin')]);
     const snapshot = await suite.snapshot(box.id);
     return { box, snapshot, archive: await gather(suite.snapshots.exportSnapshot(snapshot)) };
@@ -60,7 +61,9 @@ export function archiveCases(suite: Suite): void {
     const system = (await clone.root.stat('/etc/passwd')).uid;
     expect(system).toBe(0);
     if (suite.capabilities.abilities.xattrs) {
-      expect(Buffer.from((await clone.files.xattrs(`${box.dir}/plain`))['color']!)).toEqual(Buffer.from([0, 255, 10]));
+      expect(Buffer.from((await clone.files.xattrs(`${box.dir}/plain`))['color']!)).toEqual(
+        Buffer.from([0, 255, 10]),
+      );
     }
     if (suite.capabilities.abilities.processes) {
       expect((await clone.run(`stat -c %h ${box.dir}/plain; stat -c %Y ${box.dir}/plain`)).stdout).toBe(
@@ -84,7 +87,10 @@ export function archiveCases(suite: Suite): void {
     const counter = await startCounter(box);
     const first = await counter.ask('one');
     const snapshot = await suite.snapshot(box.id, { memory: true });
-    const seal = { sign: (digest: string) => `of-${digest}`, verify: (digest: string, by: string) => by === `of-${digest}` };
+    const seal = {
+      sign: (digest: string) => `of-${digest}`,
+      verify: (digest: string, by: string) => by === `of-${digest}`,
+    };
     const archive = await gather(suite.snapshots.exportSnapshot(snapshot, { seal }));
     await suite.backend.remove(box.id);
     await suite.snapshots.removeSnapshot(snapshot);
@@ -95,7 +101,10 @@ export function archiveCases(suite: Suite): void {
     expect(await (await holdCounter(child.guest, counter)).ask('two')).toEqual({ count: 2, pid: first.pid });
     const damaged = Buffer.from(archive);
     damaged[archive.length - 5000]! ^= 0x55;
-    await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(damaged, 1 << 20)), 'invalid_argument');
+    await rejects(
+      suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(damaged, 1 << 20)),
+      'invalid_argument',
+    );
     expect(await ids()).toEqual([imported]);
     // Memory that nobody vouches for stays outside, and the files come in.
     const other = { ...seal, verify: () => false };
@@ -104,7 +113,9 @@ export function archiveCases(suite: Suite): void {
       const found = await suite.snapshots.importSnapshot(files, inPieces(archive, 1 << 20), options);
       expect(found).toMatchObject({ memory: false, memoryDropped: 'foreign' });
     }
-    const trusted = await suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(archive, 1 << 20), { foreignMemory: true });
+    const trusted = await suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(archive, 1 << 20), {
+      foreignMemory: true,
+    });
     expect(trusted).toMatchObject({ memory: true });
   });
 
@@ -114,31 +125,64 @@ export function archiveCases(suite: Suite): void {
     const admit = (bytes: number) => {
       if ((admitted += bytes) > 1000) throw new CayError('resource_exhausted', 'enough');
     };
-    await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(archive, 4096), { admit }), 'resource_exhausted');
+    await rejects(
+      suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(archive, 4096), { admit }),
+      'resource_exhausted',
+    );
     expect(await ids()).toEqual([snapshot]);
   });
 
   suite.case('an archive that is cut off anywhere is refused whole', ['snapshots'], async () => {
     const { snapshot, archive } = await archived();
-    const lengths = [0, 1, 100, 511, 512, 700, 2000, Math.floor(archive.length / 2), archive.length - 600, archive.length - 1];
+    const lengths = [
+      0,
+      1,
+      100,
+      511,
+      512,
+      700,
+      2000,
+      Math.floor(archive.length / 2),
+      archive.length - 600,
+      archive.length - 1,
+    ];
     for (const length of lengths.filter((each) => each >= 0 && each < archive.length)) {
       const imported = suite.snapshotId();
-      await rejects(suite.snapshots.importSnapshot(imported, inPieces(archive.subarray(0, length), 4096)), 'invalid_argument');
+      await rejects(
+        suite.snapshots.importSnapshot(imported, inPieces(archive.subarray(0, length), 4096)),
+        'invalid_argument',
+      );
       expect(await ids()).toEqual([snapshot]);
     }
   });
 
   suite.case('an archive with a wrong byte is refused whole', ['snapshots'], async () => {
     const { snapshot, archive } = await archived();
-    for (const at of [0, 40, 600, Math.floor(archive.length / 3), Math.floor(archive.length / 2), archive.length - 20]) {
+    for (const at of [
+      0,
+      40,
+      600,
+      Math.floor(archive.length / 3),
+      Math.floor(archive.length / 2),
+      archive.length - 20,
+    ]) {
       const damaged = Buffer.from(archive);
       damaged[at]! ^= 0x55;
-      await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(damaged, 4096)), 'invalid_argument');
+      await rejects(
+        suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(damaged, 4096)),
+        'invalid_argument',
+      );
       expect(await ids()).toEqual([snapshot]);
     }
     const longer = Buffer.concat([archive, noise(3000)]);
-    await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(longer, 4096)), 'invalid_argument');
-    await rejects(suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(noise(20_000, 7), 4096)), 'invalid_argument');
+    await rejects(
+      suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(longer, 4096)),
+      'invalid_argument',
+    );
+    await rejects(
+      suite.snapshots.importSnapshot(suite.snapshotId(), inPieces(noise(20_000, 7), 4096)),
+      'invalid_argument',
+    );
     expect(await ids()).toEqual([snapshot]);
   });
 
@@ -146,7 +190,9 @@ export function archiveCases(suite: Suite): void {
     const { runtime } = await suite.backend.observe((await suite.box()).id);
     const forged = (entries: TarEntry[]) => {
       const facts = { snapshot: newId('snap'), sandbox: newId('sbx'), spec: suite.spec(), runtime };
-      const manifest = Buffer.from(JSON.stringify({ format: 'cay-snapshot', version: 1, compression: 'none', ...facts }));
+      const manifest = Buffer.from(
+        JSON.stringify({ format: 'cay-snapshot', version: 1, compression: 'none', ...facts }),
+      );
       return writeEnvelope(manifest, [{ name: 'tree', content: inPieces(tarOf(entries), 1000) }]);
     };
     const harmless = await suite.snapshots
@@ -192,7 +238,9 @@ export function archiveCases(suite: Suite): void {
       aborter.abort();
       yield archive.subarray(3000);
     }
-    await expect(suite.snapshots.importSnapshot(suite.snapshotId(), slow(), { signal: aborter.signal })).rejects.toThrow();
+    await expect(
+      suite.snapshots.importSnapshot(suite.snapshotId(), slow(), { signal: aborter.signal }),
+    ).rejects.toThrow();
     expect(await ids()).toEqual([snapshot]);
   });
 

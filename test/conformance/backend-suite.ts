@@ -69,7 +69,8 @@ export function backendSuite(name: string, factory: GroundFactory, options: Suit
   describe(`backend ${name}`, () => {
     const suite = makeSuite(name, factory, options);
     const areas = Object.entries(AREAS).filter(([area]) => options.areas?.includes(area) ?? true);
-    if (options.areas && areas.length < options.areas.length) throw new Error(`Not all are areas: ${options.areas.join(', ')}`);
+    if (options.areas && areas.length < options.areas.length)
+      throw new Error(`Not all are areas: ${options.areas.join(', ')}`);
     for (const [area, cases] of areas) describe(area, () => cases(suite));
 
     describe('after everything was removed', () => {

@@ -140,7 +140,11 @@ export function noise(length: number, seed = 1): Buffer {
 }
 
 /** Looks until it is true. Rejects with what was waited for. */
-export async function until(what: string, look: () => Promise<boolean> | boolean, withinMs = 10_000): Promise<void> {
+export async function until(
+  what: string,
+  look: () => Promise<boolean> | boolean,
+  withinMs = 10_000,
+): Promise<void> {
   const deadline = Date.now() + withinMs;
   while (!(await look())) {
     if (Date.now() > deadline) throw new Error(`Waited ${withinMs} ms in vain until ${what}`);
@@ -148,7 +152,9 @@ export async function until(what: string, look: () => Promise<boolean> | boolean
   }
 }
 
-/** Rejects if the promise has not settled in time, so that a case fails by name and not by the runner's clock. */
+/**
+ * Rejects if the promise has not settled in time, so that a case fails by name and not by the runner's clock.
+ */
 export async function within<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

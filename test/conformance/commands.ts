@@ -17,7 +17,9 @@ export function commandCases(suite: Suite): void {
   });
 
   suite.inBox('the same id twice at the same time runs once', [], async (box) => {
-    const handles = await Promise.all(Array.from({ length: 8 }, () => box.start('echo x >> counter', { id: 'at-once' })));
+    const handles = await Promise.all(
+      Array.from({ length: 8 }, () => box.start('echo x >> counter', { id: 'at-once' })),
+    );
     expect(handles.filter(({ existing }) => !existing)).toHaveLength(1);
     await Promise.all(handles.map(drain));
     expect((await box.read('counter')).toString()).toBe('x\n');
@@ -50,7 +52,14 @@ export function commandCases(suite: Suite): void {
     const running = await box.start(['sleep', '60']);
     const infos = (await box.guest.commands()).filter(({ id }) => id === ended.id || id === running.id);
     expect(infos).toMatchObject([
-      { id: ended.id, argv: ['echo', 'hi'], pty: false, end: { kind: 'exited', exitCode: 0 }, outputBytes: 3, keptFrom: 0 },
+      {
+        id: ended.id,
+        argv: ['echo', 'hi'],
+        pty: false,
+        end: { kind: 'exited', exitCode: 0 },
+        outputBytes: 3,
+        keptFrom: 0,
+      },
       { id: running.id, argv: ['sleep', '60'], pid: running.pid, outputBytes: 0 },
     ]);
     expect(infos[1]!.end).toBeUndefined();
@@ -62,12 +71,16 @@ export function commandCases(suite: Suite): void {
     await rejects(box.guest.attach('never-started'), 'not_found');
   });
 
-  suite.inBox('signal() rejects not_found for the unknown and failed_precondition for the ended', [], async (box) => {
-    await rejects(box.guest.signal('never-started', 'SIGTERM'), 'not_found');
-    const handle = await box.start(['true']);
-    await drain(handle);
-    await rejects(box.guest.signal(handle.id, 'SIGTERM'), 'failed_precondition');
-  });
+  suite.inBox(
+    'signal() rejects not_found for the unknown and failed_precondition for the ended',
+    [],
+    async (box) => {
+      await rejects(box.guest.signal('never-started', 'SIGTERM'), 'not_found');
+      const handle = await box.start(['true']);
+      await drain(handle);
+      await rejects(box.guest.signal(handle.id, 'SIGTERM'), 'failed_precondition');
+    },
+  );
 
   suite.inBox('forget() lets go of an ended command, whose id is then free', [], async (box) => {
     await box.run('echo first', { id: 'reused' });
@@ -92,7 +105,8 @@ export function commandCases(suite: Suite): void {
   });
 
   suite.inBox('the output of a chatty past is bounded, and the ends are still known', [], async (box) => {
-    for (let round = 0; round < 20; round++) await box.run('head -c 1000000 /dev/zero', { id: `chatty-${round}` });
+    for (let round = 0; round < 20; round++)
+      await box.run('head -c 1000000 /dev/zero', { id: `chatty-${round}` });
     const infos = (await box.guest.commands()).filter(({ id }) => id.startsWith('chatty-'));
     expect(infos).toHaveLength(20);
     expect(infos.every(({ end }) => end?.kind === 'exited')).toBe(true);

@@ -6,18 +6,30 @@ export function concurrencyCases(suite: Suite): void {
   suite.share();
 
   suite.inBox('a hundred commands at once each have their own output and end', [], async (box) => {
-    const ran = await Promise.all(Array.from({ length: 100 }, (_, at) => box.run(`echo out-${at}; echo err-${at} 1>&2; exit ${at}`)));
-    ran.forEach((each, at) => expect(each).toMatchObject({ stdout: `out-${at}\n`, stderr: `err-${at}\n`, exitCode: at }));
+    const ran = await Promise.all(
+      Array.from({ length: 100 }, (_, at) => box.run(`echo out-${at}; echo err-${at} 1>&2; exit ${at}`)),
+    );
+    ran.forEach((each, at) =>
+      expect(each).toMatchObject({ stdout: `out-${at}\n`, stderr: `err-${at}\n`, exitCode: at }),
+    );
   });
 
   suite.inBox('a hundred commands that wait at once all end', [], async (box) => {
-    const ran = await within(20_000, 'all of them', Promise.all(Array.from({ length: 100 }, () => box.run(['sleep', '0.5']))));
+    const ran = await within(
+      20_000,
+      'all of them',
+      Promise.all(Array.from({ length: 100 }, () => box.run(['sleep', '0.5']))),
+    );
     expect(ran.every(({ exitCode }) => exitCode === 0)).toBe(true);
   });
 
   suite.inBox('a hundred files are written and read at once', [], async (box) => {
-    await Promise.all(Array.from({ length: 100 }, (_, at) => box.write(`dir-${at % 7}/file-${at}`, `content ${at}`)));
-    const contents = await Promise.all(Array.from({ length: 100 }, (_, at) => box.read(`dir-${at % 7}/file-${at}`)));
+    await Promise.all(
+      Array.from({ length: 100 }, (_, at) => box.write(`dir-${at % 7}/file-${at}`, `content ${at}`)),
+    );
+    const contents = await Promise.all(
+      Array.from({ length: 100 }, (_, at) => box.read(`dir-${at % 7}/file-${at}`)),
+    );
     expect(contents.map(String)).toEqual(Array.from({ length: 100 }, (_, at) => `content ${at}`));
   });
 
@@ -45,9 +57,16 @@ export function concurrencyCases(suite: Suite): void {
           await suite.backend.ensure(id, suite.spec());
           const guest = await suite.backend.connect(id);
           await guest.files('user').write('/home/user/who', Buffer.from(`${at}`));
-          const handle = await guest.exec({ id: 'who', argv: ['cat', '/home/user/who'], env: {}, workdir: '/home/user', user: 'user' });
+          const handle = await guest.exec({
+            id: 'who',
+            argv: ['cat', '/home/user/who'],
+            env: {},
+            workdir: '/home/user',
+            user: 'user',
+          });
           let text = '';
-          for await (const chunk of handle.output) if (chunk.channel === 'stdout') text += Buffer.from(chunk.data).toString();
+          for await (const chunk of handle.output)
+            if (chunk.channel === 'stdout') text += Buffer.from(chunk.data).toString();
           return text;
         }),
       );

@@ -23,11 +23,18 @@ export function endCases(suite: Suite): void {
     expect(ends.map(({ end }) => end)).toEqual(codes.map((exitCode) => ({ kind: 'exited', exitCode })));
   });
 
-  suite.inBox('a process that a signal ends has the name of the signal', ['processes', 'signals'], async (box) => {
-    for (const name of ['SEGV', 'ABRT', 'TERM', 'KILL', 'USR1']) {
-      expect((await box.run(['sh', '-c', `kill -${name} $$`])).end).toEqual({ kind: 'signalled', signal: `SIG${name}` });
-    }
-  });
+  suite.inBox(
+    'a process that a signal ends has the name of the signal',
+    ['processes', 'signals'],
+    async (box) => {
+      for (const name of ['SEGV', 'ABRT', 'TERM', 'KILL', 'USR1']) {
+        expect((await box.run(['sh', '-c', `kill -${name} $$`])).end).toEqual({
+          kind: 'signalled',
+          signal: `SIG${name}`,
+        });
+      }
+    },
+  );
 
   suite.inBox('a signal that was sent is told as the end', ['signals'], async (box) => {
     for (const signal of ['SIGTERM', 'SIGINT', 'SIGKILL'] as const) {
@@ -51,29 +58,44 @@ export function endCases(suite: Suite): void {
     expect((await box.run('exit 3', { timeoutMs: 20_000 })).end).toEqual({ kind: 'exited', exitCode: 3 });
   });
 
-  suite.inBox('a timeout kills children, and those that ignore SIGTERM', ['processes', 'treeKill'], async (box) => {
-    const ran = await box.run(`(trap '' TERM HUP; echo $$ > ignored; sh -c 'echo $$ > child; exec sleep 600') & wait`, { timeoutMs: 500 });
-    expect(ran.end.kind).toBe('timed_out');
-    await until('the child is gone', async () => !(await alive(box, 'child')));
-  });
+  suite.inBox(
+    'a timeout kills children, and those that ignore SIGTERM',
+    ['processes', 'treeKill'],
+    async (box) => {
+      const ran = await box.run(
+        `(trap '' TERM HUP; echo $$ > ignored; sh -c 'echo $$ > child; exec sleep 600') & wait`,
+        { timeoutMs: 500 },
+      );
+      expect(ran.end.kind).toBe('timed_out');
+      await until('the child is gone', async () => !(await alive(box, 'child')));
+    },
+  );
 
   suite.inBox('a timeout kills what daemonised itself', ['processes', 'treeKill'], async (box) => {
-    // Double fork, a session of its own, no environment, no open pipes: nothing ties it to the command but descent.
+    // Double fork, a session of its own, no environment, no open pipes: nothing ties it to the command but
+    // descent.
     const daemon = `setsid env -i /bin/sh -c 'echo $$ > ${box.dir}/daemon; exec sleep 600' </dev/null >/dev/null 2>&1`;
-    const ran = await box.run(`( ( ${daemon} & ) & ); while [ ! -s daemon ]; do sleep 0.02; done; sleep 600`, { timeoutMs: 1000 });
+    const ran = await box.run(
+      `( ( ${daemon} & ) & ); while [ ! -s daemon ]; do sleep 0.02; done; sleep 600`,
+      { timeoutMs: 1000 },
+    );
     expect(ran.end.kind).toBe('timed_out');
     await until('the daemon is gone', async () => !(await alive(box, 'daemon')));
   });
 
-  suite.inBox('SIGKILL kills the whole tree, daemons included', ['processes', 'signals', 'treeKill'], async (box) => {
-    const handle = await box.start(
-      `( ( setsid sh -c 'echo $$ > daemon; exec sleep 600' </dev/null >/dev/null 2>&1 & ) & ); exec sleep 600`,
-    );
-    await until('the daemon runs', () => exists(box, 'daemon'));
-    await box.guest.signal(handle.id, 'SIGKILL');
-    expect((await drain(handle)).end).toEqual({ kind: 'signalled', signal: 'SIGKILL' });
-    await until('the daemon is gone', async () => !(await alive(box, 'daemon')));
-  });
+  suite.inBox(
+    'SIGKILL kills the whole tree, daemons included',
+    ['processes', 'signals', 'treeKill'],
+    async (box) => {
+      const handle = await box.start(
+        `( ( setsid sh -c 'echo $$ > daemon; exec sleep 600' </dev/null >/dev/null 2>&1 & ) & ); exec sleep 600`,
+      );
+      await until('the daemon runs', () => exists(box, 'daemon'));
+      await box.guest.signal(handle.id, 'SIGKILL');
+      expect((await drain(handle)).end).toEqual({ kind: 'signalled', signal: 'SIGKILL' });
+      await until('the daemon is gone', async () => !(await alive(box, 'daemon')));
+    },
+  );
 
   suite.inBox('a daemon outlives a command that ends by itself', ['processes'], async (box) => {
     const ran = await box.run(
@@ -93,7 +115,9 @@ export function endCases(suite: Suite): void {
   });
 
   suite.inBox('a trapped signal is the business of the program', ['processes', 'signals'], async (box) => {
-    const handle = await box.start(`trap 'echo got it; exit 3' USR1; echo ready; while :; do sleep 0.05; done`);
+    const handle = await box.start(
+      `trap 'echo got it; exit 3' USR1; echo ready; while :; do sleep 0.05; done`,
+    );
     let text = '';
     for await (const chunk of handle.output) {
       // The shell itself may say on stderr that the signal also ended its sleep.
@@ -129,7 +153,10 @@ export function endCases(suite: Suite): void {
     await box.run(`( sh -c 'echo $$ > orphan; exec sleep 0.1' & )`);
     await until('the orphan was told', () => exists(box, 'orphan'));
     const pid = (await box.read('orphan')).toString().trim();
-    await until('the orphan is gone from /proc', async () => (await box.run(`[ -e /proc/${pid} ]`)).exitCode !== 0);
+    await until(
+      'the orphan is gone from /proc',
+      async () => (await box.run(`[ -e /proc/${pid} ]`)).exitCode !== 0,
+    );
   });
 
   suite.case('a command under a stop ends as lost', [], async () => {
@@ -140,15 +167,19 @@ export function endCases(suite: Suite): void {
     expect(['lost', 'signalled']).toContain(end.kind);
   });
 
-  suite.case('the greediest is oom_killed and the sandbox goes on', ['processes', 'memoryLimit'], async () => {
-    const box = await suite.box({ limits: { memoryBytes: 128 * 1024 * 1024 } });
-    const bystander = await box.start(['sleep', '60']);
-    // A line that never ends: tail keeps all of it.
-    const ran = await within(25_000, 'the end', box.run(['tail', '/dev/zero']));
-    expect(ran.end).toEqual({ kind: 'oom_killed' });
-    expect((await box.run(['true'])).exitCode).toBe(0);
-    expect((await box.guest.commands()).find(({ id }) => id === bystander.id)?.end).toBeUndefined();
-    expect((await suite.backend.observe(box.id)).phase).toBe('ready');
-    expect((await suite.backend.stats(box.id)).oomKills).toBeGreaterThan(0);
-  });
+  suite.case(
+    'the greediest is oom_killed and the sandbox goes on',
+    ['processes', 'memoryLimit'],
+    async () => {
+      const box = await suite.box({ limits: { memoryBytes: 128 * 1024 * 1024 } });
+      const bystander = await box.start(['sleep', '60']);
+      // A line that never ends: tail keeps all of it.
+      const ran = await within(25_000, 'the end', box.run(['tail', '/dev/zero']));
+      expect(ran.end).toEqual({ kind: 'oom_killed' });
+      expect((await box.run(['true'])).exitCode).toBe(0);
+      expect((await box.guest.commands()).find(({ id }) => id === bystander.id)?.end).toBeUndefined();
+      expect((await suite.backend.observe(box.id)).phase).toBe('ready');
+      expect((await suite.backend.stats(box.id)).oomKills).toBeGreaterThan(0);
+    },
+  );
 }

@@ -15,7 +15,9 @@ export function execCases(suite: Suite): void {
   });
 
   suite.inBox('env reaches the command', [], async (box) => {
-    const ran = await box.run('echo "$GREETING/${EMPTY:-none}"', { env: { GREETING: 'hällo wörld', EMPTY: '' } });
+    const ran = await box.run('echo "$GREETING/${EMPTY:-none}"', {
+      env: { GREETING: 'hällo wörld', EMPTY: '' },
+    });
     expect(ran.stdout).toBe('hällo wörld/none\n');
   });
 
@@ -92,7 +94,10 @@ export function execCases(suite: Suite): void {
   });
 
   suite.inBox('standard input is empty unless it was asked for', [], async (box) => {
-    expect(await within(10_000, 'the end of cat', box.run(['cat']))).toMatchObject({ stdout: '', exitCode: 0 });
+    expect(await within(10_000, 'the end of cat', box.run(['cat']))).toMatchObject({
+      stdout: '',
+      exitCode: 0,
+    });
   });
 
   suite.inBox('closing standard input ends what reads it', [], async (box) => {
@@ -101,7 +106,8 @@ export function execCases(suite: Suite): void {
     await handle.write(Buffer.from('678'));
     await handle.closeStdin();
     const parts: string[] = [];
-    for await (const chunk of handle.output) if (chunk.channel === 'stdout') parts.push(Buffer.from(chunk.data).toString());
+    for await (const chunk of handle.output)
+      if (chunk.channel === 'stdout') parts.push(Buffer.from(chunk.data).toString());
     expect(parts.join('').trim()).toBe('8');
     expect(await handle.ended).toEqual({ kind: 'exited', exitCode: 0 });
   });
@@ -112,13 +118,23 @@ export function execCases(suite: Suite): void {
     await box.guest.signal(handle.id, 'SIGKILL');
   });
 
-  suite.inBox('a command that does not read its input does not hang the one who writes it', [], async (box) => {
-    const ran = await within(10_000, 'the end of true', box.run(['true'], { stdin: Buffer.alloc(1024 * 1024) }));
-    expect(ran.exitCode).toBe(0);
-  });
+  suite.inBox(
+    'a command that does not read its input does not hang the one who writes it',
+    [],
+    async (box) => {
+      const ran = await within(
+        10_000,
+        'the end of true',
+        box.run(['true'], { stdin: Buffer.alloc(1024 * 1024) }),
+      );
+      expect(ran.exitCode).toBe(0);
+    },
+  );
 
   suite.inBox('pipes and redirections of the shell work', [], async (box) => {
-    const ran = await box.run('printf "a\\nb\\nc\\n" > list; cat < list | wc -l; cat missing 2> errors || echo failed; wc -l < errors');
+    const ran = await box.run(
+      'printf "a\\nb\\nc\\n" > list; cat < list | wc -l; cat missing 2> errors || echo failed; wc -l < errors',
+    );
     expect(ran.stdout.replace(/ /g, '')).toBe('3\nfailed\n1\n');
   });
 }

@@ -25,7 +25,8 @@ export function faultCases(suite: Suite): void {
     const aborter = new AbortController();
     const phases: string[] = [];
     const watching = (async () => {
-      for await (const each of suite.backend.watch({ signal: aborter.signal })) if (each.id === box.id) phases.push(each.phase);
+      for await (const each of suite.backend.watch({ signal: aborter.signal }))
+        if (each.id === box.id) phases.push(each.phase);
     })().catch(() => {});
     await crash(box.id);
     await until('failed was seen', () => phases.includes('failed'), 3000);
@@ -55,34 +56,44 @@ export function faultCases(suite: Suite): void {
     expect((await suite.backend.observe(box.id)).phase).toBe('absent');
   });
 
-  suite.case('a sandbox answers again after a restart, in the same incarnation', ['survivesRestart'], async ({ skip }) => {
-    if (!suite.ground.restart) return skip('the ground cannot restart the backend');
-    const box = await suite.box();
-    const path = await box.write('kept', 'kept');
-    await suite.restart();
-    expect((await suite.backend.list()).map(({ id }) => id)).toContain(box.id);
-    await until('it is ready', async () => (await suite.backend.observe(box.id)).phase === 'ready', 5000);
-    expect((await suite.backend.ensure(box.id, suite.spec())).incarnation).toBe(1);
-    const guest = await suite.backend.connect(box.id);
-    expect((await guest.files('user').stat(path)).sizeBytes).toBe(4);
-  });
+  suite.case(
+    'a sandbox answers again after a restart, in the same incarnation',
+    ['survivesRestart'],
+    async ({ skip }) => {
+      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      const box = await suite.box();
+      const path = await box.write('kept', 'kept');
+      await suite.restart();
+      expect((await suite.backend.list()).map(({ id }) => id)).toContain(box.id);
+      await until('it is ready', async () => (await suite.backend.observe(box.id)).phase === 'ready', 5000);
+      expect((await suite.backend.ensure(box.id, suite.spec())).incarnation).toBe(1);
+      const guest = await suite.backend.connect(box.id);
+      expect((await guest.files('user').stat(path)).sizeBytes).toBe(4);
+    },
+  );
 
-  suite.case('a command goes on over a restart, and its output is whole', ['survivesRestart', 'processes'], async ({ skip }) => {
-    if (!suite.ground.restart) return skip('the ground cannot restart the backend');
-    const box = await suite.box();
-    const line = 'i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.02; done; exit 6';
-    const handle = await box.start(line, { id: 'long' });
-    let text = '';
-    for await (const chunk of handle.output) {
-      if (chunk.channel !== 'gap') text += Buffer.from(chunk.data).toString();
-      if (text.length > 50) break;
-    }
-    await suite.restart();
-    await suite.backend.ensure(box.id, suite.spec());
-    const rest = await drain(await (await suite.backend.connect(box.id)).attach('long', { offset: text.length }));
-    expect(text + rest.stdout).toBe(Array.from({ length: 100 }, (_, at) => `line ${at}\n`).join(''));
-    expect(rest.exitCode).toBe(6);
-  });
+  suite.case(
+    'a command goes on over a restart, and its output is whole',
+    ['survivesRestart', 'processes'],
+    async ({ skip }) => {
+      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      const box = await suite.box();
+      const line = 'i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.02; done; exit 6';
+      const handle = await box.start(line, { id: 'long' });
+      let text = '';
+      for await (const chunk of handle.output) {
+        if (chunk.channel !== 'gap') text += Buffer.from(chunk.data).toString();
+        if (text.length > 50) break;
+      }
+      await suite.restart();
+      await suite.backend.ensure(box.id, suite.spec());
+      const rest = await drain(
+        await (await suite.backend.connect(box.id)).attach('long', { offset: text.length }),
+      );
+      expect(text + rest.stdout).toBe(Array.from({ length: 100 }, (_, at) => `line ${at}\n`).join(''));
+      expect(rest.exitCode).toBe(6);
+    },
+  );
 
   suite.case(
     'a terminal goes on over a restart, with what it showed meanwhile',
@@ -106,38 +117,50 @@ export function faultCases(suite: Suite): void {
     },
   );
 
-  suite.case('the end of a command that ended during a restart is there', ['survivesRestart', 'processes'], async ({ skip }) => {
-    const { restart } = suite.ground;
-    if (!restart) return skip('the ground cannot restart the backend');
-    const box = await suite.box();
-    const handle = await box.start('sleep 0.3; echo meanwhile; exit 8', { id: 'meanwhile' });
-    await handle[Symbol.asyncDispose]();
-    await suite.backend.close();
-    await new Promise((resolve) => setTimeout(resolve, 600));
-    suite.ground.backend = await restart();
-    await suite.backend.ensure(box.id, suite.spec());
-    const ran = await drain(await (await suite.backend.connect(box.id)).attach('meanwhile', { offset: 0 }));
-    expect(ran).toMatchObject({ stdout: 'meanwhile\n', exitCode: 8 });
-  });
+  suite.case(
+    'the end of a command that ended during a restart is there',
+    ['survivesRestart', 'processes'],
+    async ({ skip }) => {
+      const { restart } = suite.ground;
+      if (!restart) return skip('the ground cannot restart the backend');
+      const box = await suite.box();
+      const handle = await box.start('sleep 0.3; echo meanwhile; exit 8', { id: 'meanwhile' });
+      await handle[Symbol.asyncDispose]();
+      await suite.backend.close();
+      await new Promise((resolve) => setTimeout(resolve, 600));
+      suite.ground.backend = await restart();
+      await suite.backend.ensure(box.id, suite.spec());
+      const ran = await drain(await (await suite.backend.connect(box.id)).attach('meanwhile', { offset: 0 }));
+      expect(ran).toMatchObject({ stdout: 'meanwhile\n', exitCode: 8 });
+    },
+  );
 
-  suite.case('a stopped sandbox is still stopped after a restart, and has its files', ['survivesRestart'], async ({ skip }) => {
-    if (!suite.ground.restart) return skip('the ground cannot restart the backend');
-    const box = await suite.box();
-    const path = await box.write('kept', 'kept');
-    await suite.backend.stop(box.id, { graceMs: 100 });
-    await suite.restart();
-    expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'stopped', incarnation: 1 });
-    expect((await suite.backend.ensure(box.id, suite.spec())).incarnation).toBe(2);
-    expect((await (await suite.backend.connect(box.id)).files('user').stat(path)).sizeBytes).toBe(4);
-  });
+  suite.case(
+    'a stopped sandbox is still stopped after a restart, and has its files',
+    ['survivesRestart'],
+    async ({ skip }) => {
+      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      const box = await suite.box();
+      const path = await box.write('kept', 'kept');
+      await suite.backend.stop(box.id, { graceMs: 100 });
+      await suite.restart();
+      expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'stopped', incarnation: 1 });
+      expect((await suite.backend.ensure(box.id, suite.spec())).incarnation).toBe(2);
+      expect((await (await suite.backend.connect(box.id)).files('user').stat(path)).sizeBytes).toBe(4);
+    },
+  );
 
-  suite.case('a sandbox that was removed stays absent after a restart', ['survivesRestart'], async ({ skip }) => {
-    if (!suite.ground.restart) return skip('the ground cannot restart the backend');
-    const box = await suite.box();
-    await suite.backend.remove(box.id);
-    await suite.restart();
-    expect((await suite.backend.observe(box.id)).phase).toBe('absent');
-  });
+  suite.case(
+    'a sandbox that was removed stays absent after a restart',
+    ['survivesRestart'],
+    async ({ skip }) => {
+      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      const box = await suite.box();
+      await suite.backend.remove(box.id);
+      await suite.restart();
+      expect((await suite.backend.observe(box.id)).phase).toBe('absent');
+    },
+  );
 
   suite.case('ensure() that fails undoes what it had begun', [], async () => {
     const id = suite.id();

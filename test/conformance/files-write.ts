@@ -51,7 +51,8 @@ export function fileWriteCases(suite: Suite): void {
     await box.write('file', contents[0]!);
     let writing = true;
     const writer = (async () => {
-      for (let round = 0; round < 20; round++) await box.files.write(`${box.dir}/file`, inPieces(contents[round % 2]!, 65_536));
+      for (let round = 0; round < 20; round++)
+        await box.files.write(`${box.dir}/file`, inPieces(contents[round % 2]!, 65_536));
       writing = false;
     })();
     let reads = 0;
@@ -91,12 +92,17 @@ export function fileWriteCases(suite: Suite): void {
 
   suite.inBox('exclusive rejects already_exists, and keeps what is there', [], async (box) => {
     await box.files.write(`${box.dir}/file`, Buffer.from('first'), { exclusive: true });
-    await rejects(box.files.write(`${box.dir}/file`, Buffer.from('second'), { exclusive: true }), 'already_exists');
+    await rejects(
+      box.files.write(`${box.dir}/file`, Buffer.from('second'), { exclusive: true }),
+      'already_exists',
+    );
     expect((await box.read('file')).toString()).toBe('first');
   });
 
   suite.inBox('of many exclusive writers one wins', [], async (box) => {
-    const writers = Array.from({ length: 10 }, (_, at) => box.files.write(`${box.dir}/file`, Buffer.from(`${at}`), { exclusive: true }));
+    const writers = Array.from({ length: 10 }, (_, at) =>
+      box.files.write(`${box.dir}/file`, Buffer.from(`${at}`), { exclusive: true }),
+    );
     const results = await Promise.allSettled(writers);
     const winner = results.findIndex(({ status }) => status === 'fulfilled');
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);

@@ -38,8 +38,14 @@ export function fileCases(suite: Suite): void {
   suite.inBox('a symlink is described as itself, or as its target when followed', [], async (box) => {
     await box.write('target', 'content');
     await box.files.symlink(`${box.dir}/link`, 'target');
-    expect(await box.files.stat(`${box.dir}/link`, { follow: false })).toMatchObject({ type: 'symlink', target: 'target' });
-    expect(await box.files.stat(`${box.dir}/link`, { follow: true })).toMatchObject({ type: 'file', sizeBytes: 7 });
+    expect(await box.files.stat(`${box.dir}/link`, { follow: false })).toMatchObject({
+      type: 'symlink',
+      target: 'target',
+    });
+    expect(await box.files.stat(`${box.dir}/link`, { follow: true })).toMatchObject({
+      type: 'file',
+      sizeBytes: 7,
+    });
     expect((await box.read('link')).toString()).toBe('content');
   });
 
@@ -82,7 +88,8 @@ export function fileCases(suite: Suite): void {
   suite.inBox('read() gives a range', [], async (box) => {
     const bytes = noise(200_000, 2);
     const path = await box.write('file', bytes);
-    const range = async (offset?: number, length?: number) => gather((await box.files.read(path, { offset, length })).data);
+    const range = async (offset?: number, length?: number) =>
+      gather((await box.files.read(path, { offset, length })).data);
     expect((await range(0, 10)).equals(bytes.subarray(0, 10))).toBe(true);
     expect((await range(150_000)).equals(bytes.subarray(150_000))).toBe(true);
     expect((await range(99_999, 70_000)).equals(bytes.subarray(99_999, 169_999))).toBe(true);
@@ -96,13 +103,17 @@ export function fileCases(suite: Suite): void {
     expect((await box.read('empty')).length).toBe(0);
   });
 
-  suite.inBox('read() of a directory is invalid_argument, and of what is missing not_found', [], async (box) => {
-    await rejects(
-      box.files.read(box.dir).then(({ data }) => gather(data)),
-      'invalid_argument',
-    );
-    await rejects(box.files.read(`${box.dir}/missing`), 'not_found');
-  });
+  suite.inBox(
+    'read() of a directory is invalid_argument, and of what is missing not_found',
+    [],
+    async (box) => {
+      await rejects(
+        box.files.read(box.dir).then(({ data }) => gather(data)),
+        'invalid_argument',
+      );
+      await rejects(box.files.read(`${box.dir}/missing`), 'not_found');
+    },
+  );
 
   suite.inBox('a file used as a directory is invalid_argument', [], async (box) => {
     const path = await box.write('file', '');
@@ -134,7 +145,10 @@ export function fileCases(suite: Suite): void {
   });
 
   suite.inBox('a name of 256 bytes and a path beyond 4096 are invalid_argument', [], async (box) => {
-    const error = await rejects(box.files.write(`${box.dir}/${'n'.repeat(256)}`, Buffer.from('x')), 'invalid_argument');
+    const error = await rejects(
+      box.files.write(`${box.dir}/${'n'.repeat(256)}`, Buffer.from('x')),
+      'invalid_argument',
+    );
     expect(error.details).toMatchObject({ errno: 'ENAMETOOLONG' });
     await rejects(box.files.stat(`${box.dir}/${'a/'.repeat(2500)}`), 'invalid_argument');
   });
@@ -142,7 +156,12 @@ export function fileCases(suite: Suite): void {
   suite.inBox('list() gives the directory itself at depth 1, in the order of names', [], async (box) => {
     for (const name of ['c', 'a', 'b/inner', 'B']) await box.write(name, name);
     const infos = await all(box.files.list(box.dir));
-    expect(infos.map(({ name, type }) => `${name}:${type}`)).toEqual(['B:file', 'a:file', 'b:directory', 'c:file']);
+    expect(infos.map(({ name, type }) => `${name}:${type}`)).toEqual([
+      'B:file',
+      'a:file',
+      'b:directory',
+      'c:file',
+    ]);
     expect(infos[1]).toMatchObject({ path: `${box.dir}/a`, sizeBytes: 1 });
   });
 
@@ -165,7 +184,9 @@ export function fileCases(suite: Suite): void {
   });
 
   suite.inBox('list() of 5,000 entries has each of them once', [], async (box) => {
-    const made = await box.run(`head -c 5000 /dev/zero > /dev/null; touch ${Array.from({ length: 5000 }, (_, at) => `f${at}`).join(' ')}`);
+    const made = await box.run(
+      `head -c 5000 /dev/zero > /dev/null; touch ${Array.from({ length: 5000 }, (_, at) => `f${at}`).join(' ')}`,
+    );
     expect(made.exitCode).toBe(0);
     const names = (await all(box.files.list(box.dir))).map(({ name }) => name);
     expect(names).toHaveLength(5000);

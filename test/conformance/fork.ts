@@ -31,7 +31,11 @@ async function oracle(box: Box, id: string, nth: number): Promise<Answer> {
     if (text.split('\n').length > nth) break;
   }
   const words = text.split('\n')[nth - 1]!.split(' ');
-  return { numbers: words.slice(0, 4), wallMs: Number(words[4]) * 1000, monotonicMs: Number(words[5]) * 1000 };
+  return {
+    numbers: words.slice(0, 4),
+    wallMs: Number(words[4]) * 1000,
+    monotonicMs: Number(words[5]) * 1000,
+  };
 }
 
 export function forkCases(suite: Suite): void {
@@ -46,52 +50,69 @@ export function forkCases(suite: Suite): void {
     const facts = await suite.snapshots.snapshot(box.id, snapshot, { memory: true });
     const { runtime } = await suite.backend.observe(box.id);
     expect(facts).toMatchObject({ id: snapshot, sandbox: box.id, memory: true, runtime });
-    expect((await suite.snapshots.snapshots()).find(({ id }) => id === snapshot)).toMatchObject({ memory: true, runtime });
+    expect((await suite.snapshots.snapshots()).find(({ id }) => id === snapshot)).toMatchObject({
+      memory: true,
+      runtime,
+    });
     expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'ready', incarnation: 1 });
     const again = await holdCounter(await suite.backend.connect(box.id), counter);
     expect(await again.ask('two')).toEqual({ count: 2, pid: first.pid });
   });
 
-  suite.case('the calls and the readers of a sandbox go on through a snapshot with memory', ['memorySnapshots'], async () => {
-    const box = await suite.box();
-    const ran = box.run('i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.03; done');
-    const content = noise(4_000_000);
-    const written = box.write('big', content);
-    const short = Array.from({ length: 10 }, (_, at) => box.run(`echo ${at}`));
-    const taking = suite.snapshot(box.id, { memory: true });
-    const later = Array.from({ length: 10 }, (_, at) => box.run(`echo ${at}`));
-    await taking;
-    expect((await Promise.all([...short, ...later])).map((each) => each.stdout)).toEqual(
-      [0, 1].flatMap(() => Array.from({ length: 10 }, (_, at) => `${at}\n`)),
-    );
-    expect((await box.read(await written)).equals(content)).toBe(true);
-    const { stdout, exitCode } = await within(15_000, 'the command', ran);
-    expect(exitCode).toBe(0);
-    expect(stdout).toBe(Array.from({ length: 20 }, (_, at) => `${at + 1}\n`).join(''));
-  });
+  suite.case(
+    'the calls and the readers of a sandbox go on through a snapshot with memory',
+    ['memorySnapshots'],
+    async () => {
+      const box = await suite.box();
+      const ran = box.run('i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.03; done');
+      const content = noise(4_000_000);
+      const written = box.write('big', content);
+      const short = Array.from({ length: 10 }, (_, at) => box.run(`echo ${at}`));
+      const taking = suite.snapshot(box.id, { memory: true });
+      const later = Array.from({ length: 10 }, (_, at) => box.run(`echo ${at}`));
+      await taking;
+      expect((await Promise.all([...short, ...later])).map((each) => each.stdout)).toEqual(
+        [0, 1].flatMap(() => Array.from({ length: 10 }, (_, at) => `${at}\n`)),
+      );
+      expect((await box.read(await written)).equals(content)).toBe(true);
+      const { stdout, exitCode } = await within(15_000, 'the command', ran);
+      expect(exitCode).toBe(0);
+      expect(stdout).toBe(Array.from({ length: 20 }, (_, at) => `${at + 1}\n`).join(''));
+    },
+  );
 
-  suite.case('processes go on in every child from where they were, and in the parent', ['memorySnapshots'], async () => {
-    const box = await suite.box();
-    const counter = await startCounter(box);
-    const first = await counter.ask('one');
-    const snapshot = await suite.snapshot(box.id, { memory: true });
-    const parent = await holdCounter(await suite.backend.connect(box.id), counter);
-    expect((await parent.ask('parent')).count).toBe(2);
-    expect((await parent.ask('again')).count).toBe(3);
-    for (const child of await children(snapshot)) {
-      const held = await holdCounter(child.guest, counter);
-      expect(await held.ask('child')).toEqual({ count: 2, pid: first.pid });
-      expect((await child.read(`${box.dir}/counted`)).toString()).toBe('1\n2\n');
-    }
-    expect((await parent.ask('last')).count).toBe(4);
-  });
+  suite.case(
+    'processes go on in every child from where they were, and in the parent',
+    ['memorySnapshots'],
+    async () => {
+      const box = await suite.box();
+      const counter = await startCounter(box);
+      const first = await counter.ask('one');
+      const snapshot = await suite.snapshot(box.id, { memory: true });
+      const parent = await holdCounter(await suite.backend.connect(box.id), counter);
+      expect((await parent.ask('parent')).count).toBe(2);
+      expect((await parent.ask('again')).count).toBe(3);
+      for (const child of await children(snapshot)) {
+        const held = await holdCounter(child.guest, counter);
+        expect(await held.ask('child')).toEqual({ count: 2, pid: first.pid });
+        expect((await child.read(`${box.dir}/counted`)).toString()).toBe('1\n2\n');
+      }
+      expect((await parent.ask('last')).count).toBe(4);
+    },
+  );
 
   suite.case('a child is hibernated until it is ensured', ['memorySnapshots'], async () => {
     const box = await suite.box();
     const snapshot = await suite.snapshot(box.id, { memory: true });
     const id = suite.id();
-    expect(await suite.snapshots.clone(id, suite.spec(), snapshot, { memory: true })).toMatchObject({ id, phase: 'hibernated' });
-    expect(await suite.snapshots.clone(id, suite.spec(), snapshot, { memory: true })).toMatchObject({ id, phase: 'hibernated' });
+    expect(await suite.snapshots.clone(id, suite.spec(), snapshot, { memory: true })).toMatchObject({
+      id,
+      phase: 'hibernated',
+    });
+    expect(await suite.snapshots.clone(id, suite.spec(), snapshot, { memory: true })).toMatchObject({
+      id,
+      phase: 'hibernated',
+    });
     await rejects(suite.backend.connect(id), 'failed_precondition');
     expect((await suite.backend.ensure(id, suite.spec())).phase).toBe('ready');
     const files = suite.id();
@@ -103,7 +124,9 @@ export function forkCases(suite: Suite): void {
     const box = await suite.box();
     const snapshot = await suite.snapshot(box.id, { memory: true });
     const boxes = [await suite.wake(box.id), ...(await children(snapshot))];
-    const names = await Promise.all(boxes.map(async (each) => (await each.run('cat /proc/sys/kernel/hostname')).stdout.trim()));
+    const names = await Promise.all(
+      boxes.map(async (each) => (await each.run('cat /proc/sys/kernel/hostname')).stdout.trim()),
+    );
     expect(names.every((name) => name !== '')).toBe(true);
     expect(new Set(names).size, names.join(' ')).toBe(boxes.length);
   });
@@ -117,9 +140,15 @@ export function forkCases(suite: Suite): void {
     const boxes = [await suite.wake(box.id), ...(await children(snapshot))];
     const drawn = await Promise.all(boxes.map((each) => oracle(each, id, 2)));
     const fresh = await Promise.all(
-      boxes.map(async (each) => (await each.run('od -An -N16 -tx1 /dev/urandom; cat /proc/sys/kernel/random/uuid')).stdout),
+      boxes.map(
+        async (each) =>
+          (await each.run('od -An -N16 -tx1 /dev/urandom; cat /proc/sys/kernel/random/uuid')).stdout,
+      ),
     );
-    const numbers = [...drawn.flatMap((each) => each.numbers), ...fresh.flatMap((text) => text.trim().split('\n'))];
+    const numbers = [
+      ...drawn.flatMap((each) => each.numbers),
+      ...fresh.flatMap((text) => text.trim().split('\n')),
+    ];
     expect(numbers.every((number) => number.length >= 32)).toBe(true);
     expect(new Set(numbers).size).toBe(numbers.length);
   });
@@ -164,7 +193,9 @@ export function forkCases(suite: Suite): void {
     const { port } = await echoServer(suite, box, context);
     const snapshot = await suite.snapshot(box.id, { memory: true });
     for (const each of [await suite.wake(box.id), ...(await children(snapshot, 2))]) {
-      await until('the port is told', async () => (await each.guest.ports.list()).some((listening) => listening.port === port));
+      await until('the port is told', async () =>
+        (await each.guest.ports.list()).some((listening) => listening.port === port),
+      );
       const connection = await each.guest.ports.connect(port);
       await connection.write(Buffer.from(each.id));
       await connection.end();
@@ -201,32 +232,43 @@ export function forkCases(suite: Suite): void {
     expect(await (await holdCounter(back.guest, counter)).ask('two')).toEqual({ count: 2, pid: first.pid });
     await suite.backend.stop(box.id, { graceMs: 100 });
     expect((await suite.snapshots.rollback(box.id, snapshot, { memory: true })).phase).toBe('hibernated');
-    expect(await (await holdCounter((await suite.wake(box.id)).guest, counter)).ask('two')).toEqual({ count: 2, pid: first.pid });
+    expect(await (await holdCounter((await suite.wake(box.id)).guest, counter)).ask('two')).toEqual({
+      count: 2,
+      pid: first.pid,
+    });
     await suite.snapshots.rollback(box.id, snapshot);
     expect(await (await suite.wake(box.id)).guest.commands()).toEqual([]);
   });
 
-  suite.case('what is hibernated can be kept with its memory, and what is stopped cannot', ['memorySnapshots'], async () => {
-    const box = await suite.box();
-    const counter = await startCounter(box);
-    await counter.ask('one');
-    if (canHibernate(suite.backend)) await suite.backend.hibernate(box.id);
-    const snapshot = await suite.snapshot(box.id, { memory: true });
-    expect((await suite.backend.observe(box.id)).phase).toBe('hibernated');
-    const [child] = await children(snapshot, 1);
-    expect((await (await holdCounter(child!.guest, counter)).ask('two')).count).toBe(2);
-    await suite.backend.stop(box.id, { graceMs: 100 });
-    const none = suite.snapshotId();
-    await rejects(suite.snapshots.snapshot(box.id, none, { memory: true }), 'failed_precondition');
-    expect((await suite.snapshots.snapshots()).map(({ id }) => id)).not.toContain(none);
-  });
+  suite.case(
+    'what is hibernated can be kept with its memory, and what is stopped cannot',
+    ['memorySnapshots'],
+    async () => {
+      const box = await suite.box();
+      const counter = await startCounter(box);
+      await counter.ask('one');
+      if (canHibernate(suite.backend)) await suite.backend.hibernate(box.id);
+      const snapshot = await suite.snapshot(box.id, { memory: true });
+      expect((await suite.backend.observe(box.id)).phase).toBe('hibernated');
+      const [child] = await children(snapshot, 1);
+      expect((await (await holdCounter(child!.guest, counter)).ask('two')).count).toBe(2);
+      await suite.backend.stop(box.id, { graceMs: 100 });
+      const none = suite.snapshotId();
+      await rejects(suite.snapshots.snapshot(box.id, none, { memory: true }), 'failed_precondition');
+      expect((await suite.snapshots.snapshots()).map(({ id }) => id)).not.toContain(none);
+    },
+  );
 
   suite.case('a child has the limits of its own spec', ['memorySnapshots', 'memoryLimit'], async () => {
     const box = await suite.box();
     const counter = await startCounter(box);
     await counter.ask('one');
     const memoryBytes = 640 * 1024 * 1024;
-    const child = await suite.clone(await suite.snapshot(box.id, { memory: true }), { limits: { memoryBytes } }, { memory: true });
+    const child = await suite.clone(
+      await suite.snapshot(box.id, { memory: true }),
+      { limits: { memoryBytes } },
+      { memory: true },
+    );
     expect((await suite.backend.stats(child.id)).memoryLimitBytes).toBe(memoryBytes);
     expect((await (await holdCounter(child.guest, counter)).ask('two')).count).toBe(2);
   });

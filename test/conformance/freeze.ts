@@ -16,29 +16,38 @@ function settling(promise: Promise<unknown>): () => boolean {
 
 export function freezeCases(suite: Suite): void {
   const backend = () => {
-    if (!canFreeze(suite.backend)) throw new Error('the backend says that it can freeze, and has no such verbs');
+    if (!canFreeze(suite.backend))
+      throw new Error('the backend says that it can freeze, and has no such verbs');
     return suite.backend;
   };
   const frozen = async (id: SandboxId) => (await suite.backend.observe(id)).frozen ?? false;
 
-  suite.case('a command that is started while frozen waits, and ends after the thaw', ['freeze'], async () => {
-    const box = await suite.box();
-    expect(await frozen(box.id)).toBe(false);
-    await backend().freeze(box.id);
-    await backend().freeze(box.id);
-    expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'ready', incarnation: 1, frozen: true });
-    expect((await suite.backend.list()).find(({ id }) => id === box.id)).toMatchObject({ frozen: true });
-    const ran = box.run(['echo', 'at last']);
-    const read = box.files.stat('/tmp');
-    const done = [settling(ran), settling(read)];
-    await pause(150);
-    expect(done.map((settled) => settled())).toEqual([false, false]);
-    await backend().thaw(box.id);
-    await backend().thaw(box.id);
-    expect(await frozen(box.id)).toBe(false);
-    expect((await within(5000, 'the command', ran)).stdout).toBe('at last\n');
-    expect((await within(5000, 'the file', read)).type).toBe('directory');
-  });
+  suite.case(
+    'a command that is started while frozen waits, and ends after the thaw',
+    ['freeze'],
+    async () => {
+      const box = await suite.box();
+      expect(await frozen(box.id)).toBe(false);
+      await backend().freeze(box.id);
+      await backend().freeze(box.id);
+      expect(await suite.backend.observe(box.id)).toMatchObject({
+        phase: 'ready',
+        incarnation: 1,
+        frozen: true,
+      });
+      expect((await suite.backend.list()).find(({ id }) => id === box.id)).toMatchObject({ frozen: true });
+      const ran = box.run(['echo', 'at last']);
+      const read = box.files.stat('/tmp');
+      const done = [settling(ran), settling(read)];
+      await pause(150);
+      expect(done.map((settled) => settled())).toEqual([false, false]);
+      await backend().thaw(box.id);
+      await backend().thaw(box.id);
+      expect(await frozen(box.id)).toBe(false);
+      expect((await within(5000, 'the command', ran)).stdout).toBe('at last\n');
+      expect((await within(5000, 'the file', read)).type).toBe('directory');
+    },
+  );
 
   suite.case('what runs stands still while frozen, and goes on after', ['freeze'], async () => {
     const box = await suite.box();
@@ -64,7 +73,9 @@ export function freezeCases(suite: Suite): void {
     await pause(400);
     expect((await suite.backend.stats(box.id)).cpuUsageMs - first).toBeLessThan(40);
     await backend().thaw(box.id);
-    await expect.poll(async () => (await suite.backend.stats(box.id)).cpuUsageMs, { timeout: 5000 }).toBeGreaterThan(first + 20);
+    await expect
+      .poll(async () => (await suite.backend.stats(box.id)).cpuUsageMs, { timeout: 5000 })
+      .toBeGreaterThan(first + 20);
   });
 
   suite.case('ensure() thaws, in the same incarnation', ['freeze'], async () => {
@@ -121,15 +132,25 @@ export function freezeCases(suite: Suite): void {
     await rejects((await suite.wake(box.id)).files.stat(path), 'not_found');
   });
 
-  suite.case('a frozen sandbox is found frozen by the next server', ['freeze', 'survivesRestart'], async ({ skip }) => {
-    if (!suite.ground.restart) return skip('the ground cannot restart the backend');
-    const box = await suite.box();
-    const running = await box.start(['sleep', '60']);
-    await backend().freeze(box.id);
-    await suite.restart();
-    expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'ready', incarnation: 1, frozen: true });
-    await backend().thaw(box.id);
-    const guest = await suite.backend.connect(box.id);
-    expect((await guest.commands()).find(({ id }) => id === running.id)).toMatchObject({ pid: running.pid });
-  });
+  suite.case(
+    'a frozen sandbox is found frozen by the next server',
+    ['freeze', 'survivesRestart'],
+    async ({ skip }) => {
+      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      const box = await suite.box();
+      const running = await box.start(['sleep', '60']);
+      await backend().freeze(box.id);
+      await suite.restart();
+      expect(await suite.backend.observe(box.id)).toMatchObject({
+        phase: 'ready',
+        incarnation: 1,
+        frozen: true,
+      });
+      await backend().thaw(box.id);
+      const guest = await suite.backend.connect(box.id);
+      expect((await guest.commands()).find(({ id }) => id === running.id)).toMatchObject({
+        pid: running.pid,
+      });
+    },
+  );
 }

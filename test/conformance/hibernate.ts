@@ -8,37 +8,51 @@ import { rejects, type Suite } from './suite.ts';
 
 export function hibernateCases(suite: Suite): void {
   const backend = () => {
-    if (!canHibernate(suite.backend)) throw new Error('the backend says that it can hibernate, and has no such verb');
+    if (!canHibernate(suite.backend))
+      throw new Error('the backend says that it can hibernate, and has no such verb');
     return suite.backend;
   };
 
-  suite.case('a hibernated sandbox goes on with its processes, their memory and their open files', ['memorySnapshots'], async () => {
-    const box = await suite.box();
-    const counter = await startCounter(box);
-    const first = await counter.ask('one');
-    expect(first.count).toBe(1);
-    const asleep = await backend().hibernate(box.id);
-    expect(asleep).toMatchObject({ id: box.id, phase: 'hibernated' });
-    expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'hibernated', incarnation: asleep.incarnation });
-    expect((await suite.backend.list()).find(({ id }) => id === box.id)).toMatchObject({ phase: 'hibernated' });
-    const awake = await suite.wake(box.id);
-    expect((await suite.backend.observe(box.id)).incarnation).toBeGreaterThanOrEqual(asleep.incarnation);
-    const again = await holdCounter(awake.guest, counter);
-    expect(again.pid).toBe(counter.pid);
-    expect(await again.ask('two')).toEqual({ count: 2, pid: first.pid });
-    expect((await awake.read(`${box.dir}/counted`)).toString()).toBe('1\n2\n');
-    expect((await awake.run(['true'])).exitCode).toBe(0);
-  });
+  suite.case(
+    'a hibernated sandbox goes on with its processes, their memory and their open files',
+    ['memorySnapshots'],
+    async () => {
+      const box = await suite.box();
+      const counter = await startCounter(box);
+      const first = await counter.ask('one');
+      expect(first.count).toBe(1);
+      const asleep = await backend().hibernate(box.id);
+      expect(asleep).toMatchObject({ id: box.id, phase: 'hibernated' });
+      expect(await suite.backend.observe(box.id)).toMatchObject({
+        phase: 'hibernated',
+        incarnation: asleep.incarnation,
+      });
+      expect((await suite.backend.list()).find(({ id }) => id === box.id)).toMatchObject({
+        phase: 'hibernated',
+      });
+      const awake = await suite.wake(box.id);
+      expect((await suite.backend.observe(box.id)).incarnation).toBeGreaterThanOrEqual(asleep.incarnation);
+      const again = await holdCounter(awake.guest, counter);
+      expect(again.pid).toBe(counter.pid);
+      expect(await again.ask('two')).toEqual({ count: 2, pid: first.pid });
+      expect((await awake.read(`${box.dir}/counted`)).toString()).toBe('1\n2\n');
+      expect((await awake.run(['true'])).exitCode).toBe(0);
+    },
+  );
 
-  suite.case('a hibernated sandbox takes no calls, and hibernating it again is done', ['memorySnapshots'], async () => {
-    const box = await suite.box();
-    await backend().hibernate(box.id);
-    expect((await backend().hibernate(box.id)).phase).toBe('hibernated');
-    await rejects(suite.backend.connect(box.id), 'failed_precondition');
-    await rejects(suite.backend.stats(box.id), 'failed_precondition');
-    if (canFreeze(suite.backend)) await rejects(suite.backend.freeze(box.id), 'failed_precondition');
-    expect((await (await suite.wake(box.id)).run(['true'])).exitCode).toBe(0);
-  });
+  suite.case(
+    'a hibernated sandbox takes no calls, and hibernating it again is done',
+    ['memorySnapshots'],
+    async () => {
+      const box = await suite.box();
+      await backend().hibernate(box.id);
+      expect((await backend().hibernate(box.id)).phase).toBe('hibernated');
+      await rejects(suite.backend.connect(box.id), 'failed_precondition');
+      await rejects(suite.backend.stats(box.id), 'failed_precondition');
+      if (canFreeze(suite.backend)) await rejects(suite.backend.freeze(box.id), 'failed_precondition');
+      expect((await (await suite.wake(box.id)).run(['true'])).exitCode).toBe(0);
+    },
+  );
 
   suite.case('a terminal is a terminal after hibernation', ['memorySnapshots', 'pty'], async () => {
     const box = await suite.box();
@@ -55,47 +69,61 @@ export function hibernateCases(suite: Suite): void {
     const { port } = await echoServer(suite, box, context);
     await backend().hibernate(box.id);
     const awake = await suite.wake(box.id);
-    await until('the port is told', async () => (await awake.guest.ports.list()).some((each) => each.port === port));
+    await until('the port is told', async () =>
+      (await awake.guest.ports.list()).some((each) => each.port === port),
+    );
     const connection = await awake.guest.ports.connect(port);
     await connection.write(Buffer.from('still here'));
     await connection.end();
     expect((await within(5000, 'the echo', gather(connection.readable))).toString()).toBe('still here');
   });
 
-  suite.case('a command that was waiting ends after hibernation, and its output and end are known', ['memorySnapshots'], async () => {
-    const box = await suite.box();
-    const { id } = await box.start('echo before; sleep 0.5; echo after; exit 7');
-    await backend().hibernate(box.id);
-    const awake = await suite.wake(box.id);
-    const ran = await within(10_000, 'the end', drain(await awake.guest.attach(id)));
-    expect(ran).toMatchObject({ stdout: 'before\nafter\n', exitCode: 7 });
-  });
+  suite.case(
+    'a command that was waiting ends after hibernation, and its output and end are known',
+    ['memorySnapshots'],
+    async () => {
+      const box = await suite.box();
+      const { id } = await box.start('echo before; sleep 0.5; echo after; exit 7');
+      await backend().hibernate(box.id);
+      const awake = await suite.wake(box.id);
+      const ran = await within(10_000, 'the end', drain(await awake.guest.attach(id)));
+      expect(ran).toMatchObject({ stdout: 'before\nafter\n', exitCode: 7 });
+    },
+  );
 
-  suite.case('what is frozen can hibernate, and runs when it is ensured', ['memorySnapshots', 'freeze'], async () => {
-    const box = await suite.box();
-    const counter = await startCounter(box);
-    await counter.ask('one');
-    if (canFreeze(suite.backend)) await suite.backend.freeze(box.id);
-    const asleep = await backend().hibernate(box.id);
-    expect(asleep.phase).toBe('hibernated');
-    expect(asleep.frozen ?? false).toBe(false);
-    const awake = await suite.wake(box.id);
-    expect((await (await holdCounter(awake.guest, counter)).ask('two')).count).toBe(2);
-  });
+  suite.case(
+    'what is frozen can hibernate, and runs when it is ensured',
+    ['memorySnapshots', 'freeze'],
+    async () => {
+      const box = await suite.box();
+      const counter = await startCounter(box);
+      await counter.ask('one');
+      if (canFreeze(suite.backend)) await suite.backend.freeze(box.id);
+      const asleep = await backend().hibernate(box.id);
+      expect(asleep.phase).toBe('hibernated');
+      expect(asleep.frozen ?? false).toBe(false);
+      const awake = await suite.wake(box.id);
+      expect((await (await holdCounter(awake.guest, counter)).ask('two')).count).toBe(2);
+    },
+  );
 
-  suite.case('what is hibernated can be stopped and removed, and its files are kept until then', ['memorySnapshots'], async () => {
-    const box = await suite.box();
-    const path = await box.write('note', 'kept');
-    const counter = await startCounter(box);
-    await backend().hibernate(box.id);
-    expect((await suite.backend.stop(box.id, { graceMs: 100 })).phase).toBe('stopped');
-    const awake = await suite.wake(box.id);
-    expect((await awake.read(path)).toString()).toBe('kept');
-    expect((await awake.guest.commands()).map(({ id }) => id)).not.toContain(counter.id);
-    await backend().hibernate(box.id);
-    await suite.backend.remove(box.id);
-    expect((await suite.backend.observe(box.id)).phase).toBe('absent');
-  });
+  suite.case(
+    'what is hibernated can be stopped and removed, and its files are kept until then',
+    ['memorySnapshots'],
+    async () => {
+      const box = await suite.box();
+      const path = await box.write('note', 'kept');
+      const counter = await startCounter(box);
+      await backend().hibernate(box.id);
+      expect((await suite.backend.stop(box.id, { graceMs: 100 })).phase).toBe('stopped');
+      const awake = await suite.wake(box.id);
+      expect((await awake.read(path)).toString()).toBe('kept');
+      expect((await awake.guest.commands()).map(({ id }) => id)).not.toContain(counter.id);
+      await backend().hibernate(box.id);
+      await suite.backend.remove(box.id);
+      expect((await suite.backend.observe(box.id)).phase).toBe('absent');
+    },
+  );
 
   suite.case('what does not run cannot hibernate', ['memorySnapshots'], async () => {
     await rejects(backend().hibernate(newId('sbx')), 'not_found', 'failed_precondition');
@@ -107,21 +135,26 @@ export function hibernateCases(suite: Suite): void {
 
   suite.case('hibernation is unsupported where processes cannot be kept', [], async ({ skip }) => {
     if (suite.capabilities.abilities.memorySnapshots) return skip('this backend keeps processes');
-    if (!canHibernate(suite.backend)) return skip(`no hibernate: ${suite.capabilities.notes.memorySnapshots ?? 'no reason was given'}`);
+    if (!canHibernate(suite.backend))
+      return skip(`no hibernate: ${suite.capabilities.notes.memorySnapshots ?? 'no reason was given'}`);
     const box = await suite.box();
     await rejects(suite.backend.hibernate(box.id), 'unsupported');
     expect((await box.run(['true'])).exitCode).toBe(0);
   });
 
-  suite.case('a hibernated sandbox is found again by the next server', ['memorySnapshots', 'survivesRestart'], async ({ skip }) => {
-    if (!suite.ground.restart) return skip('the ground cannot restart the backend');
-    const box = await suite.box();
-    const counter = await startCounter(box);
-    await counter.ask('one');
-    await backend().hibernate(box.id);
-    await suite.restart();
-    expect((await suite.backend.observe(box.id)).phase).toBe('hibernated');
-    const awake = await suite.wake(box.id);
-    expect((await (await holdCounter(awake.guest, counter)).ask('two')).count).toBe(2);
-  });
+  suite.case(
+    'a hibernated sandbox is found again by the next server',
+    ['memorySnapshots', 'survivesRestart'],
+    async ({ skip }) => {
+      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      const box = await suite.box();
+      const counter = await startCounter(box);
+      await counter.ask('one');
+      await backend().hibernate(box.id);
+      await suite.restart();
+      expect((await suite.backend.observe(box.id)).phase).toBe('hibernated');
+      const awake = await suite.wake(box.id);
+      expect((await (await holdCounter(awake.guest, counter)).ask('two')).count).toBe(2);
+    },
+  );
 }

@@ -48,7 +48,10 @@ export function hostileCases(suite: Suite): void {
   });
 
   suite.case('a long hostile id is not repeated at length in the message', [], async () => {
-    const error = await rejects(suite.backend.observe(`sbx_${'a'.repeat(10_240)}` as SandboxId), 'invalid_argument');
+    const error = await rejects(
+      suite.backend.observe(`sbx_${'a'.repeat(10_240)}` as SandboxId),
+      'invalid_argument',
+    );
     expect(error.message.length).toBeLessThan(1000);
   });
 
@@ -99,14 +102,19 @@ export function hostileCases(suite: Suite): void {
   suite.inBox('a big argument and a big environment arrive whole', [], async (box) => {
     const big = 'x'.repeat(100_000);
     expect((await box.run(['printf', '%s', big])).stdout).toBe(big);
-    const env = Object.fromEntries(Array.from({ length: 500 }, (_, at) => [`NAME_${at}`, `${at}`.repeat(20)]));
-    const seen = (await box.run(['env'], { env })).stdout.split('\n').filter((line) => line.startsWith('NAME_'));
+    const env = Object.fromEntries(
+      Array.from({ length: 500 }, (_, at) => [`NAME_${at}`, `${at}`.repeat(20)]),
+    );
+    const seen = (await box.run(['env'], { env })).stdout
+      .split('\n')
+      .filter((line) => line.startsWith('NAME_'));
     expect(seen).toHaveLength(500);
   });
 
   suite.inBox('a negative or fractional range is invalid_argument', [], async (box) => {
     const path = await box.write('file', 'content');
-    for (const range of [{ offset: -1 }, { length: -1 }, { offset: 0.5 }]) await rejects(box.files.read(path, range), 'invalid_argument');
+    for (const range of [{ offset: -1 }, { length: -1 }, { offset: 0.5 }])
+      await rejects(box.files.read(path, range), 'invalid_argument');
   });
 
   suite.inBox('escape sequences and broken UTF-8 in output stay bytes', [], async (box) => {

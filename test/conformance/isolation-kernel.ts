@@ -37,73 +37,97 @@ export function kernelCases(suite: Suite): void {
       requireOurs(suite, context);
       for (const user of ['user', box.strongest]) {
         const said = await tried(box, context, user, 'kernel');
-        expect(allowed(said).filter((name) => suite.ground.kernel === 'shared' || !OWN.test(name))).toEqual([]);
+        expect(allowed(said).filter((name) => suite.ground.kernel === 'shared' || !OWN.test(name))).toEqual(
+          [],
+        );
       }
     },
   );
 
-  suite.inBox('nobody inside traces PID 1 or writes to its memory', ['isolation', 'processes'], async (box, context) => {
-    const looking = ['environ', 'maps', 'fd'];
-    for (const user of ['user', box.strongest]) {
-      const said = await tried(box, context, user, 'pid1');
-      // gVisor shows these to everybody. There is nothing in them that is not known inside.
-      expect(allowed(said).filter((name) => !looking.includes(name))).toEqual([]);
-      if (suite.ground.kernel === 'shared' && user === 'user') expect(allowed(said)).toEqual([]);
-    }
-  });
+  suite.inBox(
+    'nobody inside traces PID 1 or writes to its memory',
+    ['isolation', 'processes'],
+    async (box, context) => {
+      const looking = ['environ', 'maps', 'fd'];
+      for (const user of ['user', box.strongest]) {
+        const said = await tried(box, context, user, 'pid1');
+        // gVisor shows these to everybody. There is nothing in them that is not known inside.
+        expect(allowed(said).filter((name) => !looking.includes(name))).toEqual([]);
+        if (suite.ground.kernel === 'shared' && user === 'user') expect(allowed(said)).toEqual([]);
+      }
+    },
+  );
 
-  suite.inBox('no descriptor of any process leads out of the root', ['isolation', 'processes'], async (box, context) => {
-    for (const user of ['user', box.strongest]) {
-      const { leads, escapes } = await tried(box, context, user, 'descriptors');
-      expect(escapes).toEqual([]);
-      const known = /^(\/dev\/(null|pts\/\d+|ptmx|tty)|pipe|socket|anon_inode|host)$/;
-      expect((leads as string[]).filter((lead) => !known.test(lead) && !lead.startsWith(box.dir))).toEqual([]);
-    }
-  });
+  suite.inBox(
+    'no descriptor of any process leads out of the root',
+    ['isolation', 'processes'],
+    async (box, context) => {
+      for (const user of ['user', box.strongest]) {
+        const { leads, escapes } = await tried(box, context, user, 'descriptors');
+        expect(escapes).toEqual([]);
+        const known = /^(\/dev\/(null|pts\/\d+|ptmx|tty)|pipe|socket|anon_inode|host)$/;
+        expect((leads as string[]).filter((lead) => !known.test(lead) && !lead.startsWith(box.dir))).toEqual(
+          [],
+        );
+      }
+    },
+  );
 
-  suite.inBox('/proc and /sys tell nothing of the host or of others', ['isolation', 'processes'], async (box, context) => {
-    requireOurs(suite, context);
-    const other = await suite.box();
-    for (const user of ['user', box.strongest]) {
-      const said = await tried(box, context, user, 'walk', [other.id, ...(suite.ground.hostPaths ?? [])]);
-      // Of its own directories a sandbox sees the paths, as the sources of its mounts.
-      const mounts = /^\/proc\/(self\/)?(mounts|mountinfo|mountstats)$/;
-      expect((said['found'] as string[]).filter((path) => !mounts.test(path))).toEqual([]);
-      if (suite.ground.kernel === 'own') continue;
-      expect(said['writable']).toEqual([]);
-      expect(said['masked']).toEqual([]);
-      expect(said['sys']).toEqual(['devices', 'kernel']);
-    }
-  });
+  suite.inBox(
+    '/proc and /sys tell nothing of the host or of others',
+    ['isolation', 'processes'],
+    async (box, context) => {
+      requireOurs(suite, context);
+      const other = await suite.box();
+      for (const user of ['user', box.strongest]) {
+        const said = await tried(box, context, user, 'walk', [other.id, ...(suite.ground.hostPaths ?? [])]);
+        // Of its own directories a sandbox sees the paths, as the sources of its mounts.
+        const mounts = /^\/proc\/(self\/)?(mounts|mountinfo|mountstats)$/;
+        expect((said['found'] as string[]).filter((path) => !mounts.test(path))).toEqual([]);
+        if (suite.ground.kernel === 'own') continue;
+        expect(said['writable']).toEqual([]);
+        expect(said['masked']).toEqual([]);
+        expect(said['sys']).toEqual(['devices', 'kernel']);
+      }
+    },
+  );
 
-  suite.inBox('who takes all that the kernel counts leaves enough to a neighbour', ['isolation', 'processes'], async (box, context) => {
-    requireOurs(suite, context);
-    const other = await suite.box();
-    const greedy = await box.start(['python3', '-c', TRIALS, 'take'], { user: 'user', stdin: true });
-    const taken = await firstLine(greedy.output);
-    const had = await tried(other, context, 'user', 'have');
-    await greedy.closeStdin();
-    if (suite.ground.kernel === 'shared') {
-      expect(taken).toMatchObject({ io_setup: 'ENOSYS', mq_open: 'ENOSYS', mlock: 'EPERM' });
-      expect(taken['terminals']).toBeLessThanOrEqual(256);
-    }
-    expect(had).toMatchObject({ inotify: 'ok', terminals: 'ok', signals: 'ok' });
-    // These are counted by the user that a sandbox has on the host.
-    if (await sameIds(box, other)) return;
-    expect(had['descriptors in flight']).toBe('ok');
-    expect(had['pipe bytes']).toBe(65_536);
-  });
+  suite.inBox(
+    'who takes all that the kernel counts leaves enough to a neighbour',
+    ['isolation', 'processes'],
+    async (box, context) => {
+      requireOurs(suite, context);
+      const other = await suite.box();
+      const greedy = await box.start(['python3', '-c', TRIALS, 'take'], { user: 'user', stdin: true });
+      const taken = await firstLine(greedy.output);
+      const had = await tried(other, context, 'user', 'have');
+      await greedy.closeStdin();
+      if (suite.ground.kernel === 'shared') {
+        expect(taken).toMatchObject({ io_setup: 'ENOSYS', mq_open: 'ENOSYS', mlock: 'EPERM' });
+        expect(taken['terminals']).toBeLessThanOrEqual(256);
+      }
+      expect(had).toMatchObject({ inotify: 'ok', terminals: 'ok', signals: 'ok' });
+      // These are counted by the user that a sandbox has on the host.
+      if (await sameIds(box, other)) return;
+      expect(had['descriptors in flight']).toBe('ok');
+      expect(had['pipe bytes']).toBe(65_536);
+    },
+  );
 
-  suite.case('a sandbox that kills all it can ends nothing but its own', ['isolation', 'processes'], async () => {
-    const [box, other] = [await suite.box(), await suite.box()];
-    for (const user of ['user', box.strongest]) {
-      // Whoever stops what watches over commands waits for the end of its own.
-      const killing = box.run('kill -STOP -1; kill -9 -1', { user }).catch(() => undefined);
-      await Promise.race([killing, sleep(1000)]);
-    }
-    expect((await other.run(['true'])).exitCode).toBe(0);
-    await suite.backend.ensure(box.id, suite.spec());
-  });
+  suite.case(
+    'a sandbox that kills all it can ends nothing but its own',
+    ['isolation', 'processes'],
+    async () => {
+      const [box, other] = [await suite.box(), await suite.box()];
+      for (const user of ['user', box.strongest]) {
+        // Whoever stops what watches over commands waits for the end of its own.
+        const killing = box.run('kill -STOP -1; kill -9 -1', { user }).catch(() => undefined);
+        await Promise.race([killing, sleep(1000)]);
+      }
+      expect((await other.run(['true'])).exitCode).toBe(0);
+      await suite.backend.ensure(box.id, suite.spec());
+    },
+  );
 }
 
 function requireOurs(suite: Suite, { skip }: CaseContext): void {
@@ -111,16 +135,27 @@ function requireOurs(suite: Suite, { skip }: CaseContext): void {
   if (process.arch !== 'x64') skip('the trials know the system calls of x86-64 alone');
 }
 
-async function tried(box: Box, { skip }: CaseContext, user: string, group: string, words: string[] = []): Promise<Record<string, unknown>> {
+async function tried(
+  box: Box,
+  { skip }: CaseContext,
+  user: string,
+  group: string,
+  words: string[] = [],
+): Promise<Record<string, unknown>> {
   if (!(await hasProgram(box, 'python3'))) skip('the image has no python3');
-  const { stdout, stderr, exitCode } = await box.run(['python3', '-c', TRIALS, group, JSON.stringify(words)], { user });
+  const { stdout, stderr, exitCode } = await box.run(
+    ['python3', '-c', TRIALS, group, JSON.stringify(words)],
+    { user },
+  );
   expect(exitCode, stderr).toBe(0);
   return JSON.parse(stdout) as Record<string, unknown>;
 }
 
 const allowed = (said: Record<string, unknown>) => Object.keys(said).filter((name) => said[name] === 'ok');
 
-async function firstLine(output: Awaited<ReturnType<Box['start']>>['output']): Promise<Record<string, unknown>> {
+async function firstLine(
+  output: Awaited<ReturnType<Box['start']>>['output'],
+): Promise<Record<string, unknown>> {
   let text = '';
   for await (const chunk of output) {
     if (chunk.channel === 'gap') continue;
@@ -132,7 +167,9 @@ async function firstLine(output: Awaited<ReturnType<Box['start']>>['output']): P
 
 async function sameIds(one: Box, other: Box): Promise<boolean> {
   const [a, b] = await Promise.all(
-    [one, other].map(async (box) => (await box.run(['cat', '/proc/self/uid_map'])).stdout.trim().split(/\s+/)[1]),
+    [one, other].map(
+      async (box) => (await box.run(['cat', '/proc/self/uid_map'])).stdout.trim().split(/\s+/)[1],
+    ),
   );
   return a === b && a !== '0';
 }

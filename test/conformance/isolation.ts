@@ -11,7 +11,9 @@ export function isolationCases(suite: Suite): void {
   suite.share();
 
   suite.inBox('files of the host cannot be seen, by commands or by files', ['isolation'], async (box) => {
-    const places = await Promise.all([tmpdir(), homedir()].map((parent) => mkdtemp(join(parent, 'cay-canary-'))));
+    const places = await Promise.all(
+      [tmpdir(), homedir()].map((parent) => mkdtemp(join(parent, 'cay-canary-'))),
+    );
     try {
       for (const place of places) await writeFile(join(place, 'canary'), 'host');
       for (const path of [...places, ...(suite.ground.hostPaths ?? [])]) {
@@ -24,7 +26,10 @@ export function isolationCases(suite: Suite): void {
   });
 
   suite.inBox("only the sandbox's own processes can be seen", ['isolation', 'processes'], async (box) => {
-    const seen = await box.run(`cat /proc/[0-9]*/cmdline | tr '\\000' ' '; echo; ls -d /proc/[0-9]* | wc -l`, { user: box.strongest });
+    const seen = await box.run(
+      `cat /proc/[0-9]*/cmdline | tr '\\000' ' '; echo; ls -d /proc/[0-9]* | wc -l`,
+      { user: box.strongest },
+    );
     expect(seen.stdout).not.toContain('vitest');
     expect(Number(seen.stdout.trim().split('\n').at(-1))).toBeLessThan(32);
   });
@@ -49,20 +54,27 @@ export function isolationCases(suite: Suite): void {
     expect((await box.run(same, { user: box.strongest })).exitCode).not.toBe(0);
   });
 
-  suite.inBox('the user has no capability, and root none to mount, load modules or reboot', ['isolation', 'processes'], async (box) => {
-    const effective = async (user: string) => {
-      const status = (await box.run(['cat', '/proc/self/status'], { user })).stdout;
-      return BigInt(`0x${/CapEff:\s*([0-9a-f]+)/.exec(status)![1]}`);
-    };
-    expect(await effective('user')).toBe(0n);
-    const [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT] = [16n, 17n, 21n, 22n];
-    const root = await effective(box.strongest);
-    for (const capability of [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT])
-      expect((root >> capability) & 1n, `capability ${capability}`).toBe(0n);
-  });
+  suite.inBox(
+    'the user has no capability, and root none to mount, load modules or reboot',
+    ['isolation', 'processes'],
+    async (box) => {
+      const effective = async (user: string) => {
+        const status = (await box.run(['cat', '/proc/self/status'], { user })).stdout;
+        return BigInt(`0x${/CapEff:\s*([0-9a-f]+)/.exec(status)![1]}`);
+      };
+      expect(await effective('user')).toBe(0n);
+      const [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT] = [16n, 17n, 21n, 22n];
+      const root = await effective(box.strongest);
+      for (const capability of [SYS_MODULE, SYS_RAWIO, SYS_ADMIN, SYS_BOOT])
+        expect((root >> capability) & 1n, `capability ${capability}`).toBe(0n);
+    },
+  );
 
   suite.inBox('a set-uid program gives the user nothing', ['isolation', 'processes'], async (box) => {
-    await box.run(`cp "$(command -v id)" ${box.dir}/id && chown root ${box.dir}/id && chmod 4755 ${box.dir}/id`, { user: box.strongest });
+    await box.run(
+      `cp "$(command -v id)" ${box.dir}/id && chown root ${box.dir}/id && chmod 4755 ${box.dir}/id`,
+      { user: box.strongest },
+    );
     expect((await box.run([`${box.dir}/id`, '-u'])).stdout.trim()).not.toBe('0');
   });
 
@@ -111,19 +123,27 @@ export function isolationCases(suite: Suite): void {
     await rejects(box.root.stat(`${other.dir}/mine`), 'not_found');
   });
 
-  suite.inBox('one sandbox does not see the processes of another', ['isolation', 'processes'], async (box) => {
-    const other = await suite.box();
-    await other.start(['sleep', '60'], { env: { MARK: 'other' } });
-    const seen = await box.run(`cat /proc/[0-9]*/cmdline | tr '\\000' ' '`, { user: box.strongest });
-    expect(seen.stdout).not.toContain('sleep 60');
-  });
+  suite.inBox(
+    'one sandbox does not see the processes of another',
+    ['isolation', 'processes'],
+    async (box) => {
+      const other = await suite.box();
+      await other.start(['sleep', '60'], { env: { MARK: 'other' } });
+      const seen = await box.run(`cat /proc/[0-9]*/cmdline | tr '\\000' ' '`, { user: box.strongest });
+      expect(seen.stdout).not.toContain('sleep 60');
+    },
+  );
 
-  suite.inBox('one sandbox does not reach the ports of another', ['isolation', 'ports'], async (box, context) => {
-    const other = await suite.box();
-    const server = await echoServer(suite, other, context);
-    await rejects(box.guest.ports.connect(server.port), 'unavailable');
-    await (await other.guest.ports.connect(server.port))[Symbol.asyncDispose]();
-  });
+  suite.inBox(
+    'one sandbox does not reach the ports of another',
+    ['isolation', 'ports'],
+    async (box, context) => {
+      const other = await suite.box();
+      const server = await echoServer(suite, other, context);
+      await rejects(box.guest.ports.connect(server.port), 'unavailable');
+      await (await other.guest.ports.connect(server.port))[Symbol.asyncDispose]();
+    },
+  );
 
   suite.inBox('commands of one sandbox are unknown to another', [], async (box) => {
     const other = await suite.box();

@@ -14,19 +14,23 @@ export function lifecycleCases(suite: Suite): void {
     expect((await guest.files('user').stat('/tmp')).type).toBe('directory');
   });
 
-  suite.case('what the ground calls a sandbox stays while it runs, and is another one after it was made anew', [], async () => {
-    const id = suite.id();
-    const { uid } = await suite.backend.ensure(id, suite.spec());
-    expect(uid).toMatch(/^[\w.:-]{1,253}$/);
-    expect((await suite.backend.ensure(id, suite.spec())).uid).toBe(uid);
-    expect((await suite.backend.observe(id)).uid).toBe(uid);
-    expect((await suite.backend.list()).find((each) => each.id === id)?.uid).toBe(uid);
-    await suite.backend.remove(id);
-    expect((await suite.backend.observe(id)).uid).toBeUndefined();
-    const again = await suite.backend.ensure(id, suite.spec());
-    expect(again.uid).toMatch(/^[\w.:-]{1,253}$/);
-    expect(again.uid).not.toBe(uid);
-  });
+  suite.case(
+    'what the ground calls a sandbox stays while it runs, and is another one after it was made anew',
+    [],
+    async () => {
+      const id = suite.id();
+      const { uid } = await suite.backend.ensure(id, suite.spec());
+      expect(uid).toMatch(/^[\w.:-]{1,253}$/);
+      expect((await suite.backend.ensure(id, suite.spec())).uid).toBe(uid);
+      expect((await suite.backend.observe(id)).uid).toBe(uid);
+      expect((await suite.backend.list()).find((each) => each.id === id)?.uid).toBe(uid);
+      await suite.backend.remove(id);
+      expect((await suite.backend.observe(id)).uid).toBeUndefined();
+      const again = await suite.backend.ensure(id, suite.spec());
+      expect(again.uid).toMatch(/^[\w.:-]{1,253}$/);
+      expect(again.uid).not.toBe(uid);
+    },
+  );
 
   suite.case('ensure() of what is ready changes nothing', [], async () => {
     const box = await suite.box();
@@ -39,12 +43,16 @@ export function lifecycleCases(suite: Suite): void {
     expect(commands.find(({ id }) => id === running.id)?.end).toBeUndefined();
   });
 
-  suite.case('ensure() with another spec rejects already_exists and leaves the sandbox as it is', [], async () => {
-    const box = await suite.box();
-    await rejects(suite.backend.ensure(box.id, suite.spec({ env: { OTHER: '1' } })), 'already_exists');
-    expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'ready', incarnation: 1 });
-    expect((await box.run(['true'])).exitCode).toBe(0);
-  });
+  suite.case(
+    'ensure() with another spec rejects already_exists and leaves the sandbox as it is',
+    [],
+    async () => {
+      const box = await suite.box();
+      await rejects(suite.backend.ensure(box.id, suite.spec({ env: { OTHER: '1' } })), 'already_exists');
+      expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'ready', incarnation: 1 });
+      expect((await box.run(['true'])).exitCode).toBe(0);
+    },
+  );
 
   suite.case('ensure() with other limits only is not another spec', [], async () => {
     const box = await suite.box();
@@ -70,18 +78,24 @@ export function lifecycleCases(suite: Suite): void {
     expect(await guest.commands()).toEqual([]);
   });
 
-  suite.case('ensure() starts the command of the spec, and its end does not end the sandbox', [], async () => {
-    const box = await suite.box({ cmd: ['touch', '/home/user/started'] });
-    await until('the command has run', () =>
-      box.files.stat('/home/user/started').then(
-        () => true,
-        () => false,
-      ),
-    );
-    await until('the command has ended', async () => (await box.guest.commands()).every(({ end }) => end !== undefined));
-    expect((await suite.backend.observe(box.id)).phase).toBe('ready');
-    expect((await box.run(['true'])).exitCode).toBe(0);
-  });
+  suite.case(
+    'ensure() starts the command of the spec, and its end does not end the sandbox',
+    [],
+    async () => {
+      const box = await suite.box({ cmd: ['touch', '/home/user/started'] });
+      await until('the command has run', () =>
+        box.files.stat('/home/user/started').then(
+          () => true,
+          () => false,
+        ),
+      );
+      await until('the command has ended', async () =>
+        (await box.guest.commands()).every(({ end }) => end !== undefined),
+      );
+      expect((await suite.backend.observe(box.id)).phase).toBe('ready');
+      expect((await box.run(['true'])).exitCode).toBe(0);
+    },
+  );
 
   suite.case('ensure() that is given up leaves nothing', [], async () => {
     const id = suite.id();
@@ -157,7 +171,8 @@ export function lifecycleCases(suite: Suite): void {
     })().catch((error: unknown) => {
       if (!aborter.signal.aborted) throw error;
     });
-    const saw = (phase: string, incarnation: number) => () => seen.some((each) => each.phase === phase && each.incarnation === incarnation);
+    const saw = (phase: string, incarnation: number) => () =>
+      seen.some((each) => each.phase === phase && each.incarnation === incarnation);
     await suite.backend.ensure(id, suite.spec());
     await until('ready was seen', saw('ready', 1));
     await suite.backend.stop(id, { graceMs: 100 });
@@ -192,17 +207,21 @@ export function lifecycleCases(suite: Suite): void {
     expect(await suite.backend.stop(box.id)).toMatchObject({ phase: 'stopped', incarnation: 1 });
   });
 
-  suite.case('stop() lets a process that traps SIGTERM finish its work', ['processes', 'signals'], async () => {
-    const box = await suite.box();
-    const running = await box.start(
-      `trap 'sleep 0.2; echo saved > ${box.dir}/saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done`,
-    );
-    for await (const _ of running.output) break;
-    await suite.backend.stop(box.id, { graceMs: 8000 });
-    await suite.backend.ensure(box.id, suite.spec());
-    const files = (await suite.backend.connect(box.id)).files('user');
-    expect((await files.stat(`${box.dir}/saved`)).sizeBytes).toBe(6);
-  });
+  suite.case(
+    'stop() lets a process that traps SIGTERM finish its work',
+    ['processes', 'signals'],
+    async () => {
+      const box = await suite.box();
+      const running = await box.start(
+        `trap 'sleep 0.2; echo saved > ${box.dir}/saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done`,
+      );
+      for await (const _ of running.output) break;
+      await suite.backend.stop(box.id, { graceMs: 8000 });
+      await suite.backend.ensure(box.id, suite.spec());
+      const files = (await suite.backend.connect(box.id)).files('user');
+      expect((await files.stat(`${box.dir}/saved`)).sizeBytes).toBe(6);
+    },
+  );
 
   suite.case('stop() ends by force what ignores SIGTERM', ['processes', 'signals'], async () => {
     const box = await suite.box();

@@ -85,23 +85,33 @@ export function outputCases(suite: Suite): void {
     expect((await drain(slow)).bytes.equals(bytes)).toBe(true);
   });
 
-  suite.inBox('whoever detaches and attaches again from the offset misses and repeats no byte', [], async (box) => {
-    const bytes = noise(3 * MiB, 5);
-    await box.write('big', bytes);
-    const first = await box.start(['cat', 'big']);
-    const parts = [await readSome(first, 300_000)];
-    const second = await box.guest.attach(first.id, { offset: parts[0]!.length });
-    for await (const chunk of second.output) {
-      if (chunk.channel === 'gap') throw new Error('Expected no gap');
-      parts.push(Buffer.from(chunk.data));
-    }
-    expect(sha256(Buffer.concat(parts))).toBe(sha256(bytes));
-    expect(await second.ended).toEqual({ kind: 'exited', exitCode: 0 });
-  });
+  suite.inBox(
+    'whoever detaches and attaches again from the offset misses and repeats no byte',
+    [],
+    async (box) => {
+      const bytes = noise(3 * MiB, 5);
+      await box.write('big', bytes);
+      const first = await box.start(['cat', 'big']);
+      const parts = [await readSome(first, 300_000)];
+      const second = await box.guest.attach(first.id, { offset: parts[0]!.length });
+      for await (const chunk of second.output) {
+        if (chunk.channel === 'gap') throw new Error('Expected no gap');
+        parts.push(Buffer.from(chunk.data));
+      }
+      expect(sha256(Buffer.concat(parts))).toBe(sha256(bytes));
+      expect(await second.ended).toEqual({ kind: 'exited', exitCode: 0 });
+    },
+  );
 
   suite.inBox('aborting the signal of exec() detaches, and the command goes on', [], async (box) => {
     const aborter = new AbortController();
-    const request = { id: 'abort-me', shell: 'sleep 0.3; echo done > done', env: {}, workdir: box.dir, user: 'user' };
+    const request = {
+      id: 'abort-me',
+      shell: 'sleep 0.3; echo done > done',
+      env: {},
+      workdir: box.dir,
+      user: 'user',
+    };
     const handle = await box.guest.exec(request, { signal: aborter.signal });
     aborter.abort();
     await within(

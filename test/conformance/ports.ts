@@ -37,7 +37,9 @@ export async function echoServer(suite: Suite, box: Box, context: CaseContext) {
   if (!argv && (await hasProgram(box, 'perl'))) argv = ['perl', '-e', PERL, `${port}`];
   if (!argv) return context.skip('the image has neither python3 nor perl to listen with');
   const handle = await box.start(argv);
-  await until(`port ${port} listens`, async () => (await box.guest.ports.list()).some((each) => each.port === port));
+  await until(`port ${port} listens`, async () =>
+    (await box.guest.ports.list()).some((each) => each.port === port),
+  );
   return { port, handle, stop: () => box.guest.signal(handle.id, 'SIGKILL') };
 }
 
@@ -57,26 +59,36 @@ export function portCases(suite: Suite): void {
   suite.inBox('connect() carries bytes to a server inside and back', ['ports'], async (box, context) => {
     const server = await echoServer(suite, box, context);
     const connection = await box.guest.ports.connect(server.port);
-    expect((await exchange(connection, Buffer.from('hello\u0000\u00ff'))).toString()).toBe('hello\u0000\u00ff');
+    expect((await exchange(connection, Buffer.from('hello\u0000\u00ff'))).toString()).toBe(
+      'hello\u0000\u00ff',
+    );
     await connection[Symbol.asyncDispose]();
     await server.stop();
   });
 
-  suite.inBox('a half-closed connection still carries what the other side sends', ['ports'], async (box, context) => {
-    const server = await echoServer(suite, box, context);
-    const connection = await box.guest.ports.connect(server.port);
-    await connection.write(Buffer.from('said before the end'));
-    await connection.end();
-    expect((await within(10_000, 'the rest', gather(connection.readable))).toString()).toBe('said before the end');
-    await server.stop();
-  });
+  suite.inBox(
+    'a half-closed connection still carries what the other side sends',
+    ['ports'],
+    async (box, context) => {
+      const server = await echoServer(suite, box, context);
+      const connection = await box.guest.ports.connect(server.port);
+      await connection.write(Buffer.from('said before the end'));
+      await connection.end();
+      expect((await within(10_000, 'the rest', gather(connection.readable))).toString()).toBe(
+        'said before the end',
+      );
+      await server.stop();
+    },
+  );
 
   suite.inBox('20 MB go both ways at once unchanged', ['ports'], async (box, context) => {
     const server = await echoServer(suite, box, context);
     const bytes = noise(20 * 1024 * 1024, 21);
     const got = await exchange(await box.guest.ports.connect(server.port), bytes);
     expect(got.length).toBe(bytes.length);
-    expect(createHash('sha256').update(got).digest('hex')).toBe(createHash('sha256').update(bytes).digest('hex'));
+    expect(createHash('sha256').update(got).digest('hex')).toBe(
+      createHash('sha256').update(bytes).digest('hex'),
+    );
     await server.stop();
   });
 
@@ -98,9 +110,15 @@ export function portCases(suite: Suite): void {
       for (let round = 0; round < 200; round++) await stuck.write(Buffer.alloc(65_536));
     })();
     flood.catch(() => {});
-    expect((await within(10_000, 'the other', exchange(await box.guest.ports.connect(server.port), Buffer.from('quick')))).toString()).toBe(
-      'quick',
-    );
+    expect(
+      (
+        await within(
+          10_000,
+          'the other',
+          exchange(await box.guest.ports.connect(server.port), Buffer.from('quick')),
+        )
+      ).toString(),
+    ).toBe('quick');
     await stuck[Symbol.asyncDispose]();
     await server.stop();
   });
@@ -110,14 +128,18 @@ export function portCases(suite: Suite): void {
   });
 
   suite.inBox('connect() to what is no port is invalid_argument', ['ports'], async (box) => {
-    for (const port of [0, -1, 65_536, 1.5, Number.NaN]) await rejects(box.guest.ports.connect(port), 'invalid_argument');
+    for (const port of [0, -1, 65_536, 1.5, Number.NaN])
+      await rejects(box.guest.ports.connect(port), 'invalid_argument');
   });
 
   suite.inBox('list() has the port and its address while it listens', ['ports'], async (box, context) => {
     const server = await echoServer(suite, box, context);
     expect(await box.guest.ports.list()).toContainEqual({ port: server.port, address: '127.0.0.1' });
     await server.stop();
-    await until('it is gone', async () => !(await box.guest.ports.list()).some(({ port }) => port === server.port));
+    await until(
+      'it is gone',
+      async () => !(await box.guest.ports.list()).some(({ port }) => port === server.port),
+    );
   });
 
   suite.inBox('watch() tells what listens, what opens and what closes', ['ports'], async (box, context) => {
@@ -127,7 +149,8 @@ export function portCases(suite: Suite): void {
     const reading = (async () => {
       for await (const event of box.guest.ports.watch({ signal: aborter.signal })) events.push(event);
     })().catch(() => {});
-    const saw = (type: string, port: number) => () => events.some((event) => event.type === type && event.port === port);
+    const saw = (type: string, port: number) => () =>
+      events.some((event) => event.type === type && event.port === port);
     await until('the port that listens already was seen', saw('opened', before.port));
     const after = await echoServer(suite, box, context);
     await until('the new port was seen', saw('opened', after.port));

@@ -14,8 +14,13 @@ export function terminal(handle: CommandHandle) {
     /** Reads on until the text has appeared, and gives all that was seen up to now. */
     async shows(text: string): Promise<string> {
       while (!seen.includes(text)) {
-        const next = await within(10_000, `${JSON.stringify(text)} on the terminal, which shows ${JSON.stringify(seen)}`, chunks.next());
-        if (next.done) throw new Error(`The terminal ended without ${JSON.stringify(text)}: ${JSON.stringify(seen)}`);
+        const next = await within(
+          10_000,
+          `${JSON.stringify(text)} on the terminal, which shows ${JSON.stringify(seen)}`,
+          chunks.next(),
+        );
+        if (next.done)
+          throw new Error(`The terminal ended without ${JSON.stringify(text)}: ${JSON.stringify(seen)}`);
         if (next.value.channel === 'gap') continue;
         expect(next.value.channel).toBe('pty');
         seen += Buffer.from(next.value.data).toString();
@@ -97,26 +102,34 @@ export function ptyCases(suite: Suite): void {
     expect(ran).toMatchObject({ stdout: 'out\r\nerr\r\n', stderr: '' });
   });
 
-  suite.inBox('an interactive shell on a pty runs what is typed, and TERM is set', ['processes', 'pty'], async (box) => {
-    const tty = terminal(await box.start(['sh', '-i'], { pty: SIZE }));
-    await tty.type('echo "term=[$TERM]"; echo $((40+2))\n');
-    const text = await tty.shows('\r\n42');
-    expect(text).toMatch(/term=\[[a-z]/);
-    await tty.type('exit 9\n');
-    expect(await tty.end()).toEqual({ kind: 'exited', exitCode: 9 });
-  });
+  suite.inBox(
+    'an interactive shell on a pty runs what is typed, and TERM is set',
+    ['processes', 'pty'],
+    async (box) => {
+      const tty = terminal(await box.start(['sh', '-i'], { pty: SIZE }));
+      await tty.type('echo "term=[$TERM]"; echo $((40+2))\n');
+      const text = await tty.shows('\r\n42');
+      expect(text).toMatch(/term=\[[a-z]/);
+      await tty.type('exit 9\n');
+      expect(await tty.end()).toEqual({ kind: 'exited', exitCode: 9 });
+    },
+  );
 
-  suite.inBox('a command on a pty is listed as one, and can be attached to again', ['processes', 'pty'], async (box) => {
-    const handle = await start(box, 'echo first; read line; echo "second $line"');
-    const tty = terminal(handle);
-    await tty.shows('first');
-    await handle[Symbol.asyncDispose]();
-    expect((await box.guest.commands()).find(({ id }) => id === handle.id)?.pty).toBe(true);
-    const again = terminal(await box.guest.attach(handle.id, { offset: 0 }));
-    await again.type('life\n');
-    await again.shows('second life');
-    expect(await again.end()).toEqual({ kind: 'exited', exitCode: 0 });
-  });
+  suite.inBox(
+    'a command on a pty is listed as one, and can be attached to again',
+    ['processes', 'pty'],
+    async (box) => {
+      const handle = await start(box, 'echo first; read line; echo "second $line"');
+      const tty = terminal(handle);
+      await tty.shows('first');
+      await handle[Symbol.asyncDispose]();
+      expect((await box.guest.commands()).find(({ id }) => id === handle.id)?.pty).toBe(true);
+      const again = terminal(await box.guest.attach(handle.id, { offset: 0 }));
+      await again.type('life\n');
+      await again.shows('second life');
+      expect(await again.end()).toEqual({ kind: 'exited', exitCode: 0 });
+    },
+  );
 
   suite.inBox('resize() of a command without a pty is refused', ['pty'], async (box) => {
     const handle = await box.start(['sleep', '60']);

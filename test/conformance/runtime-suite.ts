@@ -54,7 +54,11 @@ export interface Stage {
   close: () => Promise<void>;
 }
 
-export async function runtimeSuite(name: string, factory: RuntimeFactory, options: RuntimeSuiteOptions = {}): Promise<void> {
+export async function runtimeSuite(
+  name: string,
+  factory: RuntimeFactory,
+  options: RuntimeSuiteOptions = {},
+): Promise<void> {
   const ids = options.ids ?? { hostId: 1_000_000, size: 65_536 };
   const dir = mkdtempSync(join(tmpdir(), `cay-runtime-${name}-`));
   // The mapped root has to pass through.
@@ -86,7 +90,13 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
     async function stage(changes: Partial<Container> = {}): Promise<Stage> {
       cgroups ??= await detectCgroups({ prefix });
       count += 1;
-      const made = await makeStage({ dir: join(dir, `c${count}`), name: `suite-${count}`, ids, cgroups, changes });
+      const made = await makeStage({
+        dir: join(dir, `c${count}`),
+        name: `suite-${count}`,
+        ids,
+        cgroups,
+        changes,
+      });
       stages.push(made);
       return made;
     }
@@ -109,7 +119,11 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
             .map(String)
             .filter((path) => path.includes(container.name))
         : [];
-      return [...mounts, ...groups.map((group) => `cgroup ${group}`), ...state.map((path) => `state ${path}`)];
+      return [
+        ...mounts,
+        ...groups.map((group) => `cgroup ${group}`),
+        ...state.map((path) => `state ${path}`),
+      ];
     }
 
     afterEach(async () => {
@@ -129,7 +143,8 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
       expect(await runtime.list()).toEqual([made.container.name]);
       const inside = await made.container.cgroup.processes();
       expect(inside.length).toBeGreaterThan(0);
-      // When the machine has no memory left the process that has the sandbox's is chosen before the server. gVisor's stubs have none of their own.
+      // When the machine has no memory left the process that has the sandbox's is chosen before the server.
+      // gVisor's stubs have none of their own.
       expect(Math.max(...inside.map((pid) => oomScore(pid) ?? 0))).toBe(OOM_SCORE);
     });
 
@@ -213,10 +228,17 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
       return mkdtempSync(join(dir, 'image-'));
     }
 
-    async function capture(made: Stage, options: { goOn: boolean; whileStill?: () => Promise<void> }): Promise<string> {
+    async function capture(
+      made: Stage,
+      options: { goOn: boolean; whileStill?: () => Promise<void> },
+    ): Promise<string> {
       const image = imageDir();
       await made.deafen();
-      await checkpoints!.capture(made.container.name, made.container.cgroup, { imageDir: image, whileStill: async () => {}, ...options });
+      await checkpoints!.capture(made.container.name, made.container.cgroup, {
+        imageDir: image,
+        whileStill: async () => {},
+        ...options,
+      });
       return image;
     }
 
@@ -265,14 +287,18 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
     it('capture() whose files cannot be kept rejects, and the container goes on', async () => {
       const made = await startedStage();
       const whileStill = () => Promise.reject(new Error('no room'));
-      await expect(capture(made, { goOn: false, whileStill })).rejects.toMatchObject({ message: expect.stringContaining('no room') });
+      await expect(capture(made, { goOn: false, whileStill })).rejects.toMatchObject({
+        message: expect.stringContaining('no room'),
+      });
       await made.listen();
     });
 
     it('capture() of a container that is connected to the host rejects with the runtime’s own words, and it goes on', async () => {
       const made = await startedStage();
       const how = { imageDir: imageDir(), goOn: true, whileStill: async () => {} };
-      const error = await checkpoints.capture(made.container.name, made.container.cgroup, how).catch((cause: unknown) => cause);
+      const error = await checkpoints
+        .capture(made.container.name, made.container.cgroup, how)
+        .catch((cause: unknown) => cause);
       expect(error).toMatchObject({ code: 'unavailable', message: expect.stringContaining(`${name} says`) });
       expect(await runtime.status(made.container.name)).toBe('running');
       await made.deafen();
@@ -282,12 +308,16 @@ export async function runtimeSuite(name: string, factory: RuntimeFactory, option
     it('capture() of a container that does not exist rejects', async () => {
       const { container } = await stage();
       const how = { imageDir: imageDir(), goOn: true, whileStill: async () => {} };
-      await expect(checkpoints.capture(container.name, container.cgroup, how)).rejects.toMatchObject({ code: 'unavailable' });
+      await expect(checkpoints.capture(container.name, container.cgroup, how)).rejects.toMatchObject({
+        code: 'unavailable',
+      });
     });
 
     it('restore() from what is no image gives the reason and leaves nothing', async () => {
       const made = await stage();
-      await expect(checkpoints.restore(made.container, imageDir())).rejects.toMatchObject({ code: 'unavailable' });
+      await expect(checkpoints.restore(made.container, imageDir())).rejects.toMatchObject({
+        code: 'unavailable',
+      });
       expect(await traces(made)).toEqual([]);
     });
 
@@ -342,7 +372,8 @@ export async function makeStage({
     chownSync(join(rootDir, path), ids.hostId, ids.hostId);
   }
   for (const link of ['bin', 'sbin', 'lib', 'lib64']) {
-    if (lstatSync(`/${link}`, { throwIfNoEntry: false })?.isSymbolicLink()) symlinkSync(readlinkSync(`/${link}`), join(rootDir, link));
+    if (lstatSync(`/${link}`, { throwIfNoEntry: false })?.isSymbolicLink())
+      symlinkSync(readlinkSync(`/${link}`), join(rootDir, link));
   }
   const server = createServer();
   const path = join(socketDir, 'guest.sock');
@@ -359,7 +390,9 @@ export async function makeStage({
     socket.on('error', () => {});
     sockets.push(socket);
   });
-  const hello = once(server, 'connection').then(async ([socket]) => ((await once(socket as Socket, 'data')) as [Buffer])[0]);
+  const hello = once(server, 'connection').then(
+    async ([socket]) => ((await once(socket as Socket, 'data')) as [Buffer])[0],
+  );
   hello.catch(() => {});
   const cgroup = cgroups.group(name);
   await cgroup.create({ cpus: null, memoryBytes: 512 * 1024 * 1024, pids: 300 });
@@ -395,7 +428,9 @@ export async function makeStage({
   return { container, server, hello, listen, deafen, close };
 }
 
-/** Asks the guest to close the connection; who closes it ourselves does not know when the guest has noticed. */
+/**
+ * Asks the guest to close the connection; who closes it ourselves does not know when the guest has noticed.
+ */
 async function hangUp(socket: Socket): Promise<void> {
   const closed = once(socket, 'close');
   for (const [type, message] of [

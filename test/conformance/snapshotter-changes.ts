@@ -1,4 +1,17 @@
-import { appendFile, chmod, chown, link, mkdir, readFile, rename, rm, stat, symlink, unlink, writeFile } from 'node:fs/promises';
+import {
+  appendFile,
+  chmod,
+  chown,
+  link,
+  mkdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  unlink,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import type { FileChange } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
@@ -7,7 +20,10 @@ import { exec, MIB, names, rejects, type World, write } from './snapshotter-worl
 /** Committed trees as they can be looked at, and what differs between two of them. */
 export function comparesTrees(world: World): void {
   /** Commits "before" and, after the work, "after", and resolves what differs. */
-  async function changed(work: (path: string) => Promise<unknown>, before?: (path: string) => Promise<unknown>): Promise<FileChange[]> {
+  async function changed(
+    work: (path: string) => Promise<unknown>,
+    before?: (path: string) => Promise<unknown>,
+  ): Promise<FileChange[]> {
     const path = await world.trees.prepare('a', { parent: 'base' });
     await before?.(path);
     await world.trees.commit('before', 'a');
@@ -17,7 +33,9 @@ export function comparesTrees(world: World): void {
   }
   const brief = (changes: FileChange[]): string[] =>
     changes.map(({ change, path, from, content, mode, owner }) =>
-      [change, path, from && `from ${from}`, content && 'content', mode && 'mode', owner && 'owner'].filter(Boolean).join(' '),
+      [change, path, from && `from ${from}`, content && 'content', mode && 'mode', owner && 'owner']
+        .filter(Boolean)
+        .join(' '),
     );
 
   describe('committedPath', () => {
@@ -105,7 +123,12 @@ export function comparesTrees(world: World): void {
         await chmod(join(a, 'folder'), 0o700);
         await chmod(a, 0o711);
       });
-      expect(brief(found)).toEqual(['modified / mode', 'modified /blob owner', 'modified /file mode', 'modified /folder mode']);
+      expect(brief(found)).toEqual([
+        'modified / mode',
+        'modified /blob owner',
+        'modified /file mode',
+        'modified /folder mode',
+      ]);
       expect(found[1]).toMatchObject({ before: { uid: 0, gid: 0 }, after: { uid: 1234, gid: 4321 } });
     });
 
@@ -140,7 +163,8 @@ export function comparesTrees(world: World): void {
         (a) => rename(join(a, 'many'), join(a, 'folder', 'moved')),
         async (a) => {
           await mkdir(join(a, 'many', 'deep'), { recursive: true });
-          for (let index = 0; index < 50; index++) await writeFile(join(a, 'many', 'deep', String(index)), String(index));
+          for (let index = 0; index < 50; index++)
+            await writeFile(join(a, 'many', 'deep', String(index)), String(index));
         },
       );
       expect(brief(found)).toEqual(['renamed /folder/moved from /many']);
@@ -159,7 +183,13 @@ export function comparesTrees(world: World): void {
         },
         (a) => symlink('one', join(a, 'sym')),
       );
-      expect(brief(found)).toEqual(['added /null', 'added /outside', 'added /pipe', 'added /second', 'modified /sym content']);
+      expect(brief(found)).toEqual([
+        'added /null',
+        'added /outside',
+        'added /pipe',
+        'added /second',
+        'modified /sym content',
+      ]);
       expect(found.map(({ type }) => type)).toEqual(['other', 'symlink', 'other', 'file', 'symlink']);
     });
 
@@ -170,7 +200,13 @@ export function comparesTrees(world: World): void {
         await rm(join(a, 'folder'), { recursive: true });
         await symlink('/etc', join(a, 'folder'));
       });
-      expect(brief(found)).toEqual(['removed /file', 'added /file', 'removed /folder', 'added /folder', 'removed /folder/inner']);
+      expect(brief(found)).toEqual([
+        'removed /file',
+        'added /file',
+        'removed /folder',
+        'added /folder',
+        'removed /folder/inner',
+      ]);
     });
 
     it('take any name that a file may have', async () => {
@@ -180,7 +216,12 @@ export function comparesTrees(world: World): void {
         await writeFile(join(a, 'größe'), '');
         await writeFile(join(a, 'x'.repeat(255)), '');
       });
-      expect(found.map(({ path }) => path)).toEqual(['/größe', '/two\nlines', `/${'x'.repeat(255)}`, '/\ufffd\ufffd ']);
+      expect(found.map(({ path }) => path)).toEqual([
+        '/größe',
+        '/two\nlines',
+        `/${'x'.repeat(255)}`,
+        '/\ufffd\ufffd ',
+      ]);
     });
 
     it('are told between trees that went different ways, in both directions', async () => {
@@ -200,7 +241,13 @@ export function comparesTrees(world: World): void {
       await writeFile(join(await world.trees.prepare('a'), 'file'), 'content');
       await world.trees.commit('c', 'a');
       const found = brief(await Array.fromAsync(world.trees.changes('base', 'c')));
-      expect(found).toEqual(['removed /blob', 'removed /folder', 'removed /folder/inner', 'removed /renamed', 'removed /renamed/deep']);
+      expect(found).toEqual([
+        'removed /blob',
+        'removed /folder',
+        'removed /folder/inner',
+        'removed /renamed',
+        'removed /renamed/deep',
+      ]);
     });
 
     it('are whole also when the trees are removed meanwhile, or reject', async () => {
@@ -244,7 +291,9 @@ export function comparesTrees(world: World): void {
       expect(await readFile(join(back, 'file'), 'utf8')).toBe('turn 1');
       await writeFile(join(back, 'file'), 'turn 3');
       await world.trees.commit('turn-3', 'back');
-      expect(brief(await Array.fromAsync(world.trees.changes('turn-2', 'turn-3')))).toEqual(['modified /file content']);
+      expect(brief(await Array.fromAsync(world.trees.changes('turn-2', 'turn-3')))).toEqual([
+        'modified /file content',
+      ]);
       expect(await readFile(join(await world.trees.committedPath('turn-2'), 'file'), 'utf8')).toBe('turn 2');
     });
 
@@ -271,7 +320,11 @@ export function comparesTrees(world: World): void {
         parent = `c-${key}`;
         await world.trees.commit(parent, key);
       }
-      expect(brief(await Array.fromAsync(world.trees.changes('base', 'c-three')))).toEqual(['added /one', 'added /three', 'added /two']);
+      expect(brief(await Array.fromAsync(world.trees.changes('base', 'c-three')))).toEqual([
+        'added /one',
+        'added /three',
+        'added /two',
+      ]);
       await rejects(world.trees.remove('c-one'), 'failed_precondition');
     });
 

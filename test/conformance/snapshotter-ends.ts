@@ -53,7 +53,8 @@ export function survivesEnds(world: World): void {
 
   describe('a crash', () => {
     const verbs: Record<string, (at: Trees) => Promise<unknown>> = {
-      prepare: (at) => at.prepare('a', { parent: 'base', ...(at.capabilities.quota && { quotaBytes: 3 * MIB }) }),
+      prepare: (at) =>
+        at.prepare('a', { parent: 'base', ...(at.capabilities.quota && { quotaBytes: 3 * MIB }) }),
       'prepare of an empty tree': (at) => at.prepare('a'),
       commit: (at) => at.commit('c', 'seed'),
       setQuota: (at) => at.setQuota('seed', at.capabilities.quota ? 3 * MIB : null),
@@ -63,7 +64,12 @@ export function survivesEnds(world: World): void {
       committedPath: (at) => at.committedPath('base'),
     };
     /** How many places there are at least to stop at, and the end. */
-    const STEPS: Record<string, number> = { prepare: 3, 'prepare of an empty tree': 3, commit: 3, committedPath: 1 };
+    const STEPS: Record<string, number> = {
+      prepare: 3,
+      'prepare of an empty tree': 3,
+      commit: 3,
+      committedPath: 1,
+    };
 
     it.each(Object.keys(verbs))(
       'between any two steps of %s is mended by opening and repeating',
@@ -87,11 +93,15 @@ export function survivesEnds(world: World): void {
           await verb(world.trees);
           await verb(world.trees);
           if (world.trees.capabilities.quota && title === 'prepare') {
-            await expect(write(join(await world.trees.path('a'), 'big'), 5 * MIB)).rejects.toThrow(/EDQUOT|-122/);
+            await expect(write(join(await world.trees.path('a'), 'big'), 5 * MIB)).rejects.toThrow(
+              /EDQUOT|-122/,
+            );
           }
           if (title === 'setQuota') await world.trees.setQuota('seed', null);
           if (title.startsWith('remove'))
-            expect(await names(world.trees)).not.toContain(title === 'remove of a commit' ? 'kept' : 'victim');
+            expect(await names(world.trees)).not.toContain(
+              title === 'remove of a commit' ? 'kept' : 'victim',
+            );
           if (title.endsWith('stays')) await stat(await world.trees.prepare('again', { parent: 'kept' }));
           await clear(world.trees, ['seed', 'base']);
           expect(await names(world.trees)).toEqual(['base', 'seed']);
@@ -101,7 +111,10 @@ export function survivesEnds(world: World): void {
       120_000,
     );
 
-    /** Runs the verb with a server that stops for ever at the given step. Resolves how many steps it saw, counting all when it got through. */
+    /**
+     * Runs the verb with a server that stops for ever at the given step. Resolves how many steps it saw,
+     * counting all when it got through.
+     */
     async function crash(verb: (at: Trees) => Promise<unknown>, stopAt: number): Promise<number> {
       let steps = 0;
       let armed = false;
@@ -126,5 +139,6 @@ export function survivesEnds(world: World): void {
 
 /** How many mounts there are in the folder. */
 async function mounts(dir: string): Promise<number> {
-  return (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').filter((line) => line.includes(dir)).length;
+  return (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').filter((line) => line.includes(dir))
+    .length;
 }

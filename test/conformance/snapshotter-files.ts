@@ -25,7 +25,11 @@ export function keepsFiles(world: World): void {
     it.skipIf(noXattrs !== undefined)('keeps extended attributes', async () => {
       const b = await copyOf(world.trees, async (a) => {
         await writeFile(join(a, 'odd'), 'x');
-        await exec('python3', ['-c', 'import os,sys; os.setxattr(sys.argv[1], "user.colour", b"blue")', join(a, 'odd')]);
+        await exec('python3', [
+          '-c',
+          'import os,sys; os.setxattr(sys.argv[1], "user.colour", b"blue")',
+          join(a, 'odd'),
+        ]);
       });
       const read = 'import os,sys; sys.stdout.buffer.write(os.getxattr(sys.argv[1], "user.colour"))';
       expect((await exec('python3', ['-c', read, join(b, 'odd')])).stdout).toBe('blue');

@@ -11,7 +11,18 @@ import { comparesTrees } from './snapshotter-changes.ts';
 import { survivesEnds } from './snapshotter-ends.ts';
 import { staysUsable } from './snapshotter-full.ts';
 import { keepsFiles } from './snapshotter-files.ts';
-import { clear, exec, exists, fill, MIB, names, rejects, type SnapshotterHarness, type World, write } from './snapshotter-world.ts';
+import {
+  clear,
+  exec,
+  exists,
+  fill,
+  MIB,
+  names,
+  rejects,
+  type SnapshotterHarness,
+  type World,
+  write,
+} from './snapshotter-world.ts';
 
 export function snapshotterSuite(name: string, harness: SnapshotterHarness): void {
   describe(`snapshotter ${name}`, () => {
@@ -96,7 +107,9 @@ export function snapshotterSuite(name: string, harness: SnapshotterHarness): voi
       }, 60_000);
 
       it('makes one tree when the same key is asked for many times at once', async () => {
-        const paths = await Promise.all(Array.from({ length: 8 }, () => world.trees.prepare('a', { parent: 'base' })));
+        const paths = await Promise.all(
+          Array.from({ length: 8 }, () => world.trees.prepare('a', { parent: 'base' })),
+        );
         expect(new Set(paths).size).toBe(1);
       });
 
@@ -107,14 +120,32 @@ export function snapshotterSuite(name: string, harness: SnapshotterHarness): voi
           await writeFile(join(path, 'own'), String(index));
         }
         for (let index = 0; index < count; index++) {
-          expect(await readFile(join(await world.trees.path(`t${index}`), 'own'), 'utf8')).toBe(String(index));
+          expect(await readFile(join(await world.trees.path(`t${index}`), 'own'), 'utf8')).toBe(
+            String(index),
+          );
         }
         expect((await world.trees.list()).filter(({ parent }) => parent === 'base')).toHaveLength(count);
       }, 120_000);
     });
 
     describe('names', () => {
-      const hostile = ['', '.', '..', '/', 'a/b', '../a', 'a b', 'A', 'a.b', 'a\n', 'a\0', '-'.repeat(65), 'ä', 'a:b', 'a,b'];
+      const hostile = [
+        '',
+        '.',
+        '..',
+        '/',
+        'a/b',
+        '../a',
+        'a b',
+        'A',
+        'a.b',
+        'a\n',
+        'a\0',
+        '-'.repeat(65),
+        'ä',
+        'a:b',
+        'a,b',
+      ];
 
       it.each(hostile)('rejects %j everywhere', async (bad) => {
         await rejects(world.trees.prepare(bad), 'invalid_argument');
@@ -334,13 +365,18 @@ export function snapshotterSuite(name: string, harness: SnapshotterHarness): voi
         await writeFile(join(await world.trees.prepare('a'), 'kept'), 'kept');
         await world.trees.commit('c', 'a');
         await world.trees.remove('a');
-        expect(await readFile(join(await world.trees.prepare('b', { parent: 'c' }), 'kept'), 'utf8')).toBe('kept');
+        expect(await readFile(join(await world.trees.prepare('b', { parent: 'c' }), 'kept'), 'utf8')).toBe(
+          'kept',
+        );
       });
 
       it('never wins against a child that is being made', async () => {
         for (let round = 0; round < 5; round++) {
           await world.trees.commit('c', 'seed');
-          const [made, removed] = await Promise.allSettled([world.trees.prepare('a', { parent: 'c' }), world.trees.remove('c')]);
+          const [made, removed] = await Promise.allSettled([
+            world.trees.prepare('a', { parent: 'c' }),
+            world.trees.remove('c'),
+          ]);
           // Either order is right; both succeeding is not.
           expect([made.status, removed.status].filter((status) => status === 'fulfilled')).toHaveLength(1);
           await world.trees.remove('a');
@@ -349,7 +385,12 @@ export function snapshotterSuite(name: string, harness: SnapshotterHarness): voi
       });
 
       it('ends with the last of many verbs on one key', async () => {
-        await Promise.all([world.trees.prepare('a'), world.trees.remove('a'), world.trees.prepare('a'), world.trees.remove('a')]);
+        await Promise.all([
+          world.trees.prepare('a'),
+          world.trees.remove('a'),
+          world.trees.prepare('a'),
+          world.trees.remove('a'),
+        ]);
         expect(await names(world.trees)).toEqual(['base', 'seed']);
         await Promise.all([world.trees.prepare('a'), world.trees.remove('a'), world.trees.prepare('a')]);
         expect(await names(world.trees)).toEqual(['a', 'base', 'seed']);

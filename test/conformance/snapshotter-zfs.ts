@@ -18,8 +18,8 @@ const OPTIONS = { env: { ...process.env, PATH: `${process.env['PATH']}:/usr/sbin
 const tool = (file: string, ...args: string[]): Promise<{ stdout: string }> => exec(file, args, OPTIONS);
 
 /**
- * A pool of ZFS in a sparse file. Where the kernel has no ZFS, a daemon of zfs-fuse is started for it. Rejects with the
- * reason where there is neither.
+ * A pool of ZFS in a sparse file. Where the kernel has no ZFS, a daemon of zfs-fuse is started for it.
+ * Rejects with the reason where there is neither.
  */
 export async function startZfsPool(): Promise<ZfsPool> {
   const stopDaemon = (await isServed()) ? async () => {} : await startDaemon();
@@ -66,7 +66,10 @@ async function isServed(): Promise<boolean> {
 
 async function startDaemon(): Promise<() => Promise<void>> {
   // It goes with the tests, however they end.
-  const daemon = spawn('setpriv', ['--pdeathsig', 'KILL', 'zfs-fuse', '--no-daemon', '--no-kstat-mount'], { ...OPTIONS, stdio: 'ignore' });
+  const daemon = spawn('setpriv', ['--pdeathsig', 'KILL', 'zfs-fuse', '--no-daemon', '--no-kstat-mount'], {
+    ...OPTIONS,
+    stdio: 'ignore',
+  });
   let why: string | undefined;
   const ended = new Promise<void>((resolve) => {
     daemon.on('error', (error) => resolve(void (why = error.message)));

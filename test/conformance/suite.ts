@@ -45,9 +45,19 @@ export interface Suite {
   /** Makes a sandbox of a snapshot, and makes it run. */
   clone(snapshot: SnapshotId, overrides?: SandboxSpecInput, options?: { memory?: boolean }): Promise<Box>;
   /** A case that needs the abilities named. */
-  case(title: string, needs: Ability[], run: (context: CaseContext) => Promise<void>, timeoutMs?: number): void;
+  case(
+    title: string,
+    needs: Ability[],
+    run: (context: CaseContext) => Promise<void>,
+    timeoutMs?: number,
+  ): void;
   /** Like `case`, in a sandbox that the cases of one area share, each in a directory of its own. */
-  inBox(title: string, needs: Ability[], run: (box: Box, context: CaseContext) => Promise<void>, timeoutMs?: number): void;
+  inBox(
+    title: string,
+    needs: Ability[],
+    run: (box: Box, context: CaseContext) => Promise<void>,
+    timeoutMs?: number,
+  ): void;
   /** Called in each area: makes its shared sandbox, and removes it. */
   share(overrides?: SandboxSpecInput): void;
   /** Takes the backend away and puts the one of `restart()` in its place. */
@@ -90,7 +100,12 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
     for (const id of snapshots) await suite.snapshots.removeSnapshot(id);
   }
 
-  async function guarded(title: string, needs: Ability[], test: TestContext, run: (context: CaseContext) => Promise<void>): Promise<void> {
+  async function guarded(
+    title: string,
+    needs: Ability[],
+    test: TestContext,
+    run: (context: CaseContext) => Promise<void>,
+  ): Promise<void> {
     const skip = (reason: string): never => {
       skipped.push({ title, reason });
       test.skip(reason);
@@ -140,7 +155,8 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
       return boxOf(id);
     },
     get snapshots() {
-      if (!canSnapshot(ground.backend)) throw new Error('the backend says that it can do snapshots, and has no such verbs');
+      if (!canSnapshot(ground.backend))
+        throw new Error('the backend says that it can do snapshots, and has no such verbs');
       return ground.backend;
     },
     snapshotId() {
@@ -193,7 +209,10 @@ function summary(name: string, skipped: { title: string; reason: string }[]): st
 /** Asserts that it rejects with a CayError of one of these codes, and gives the error. */
 export async function rejects(promise: Promise<unknown>, ...codes: ErrorCode[]) {
   const error = await promise.then(
-    (value) => expect.fail(`Expected a rejection with ${codes.join(' or ')}, but it resolved with ${JSON.stringify(value)}`),
+    (value) =>
+      expect.fail(
+        `Expected a rejection with ${codes.join(' or ')}, but it resolved with ${JSON.stringify(value)}`,
+      ),
     (reason: unknown) => reason,
   );
   if (!isCayError(error)) throw error;

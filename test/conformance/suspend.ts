@@ -5,34 +5,50 @@ import { rejects, type Suite } from './suite.ts';
 
 export function suspendCases(suite: Suite): void {
   const backend = () => {
-    if (!canSuspend(suite.backend)) throw new Error('the backend says that it can suspend, and has no such verb');
+    if (!canSuspend(suite.backend))
+      throw new Error('the backend says that it can suspend, and has no such verb');
     return suite.backend;
   };
 
-  suite.case('a suspended sandbox keeps its files, and starts anew when it is ensured', ['suspend'], async () => {
-    const box = await suite.box();
-    await box.write('kept', 'kept');
-    const running = drain(await box.start(['sleep', '60']));
-    expect(await backend().suspend(box.id, { graceMs: 100 })).toMatchObject({ phase: 'stopped', suspended: true });
-    expect((await within(5000, 'the end of its command', running)).end.kind).not.toBe('exited');
-    expect(await backend().suspend(box.id)).toMatchObject({ phase: 'stopped', suspended: true });
-    expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'stopped', suspended: true, incarnation: 1 });
-    expect((await suite.backend.list()).find(({ id }) => id === box.id)).toMatchObject({ suspended: true });
-    await rejects(suite.backend.connect(box.id), 'failed_precondition');
-    const awake = await suite.wake(box.id);
-    expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'ready', incarnation: 2 });
-    expect((await suite.backend.observe(box.id)).suspended ?? false).toBe(false);
-    expect((await awake.read(`${box.dir}/kept`)).toString()).toBe('kept');
-  });
+  suite.case(
+    'a suspended sandbox keeps its files, and starts anew when it is ensured',
+    ['suspend'],
+    async () => {
+      const box = await suite.box();
+      await box.write('kept', 'kept');
+      const running = drain(await box.start(['sleep', '60']));
+      expect(await backend().suspend(box.id, { graceMs: 100 })).toMatchObject({
+        phase: 'stopped',
+        suspended: true,
+      });
+      expect((await within(5000, 'the end of its command', running)).end.kind).not.toBe('exited');
+      expect(await backend().suspend(box.id)).toMatchObject({ phase: 'stopped', suspended: true });
+      expect(await suite.backend.observe(box.id)).toMatchObject({
+        phase: 'stopped',
+        suspended: true,
+        incarnation: 1,
+      });
+      expect((await suite.backend.list()).find(({ id }) => id === box.id)).toMatchObject({ suspended: true });
+      await rejects(suite.backend.connect(box.id), 'failed_precondition');
+      const awake = await suite.wake(box.id);
+      expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'ready', incarnation: 2 });
+      expect((await suite.backend.observe(box.id)).suspended ?? false).toBe(false);
+      expect((await awake.read(`${box.dir}/kept`)).toString()).toBe('kept');
+    },
+  );
 
-  suite.case('what is suspended can be stopped, and is then no longer told as such', ['suspend'], async () => {
-    const box = await suite.box();
-    await backend().suspend(box.id, { graceMs: 100 });
-    expect((await suite.backend.stop(box.id)).suspended ?? false).toBe(false);
-    expect((await suite.backend.observe(box.id)).suspended ?? false).toBe(false);
-    // What is stopped was not put to rest, and nobody may wake it.
-    await rejects(backend().suspend(box.id), 'failed_precondition');
-  });
+  suite.case(
+    'what is suspended can be stopped, and is then no longer told as such',
+    ['suspend'],
+    async () => {
+      const box = await suite.box();
+      await backend().suspend(box.id, { graceMs: 100 });
+      expect((await suite.backend.stop(box.id)).suspended ?? false).toBe(false);
+      expect((await suite.backend.observe(box.id)).suspended ?? false).toBe(false);
+      // What is stopped was not put to rest, and nobody may wake it.
+      await rejects(backend().suspend(box.id), 'failed_precondition');
+    },
+  );
 
   suite.case('what is suspended can be removed', ['suspend'], async () => {
     const box = await suite.box();
@@ -42,17 +58,24 @@ export function suspendCases(suite: Suite): void {
     await rejects(backend().suspend(box.id), 'not_found');
   });
 
-  suite.case('a suspended sandbox is found so by the next server', ['suspend', 'survivesRestart'], async () => {
-    const box = await suite.box();
-    await backend().suspend(box.id, { graceMs: 100 });
-    await suite.restart();
-    expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'stopped', suspended: true });
-  });
+  suite.case(
+    'a suspended sandbox is found so by the next server',
+    ['suspend', 'survivesRestart'],
+    async () => {
+      const box = await suite.box();
+      await backend().suspend(box.id, { graceMs: 100 });
+      await suite.restart();
+      expect(await suite.backend.observe(box.id)).toMatchObject({ phase: 'stopped', suspended: true });
+    },
+  );
 
   suite.case('what is frozen can be suspended', ['suspend', 'freeze'], async () => {
     const box = await suite.box();
     if (canFreeze(suite.backend)) await suite.backend.freeze(box.id);
-    expect(await backend().suspend(box.id, { graceMs: 100 })).toMatchObject({ phase: 'stopped', suspended: true });
+    expect(await backend().suspend(box.id, { graceMs: 100 })).toMatchObject({
+      phase: 'stopped',
+      suspended: true,
+    });
     expect((await suite.backend.observe(box.id)).frozen ?? false).toBe(false);
   });
 }

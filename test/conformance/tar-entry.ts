@@ -32,19 +32,25 @@ function block({ name, type = '0', link = '', content = '', mode = 0o644 }: TarE
 
 const octal = (value: number, digits: number) => value.toString(8).padStart(digits, '0');
 
-/** The names of a pax archive in their order, without slashes at either end. Long names are read from their records. */
+/**
+ * The names of a pax archive in their order, without slashes at either end. Long names are read from their
+ * records.
+ */
 export function tarNames(archive: Buffer): string[] {
   const names: string[] = [];
   let long: string | undefined;
   for (let at = 0; at + 512 <= archive.length && archive[at] !== 0;) {
-    const text = (offset: number, length: number) => archive.toString('utf8', at + offset, at + offset + length).replace(/\0.*$/s, '');
+    const text = (offset: number, length: number) =>
+      archive.toString('utf8', at + offset, at + offset + length).replace(/\0.*$/s, '');
     const size = Number.parseInt(text(124, 12), 8);
     const body = archive.subarray(at + 512, at + 512 + size);
     const letter = text(156, 1);
     if (letter === 'x') long = /\d+ path=([^\n]*)\n/.exec(body.toString())?.[1];
     else if (letter !== 'g') {
       const prefix = text(345, 155);
-      names.push((long ?? (prefix ? `${prefix}/${text(0, 100)}` : text(0, 100))).replace(/^(\.?\/)+|\/+$/g, ''));
+      names.push(
+        (long ?? (prefix ? `${prefix}/${text(0, 100)}` : text(0, 100))).replace(/^(\.?\/)+|\/+$/g, ''),
+      );
       long = undefined;
     }
     at += 512 + Math.ceil(size / 512) * 512;

@@ -3,7 +3,8 @@ import { all, gather, inPieces, noise, type Box } from './box.ts';
 import { rejects, type Suite } from './suite.ts';
 import { tarOf, type TarEntry } from './tar-entry.ts';
 
-const untar = (box: Box, name: string, entries: TarEntry[]) => box.files.untar(`${box.dir}/${name}`, inPieces(tarOf(entries), 700));
+const untar = (box: Box, name: string, entries: TarEntry[]) =>
+  box.files.untar(`${box.dir}/${name}`, inPieces(tarOf(entries), 700));
 
 /** The tree as lines, to compare two of them. */
 async function tree(box: Box, name: string): Promise<string[]> {
@@ -45,8 +46,14 @@ export function tarCases(suite: Suite): void {
   suite.inBox('tar() of a path that leaves the directory is refused', ['tar'], async (box) => {
     await box.write('from/file', '');
     await box.write('secret', 'secret');
-    await rejects(box.files.tar(`${box.dir}/from`, { paths: ['../secret'] }).then(gather), 'invalid_argument');
-    await rejects(box.files.tar(`${box.dir}/from`, { paths: ['/etc/passwd'] }).then(gather), 'invalid_argument');
+    await rejects(
+      box.files.tar(`${box.dir}/from`, { paths: ['../secret'] }).then(gather),
+      'invalid_argument',
+    );
+    await rejects(
+      box.files.tar(`${box.dir}/from`, { paths: ['/etc/passwd'] }).then(gather),
+      'invalid_argument',
+    );
   });
 
   suite.inBox('tar() of what is missing is not_found', ['tar'], async (box) => {
@@ -72,7 +79,9 @@ export function tarCases(suite: Suite): void {
   suite.inBox('what tar() makes the tar program can read', ['tar', 'processes'], async (box) => {
     await box.write('from/dir/file', 'content');
     await box.write('packed.tar', await gather(await box.files.tar(`${box.dir}/from`)));
-    expect((await box.run('mkdir out && tar -xf packed.tar -C out && cat out/dir/file')).stdout).toBe('content');
+    expect((await box.run('mkdir out && tar -xf packed.tar -C out && cat out/dir/file')).stdout).toBe(
+      'content',
+    );
   });
 
   suite.inBox('what the tar program makes untar() can read', ['tar', 'processes'], async (box) => {
@@ -129,8 +138,14 @@ export function tarCases(suite: Suite): void {
 
   suite.inBox('untar() of a truncated archive is invalid_argument', ['tar'], async (box) => {
     const whole = tarOf([{ name: 'file', content: 'x'.repeat(5000) }]);
-    await rejects(box.files.untar(`${box.dir}/to`, inPieces(whole.subarray(0, 2000), 700)), 'invalid_argument');
-    await rejects(box.files.untar(`${box.dir}/to`, inPieces(whole.subarray(0, 300), 700)), 'invalid_argument');
+    await rejects(
+      box.files.untar(`${box.dir}/to`, inPieces(whole.subarray(0, 2000), 700)),
+      'invalid_argument',
+    );
+    await rejects(
+      box.files.untar(`${box.dir}/to`, inPieces(whole.subarray(0, 300), 700)),
+      'invalid_argument',
+    );
   });
 
   suite.inBox('untar() of garbage is invalid_argument', ['tar'], async (box) => {

@@ -2,7 +2,12 @@ import type { Limits, SandboxSpec } from '@cay/sdk/protocol';
 import { expect } from 'vitest';
 import { rejects, type Suite } from './suite.ts';
 
-const LIMITED_BY = { cpus: 'cpuLimit', memoryBytes: 'memoryLimit', diskBytes: 'diskLimit', pids: 'pidsLimit' } as const;
+const LIMITED_BY = {
+  cpus: 'cpuLimit',
+  memoryBytes: 'memoryLimit',
+  diskBytes: 'diskLimit',
+  pids: 'pidsLimit',
+} as const;
 
 export function validationCases(suite: Suite): void {
   /** Both doors refuse it, and nothing is made. */
@@ -23,27 +28,40 @@ export function validationCases(suite: Suite): void {
     await expect(suite.backend.validate(suite.spec())).resolves.toBeUndefined();
   });
 
-  suite.case('capabilities() names this backend, a runtime and a template, and a reason for each thing missing', [], async () => {
-    const { backend, runtimes, templates, abilities, notes } = suite.capabilities;
-    expect(backend).toBe(suite.backend.name);
-    expect(runtimes.length).toBeGreaterThan(0);
-    expect(templates.length).toBeGreaterThan(0);
-    const unexplained = Object.entries(abilities).filter(([ability, has]) => !has && !notes[ability as keyof typeof notes]);
-    expect(unexplained).toEqual([]);
-  });
+  suite.case(
+    'capabilities() names this backend, a runtime and a template, and a reason for each thing missing',
+    [],
+    async () => {
+      const { backend, runtimes, templates, abilities, notes } = suite.capabilities;
+      expect(backend).toBe(suite.backend.name);
+      expect(runtimes.length).toBeGreaterThan(0);
+      expect(templates.length).toBeGreaterThan(0);
+      const unexplained = Object.entries(abilities).filter(
+        ([ability, has]) => !has && !notes[ability as keyof typeof notes],
+      );
+      expect(unexplained).toEqual([]);
+    },
+  );
 
   suite.case('an unknown template is not_found, and named in the message', [], async () => {
-    const error = await rejects(suite.backend.validate(suite.spec({ template: 'no-such-template' })), 'not_found');
+    const error = await rejects(
+      suite.backend.validate(suite.spec({ template: 'no-such-template' })),
+      'not_found',
+    );
     expect(error.message).toContain('"no-such-template"');
     await refused(suite.spec({ template: 'no-such-template' }), 'not_found');
   });
 
-  suite.case('an unknown runtime is not_found, or not among those that are allowed, and named in the message', [], async () => {
-    const codes = ['not_found', 'permission_denied'] as const;
-    const error = await rejects(suite.backend.validate(suite.spec({ runtime: 'warp-drive' })), ...codes);
-    expect(error.message).toContain('"warp-drive"');
-    await refused(suite.spec({ runtime: 'warp-drive' }), ...codes);
-  });
+  suite.case(
+    'an unknown runtime is not_found, or not among those that are allowed, and named in the message',
+    [],
+    async () => {
+      const codes = ['not_found', 'permission_denied'] as const;
+      const error = await rejects(suite.backend.validate(suite.spec({ runtime: 'warp-drive' })), ...codes);
+      expect(error.message).toContain('"warp-drive"');
+      await refused(suite.spec({ runtime: 'warp-drive' }), ...codes);
+    },
+  );
 
   suite.case('a template that is a path is refused', [], async () => {
     for (const template of ['../../etc', '/etc', 'base/../../root', 'a\u0000b']) {
@@ -52,7 +70,14 @@ export function validationCases(suite: Suite): void {
   });
 
   suite.case('limits below the least are invalid_argument', [], async () => {
-    for (const limits of [{ cpus: 0 }, { cpus: -1 }, { memoryBytes: 1 }, { diskBytes: 0 }, { pids: 0 }, { openFiles: 0 }]) {
+    for (const limits of [
+      { cpus: 0 },
+      { cpus: -1 },
+      { memoryBytes: 1 },
+      { diskBytes: 0 },
+      { pids: 0 },
+      { openFiles: 0 },
+    ]) {
       await refused(withLimits(limits), 'invalid_argument');
     }
   });
@@ -70,10 +95,16 @@ export function validationCases(suite: Suite): void {
   });
 
   suite.case('a limit that the backend cannot enforce is unsupported', [], async ({ skip }) => {
-    const missing = Object.entries(LIMITED_BY).filter(([, ability]) => !suite.capabilities.abilities[ability]);
+    const missing = Object.entries(LIMITED_BY).filter(
+      ([, ability]) => !suite.capabilities.abilities[ability],
+    );
     if (missing.length === 0) skip('this backend enforces every limit');
     for (const [limit] of missing)
-      await refused(withLimits({ [limit]: limit === 'cpus' ? 1 : 64 * 1024 * 1024 }), 'unsupported', 'invalid_argument');
+      await refused(
+        withLimits({ [limit]: limit === 'cpus' ? 1 : 64 * 1024 * 1024 }),
+        'unsupported',
+        'invalid_argument',
+      );
   });
 
   suite.case('a read-only root is unsupported where it is not enforced', [], async ({ skip }) => {

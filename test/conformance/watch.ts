@@ -45,13 +45,19 @@ export function watchCases(suite: Suite): void {
     await watch.stop();
   });
 
-  suite.inBox('watch() sees a write in one step, with no temporary name left over', ['watch'], async (box) => {
-    await box.write('file', 'old');
-    const watch = await watching(box, box.dir, false);
-    await box.write('file', 'new');
-    await until('something of "file" was seen', () => watch.events.some(({ path }) => path === `${box.dir}/file`));
-    await watch.stop();
-  });
+  suite.inBox(
+    'watch() sees a write in one step, with no temporary name left over',
+    ['watch'],
+    async (box) => {
+      await box.write('file', 'old');
+      const watch = await watching(box, box.dir, false);
+      await box.write('file', 'new');
+      await until('something of "file" was seen', () =>
+        watch.events.some(({ path }) => path === `${box.dir}/file`),
+      );
+      await watch.stop();
+    },
+  );
 
   suite.inBox('watch() sees a change of mode', ['watch'], async (box) => {
     await box.write('file', '');
@@ -90,7 +96,11 @@ export function watchCases(suite: Suite): void {
   suite.inBox('twenty watches at once all see the same event', ['watch'], async (box) => {
     const watches = await Promise.all(Array.from({ length: 20 }, () => watching(box, box.dir, false)));
     await box.write('file', '');
-    await Promise.all(watches.map((watch) => until('the file was seen', () => watch.events.some(({ path }) => path.endsWith('/file')))));
+    await Promise.all(
+      watches.map((watch) =>
+        until('the file was seen', () => watch.events.some(({ path }) => path.endsWith('/file'))),
+      ),
+    );
     await Promise.all(watches.map((watch) => watch.stop()));
   });
 }

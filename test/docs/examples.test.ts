@@ -1,9 +1,11 @@
 /**
- * Runs what the documents show. A block marked `runnable` runs as it stands, as a process of its own, against a real server:
- * `ts` by Node in the repository, `sh` by bash in an empty directory with `cay` beside it and in the PATH. It has to end
- * without an error and, if it has lines `// → …` or `# → …`, to print exactly those.
+ * Runs what the documents show. A block marked `runnable` runs as it stands, as a process of its own, against
+ * a real server: `ts` by Node in the repository, `sh` by bash in an empty directory with `cay` beside it and
+ * in the PATH. It has to end without an error and, if it has lines `// → …` or `# → …`, to print exactly
+ * those.
  *
- * With root the server has the local backend on runc; blocks marked `anywhere` run on the memory backend as well.
+ * With root the server has the local backend on runc; blocks marked `anywhere` run on the memory backend as
+ * well.
  */
 import { spawn } from 'node:child_process';
 import { chmod, mkdtemp, rm, symlink } from 'node:fs/promises';
@@ -23,7 +25,13 @@ const blocks = (await documents()).flatMap(blocksOf).filter(({ marks }) => marks
 const anywhere = blocks.filter(({ marks }) => marks.includes('anywhere'));
 
 function runBlock({ language, code }: Block, dir: string, server: RunningServer): Promise<Ran> {
-  const env = { ...process.env, NO_COLOR: '1', CAY_URL: server.url, CAY_API_KEY: server.adminKey, PATH: `${dir}:${process.env['PATH']}` };
+  const env = {
+    ...process.env,
+    NO_COLOR: '1',
+    CAY_URL: server.url,
+    CAY_API_KEY: server.adminKey,
+    PATH: `${dir}:${process.env['PATH']}`,
+  };
   const stdio: ['ignore', 'pipe', 'pipe'] = ['ignore', 'pipe', 'pipe'];
   return ended(
     language === 'ts'
@@ -32,7 +40,11 @@ function runBlock({ language, code }: Block, dir: string, server: RunningServer)
   );
 }
 
-function examples(title: string, chosen: Block[], open: (dir: string) => Promise<Backend & { destroy?(): Promise<void> }>): void {
+function examples(
+  title: string,
+  chosen: Block[],
+  open: (dir: string) => Promise<Backend & { destroy?(): Promise<void> }>,
+): void {
   describe(`the documents' examples on ${title}`, () => {
     let dir: string;
     let server: RunningServer;

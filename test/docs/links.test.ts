@@ -41,7 +41,8 @@ describe('links in the documents', () => {
     for (const path of reached) {
       const document = byPath.get(path);
       if (!document) continue;
-      for (const match of prose(document).matchAll(/\]\(([^)\s#]+\.md)/g)) reached.add(normalize(join(dirname(path), match[1]!)));
+      for (const match of prose(document).matchAll(/\]\(([^)\s#]+\.md)/g))
+        reached.add(normalize(join(dirname(path), match[1]!)));
     }
     expect(all.map(({ path }) => path).filter((path) => !reached.has(path))).toEqual([]);
   });

@@ -6,7 +6,10 @@ import { REFERENCE_DIR, references } from '../../scripts/references.ts';
 const wanted = await references();
 
 describe('the generated references', () => {
-  it.each(Object.keys(wanted))('are current; "node scripts/generate-api-reference.ts" makes them so: %s', async (name) => {
-    expect(await readFile(join(REFERENCE_DIR, name), 'utf8')).toBe(wanted[name]);
-  });
+  it.each(Object.keys(wanted))(
+    'are current; "node scripts/generate-api-reference.ts" makes them so: %s',
+    async (name) => {
+      expect(await readFile(join(REFERENCE_DIR, name), 'utf8')).toBe(wanted[name]);
+    },
+  );
 });

@@ -8,7 +8,8 @@ const text = await readFile(join(ROOT, 'SECURITY.md'), 'utf8');
 const section = /^## The walls[^\n]*\n(.*?)^## /ms.exec(text)?.[1] ?? '';
 const walls = section.split(/^(?=\d+\. \*\*)/m).slice(1);
 /** Every path of a test that a text names: test files, and the suites that they share. */
-const testsIn = (words: string) => words.match(/\b(?:test|server|sdk|guest)\/[\w./-]+\.(?:ts|rs|py)\b/g) ?? [];
+const testsIn = (words: string) =>
+  words.match(/\b(?:test|server|sdk|guest)\/[\w./-]+\.(?:ts|rs|py)\b/g) ?? [];
 
 describe('the walls in SECURITY.md', () => {
   it('are numbered, and each names a test that tries it', () => {

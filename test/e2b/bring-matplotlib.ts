@@ -11,11 +11,17 @@ const MOST_BYTES = 1024 ** 3;
 export async function bringMatplotlib(sandbox: Sandbox): Promise<string | undefined> {
   const packages = await pythonPackages(['matplotlib==3.11.2'], PYTHON);
   if ('why' in packages) return packages.why;
-  const unneeded = ['pip*', 'setuptools*', 'tests', '__pycache__', '*.pyi'].map((pattern) => `--exclude=${pattern}`);
-  const { stdout: archive } = await promisify(execFile)('tar', ['-C', packages.site, ...unneeded, '-cf', '-', '.'], {
-    encoding: 'buffer',
-    maxBuffer: MOST_BYTES,
-  });
+  const unneeded = ['pip*', 'setuptools*', 'tests', '__pycache__', '*.pyi'].map(
+    (pattern) => `--exclude=${pattern}`,
+  );
+  const { stdout: archive } = await promisify(execFile)(
+    'tar',
+    ['-C', packages.site, ...unneeded, '-cf', '-', '.'],
+    {
+      encoding: 'buffer',
+      maxBuffer: MOST_BYTES,
+    },
+  );
   await sandbox.files.write('/tmp/site.tar', new Blob([archive]), { requestTimeoutMs: 120_000 });
   await sandbox.commands.run(
     'site=$(python3 -m site --user-site); mkdir -p "$site" && tar -C "$site" -xf /tmp/site.tar && rm /tmp/site.tar',

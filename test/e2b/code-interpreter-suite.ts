@@ -27,13 +27,21 @@ export function codeInterpreterSuite(ground: () => E2bGround): void {
         },
       );
       expect(told).toEqual(['stdout out\n', 'stderr wrong\n', 'result 2']);
-      expect(first).toMatchObject({ text: '2', error: undefined, logs: { stdout: ['out\n'], stderr: ['wrong\n'] } });
+      expect(first).toMatchObject({
+        text: '2',
+        error: undefined,
+        logs: { stdout: ['out\n'], stderr: ['wrong\n'] },
+      });
       const second = await sandbox.runCode('x += 1\nf"x is {x}"');
       expect(second.text).toBe('x is 2');
       expect(second.executionCount).toBe(first.executionCount! + 1);
-      expect(printed(await sandbox.runCode('import subprocess; _ = subprocess.run(["echo", "child"])'))).toBe('child\n');
+      expect(printed(await sandbox.runCode('import subprocess; _ = subprocess.run(["echo", "child"])'))).toBe(
+        'child\n',
+      );
       expect(printed(await sandbox.runCode('!echo shell'))).toBe('shell\n');
-      expect((await sandbox.runCode('import asyncio\nawait asyncio.sleep(0.01)\n"waited"')).text).toBe('waited');
+      expect((await sandbox.runCode('import asyncio\nawait asyncio.sleep(0.01)\n"waited"')).text).toBe(
+        'waited',
+      );
       expect((await sandbox.runCode('x = 5')).results).toEqual([]);
     });
 
@@ -81,14 +89,19 @@ Everything()`);
       if ((await sandbox.runCode(has)).text !== 'True') {
         const why = await bringMatplotlib(sandbox);
         if (why !== undefined) {
-          console.warn(`CHARTS OF THE CODE INTERPRETER ARE NOT TESTED: the sandbox has no matplotlib, and it cannot be installed: ${why}`);
+          console.warn(
+            `CHARTS OF THE CODE INTERPRETER ARE NOT TESTED: the sandbox has no matplotlib, and it cannot be installed: ${why}`,
+          );
           return test.skip(`matplotlib cannot be installed: ${why}`);
         }
       }
       // A process of its own sees what was brought.
       const context = await sandbox.createCodeContext({ requestTimeoutMs: 60_000 });
       const draw = async (code: string) => {
-        const { results, error } = await sandbox.runCode(`import matplotlib.pyplot as plt\n${code}`, { context, timeoutMs: 120_000 });
+        const { results, error } = await sandbox.runCode(`import matplotlib.pyplot as plt\n${code}`, {
+          context,
+          timeoutMs: 120_000,
+        });
         expect(error).toBeUndefined();
         return results.filter(({ png }) => png !== undefined);
       };
@@ -138,7 +151,13 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
              lambda: plt.boxplot([[1, 2, 3, 4, 30]], patch_artist=True), lambda: plt.imshow([[1, 2]]),
              lambda: [axes.plot([1, 2]) for axes in plt.subplots(1, 2)[1]]):
     make(); plt.show()`);
-      expect(kinds.map(({ chart }) => chart?.type)).toEqual(['scatter', 'pie', 'box_and_whisker', 'unknown', 'superchart']);
+      expect(kinds.map(({ chart }) => chart?.type)).toEqual([
+        'scatter',
+        'pie',
+        'box_and_whisker',
+        'unknown',
+        'superchart',
+      ]);
       expect(kinds[1]!.chart!.elements).toEqual([
         { label: 'p', angle: 90, radius: 1 },
         { label: 'q', angle: 270, radius: 1 },
@@ -148,10 +167,13 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
       ]);
       // The last figure is a result as well, and programs that are started draw as they always do.
       expect((await draw('plt.figure()')).map(({ isMainResult }) => isMainResult)).toEqual([true]);
-      const started = await sandbox.runCode('!python3 -c "import matplotlib.pyplot as p; print(p.get_backend())"', {
-        context,
-        timeoutMs: 120_000,
-      });
+      const started = await sandbox.runCode(
+        '!python3 -c "import matplotlib.pyplot as p; print(p.get_backend())"',
+        {
+          context,
+          timeoutMs: 120_000,
+        },
+      );
       expect(printed(started).toLowerCase()).toBe('agg\n');
     });
 
@@ -160,7 +182,9 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
       const python = await sandbox.createCodeContext({ cwd: '/tmp' });
       expect(python).toMatchObject({ language: 'python', cwd: '/tmp' });
       expect((await sandbox.runCode('import os\nos.getcwd()', { context: python })).text).toBe('/tmp');
-      expect((await sandbox.runCode('shared', { context: python })).error).toMatchObject({ name: 'NameError' });
+      expect((await sandbox.runCode('shared', { context: python })).error).toMatchObject({
+        name: 'NameError',
+      });
       await sandbox.runCode('own = 2', { context: python });
       const listed = (await sandbox.listCodeContexts()).map(({ id }) => id);
       expect(listed).toContain(python.id);
@@ -184,23 +208,36 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
       const bash = (code: string) => sandbox.runCode(code, { language: 'bash' });
       expect(printed(await bash('WORD=kept; cd /tmp; echo "$WORD"'))).toBe('kept\n');
       expect(printed(await bash('echo "$WORD $PWD"'))).toBe('kept /tmp\n');
-      expect((await bash('exit_with() { return 4; }; exit_with')).error).toMatchObject({ name: 'ExitStatus', value: '4' });
+      expect((await bash('exit_with() { return 4; }; exit_with')).error).toMatchObject({
+        name: 'ExitStatus',
+        value: '4',
+      });
       const js = (code: string) => sandbox.runCode(code, { language: 'js' });
       const { text, logs } = await js('const two = 2; console.log("printed"); ({ two })');
       expect([text, logs.stdout.join('')]).toEqual(['{ two: 2 }', 'printed\n']);
       expect((await js('two + 1')).text).toBe('3');
       expect((await js('await Promise.resolve(1); return two')).text).toBe('2');
-      expect((await js('throw new RangeError("far")')).error).toMatchObject({ name: 'RangeError', value: 'far' });
+      expect((await js('throw new RangeError("far")')).error).toMatchObject({
+        name: 'RangeError',
+        value: 'far',
+      });
     });
 
     it('has the environment of the sandbox, and of one run alone', async () => {
       const both = "import os\nf\"{os.environ.get('OF_SANDBOX')} {os.environ.get('OF_RUN')}\"";
       expect((await sandbox.runCode(both, { envs: { OF_RUN: 'once' } })).text).toBe('everywhere once');
       expect((await sandbox.runCode(both)).text).toBe('everywhere None');
-      expect(printed(await sandbox.runCode('echo "$OF_SANDBOX $OF_RUN"', { language: 'bash', envs: { OF_RUN: 'it\'s "once"' } }))).toBe(
-        'everywhere it\'s "once"\n',
+      expect(
+        printed(
+          await sandbox.runCode('echo "$OF_SANDBOX $OF_RUN"', {
+            language: 'bash',
+            envs: { OF_RUN: 'it\'s "once"' },
+          }),
+        ),
+      ).toBe('everywhere it\'s "once"\n');
+      expect(printed(await sandbox.runCode('echo "$OF_SANDBOX $OF_RUN"', { language: 'bash' }))).toBe(
+        'everywhere \n',
       );
-      expect(printed(await sandbox.runCode('echo "$OF_SANDBOX $OF_RUN"', { language: 'bash' }))).toBe('everywhere \n');
     });
 
     it('interrupts what takes too long, and goes on with what it had', async () => {
@@ -233,7 +270,9 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
         await Template.build(template, 'with-packages', access);
         const child = await Sandbox.create('with-packages', access);
         try {
-          expect((await child.runCode('import brought, os\nbrought.word + os.environ["OF_TEMPLATE"]')).text).toBe('broughtyes');
+          expect(
+            (await child.runCode('import brought, os\nbrought.word + os.environ["OF_TEMPLATE"]')).text,
+          ).toBe('broughtyes');
         } finally {
           await child.kill();
         }

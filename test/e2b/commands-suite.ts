@@ -12,7 +12,11 @@ export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void
     afterAll(() => sandbox.kill());
 
     it('runs a command and keeps its streams apart', async () => {
-      expect(await sandbox.commands.run('echo out; echo err >&2')).toMatchObject({ exitCode: 0, stdout: 'out\n', stderr: 'err\n' });
+      expect(await sandbox.commands.run('echo out; echo err >&2')).toMatchObject({
+        exitCode: 0,
+        stdout: 'out\n',
+        stderr: 'err\n',
+      });
     });
 
     it('tells an exit code as an error of the client', async () => {
@@ -22,9 +26,12 @@ export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void
     });
 
     it('gives the environment of the sandbox and of the command', async () => {
-      const { stdout } = await sandbox.commands.run('echo $FROM_CREATE $FROM_RUN $E2B_SANDBOX $E2B_SANDBOX_ID', {
-        envs: { FROM_RUN: 'two' },
-      });
+      const { stdout } = await sandbox.commands.run(
+        'echo $FROM_CREATE $FROM_RUN $E2B_SANDBOX $E2B_SANDBOX_ID',
+        {
+          envs: { FROM_RUN: 'two' },
+        },
+      );
       expect(stdout).toBe(`one two true ${sandbox.sandboxId}\n`);
     });
 
@@ -35,8 +42,12 @@ export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void
     });
 
     it('rejects a user and a directory that are not there', async () => {
-      await expect(sandbox.commands.run('true', { user: 'nobody-here' })).rejects.toThrow("invalid username: 'nobody-here'");
-      await expect(sandbox.commands.run('true', { cwd: '/not/there' })).rejects.toBeInstanceOf(client.InvalidArgumentError);
+      await expect(sandbox.commands.run('true', { user: 'nobody-here' })).rejects.toThrow(
+        "invalid username: 'nobody-here'",
+      );
+      await expect(sandbox.commands.run('true', { cwd: '/not/there' })).rejects.toBeInstanceOf(
+        client.InvalidArgumentError,
+      );
     });
 
     it('hands output out while the command runs', async () => {
@@ -60,8 +71,12 @@ export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void
     });
 
     it('ends a command at its timeout, and all that it started', async () => {
-      await expect(sandbox.commands.run('sleep 4321 & sleep 4321', { timeoutMs: 300 })).rejects.toBeInstanceOf(client.TimeoutError);
-      await eventually(async () => (await sandbox.commands.run('pgrep -fx "sleep 4321" || true')).stdout === '');
+      await expect(
+        sandbox.commands.run('sleep 4321 & sleep 4321', { timeoutMs: 300 }),
+      ).rejects.toBeInstanceOf(client.TimeoutError);
+      await eventually(
+        async () => (await sandbox.commands.run('pgrep -fx "sleep 4321" || true')).stdout === '',
+      );
     });
 
     it('lists what runs, and kills it once', async () => {
@@ -75,7 +90,10 @@ export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void
     });
 
     it('connects to a command that runs, and to one that has ended', async () => {
-      const first = await sandbox.commands.run('read line; echo got $line; exit 4', { background: true, stdin: true });
+      const first = await sandbox.commands.run('read line; echo got $line; exit 4', {
+        background: true,
+        stdin: true,
+      });
       await first.disconnect();
       const second = await sandbox.commands.connect(first.pid);
       await sandbox.commands.sendStdin(first.pid, 'it\n');
@@ -86,14 +104,19 @@ export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void
     });
 
     it('lets a command go on that nobody listens to any more, however much it says', async () => {
-      const handle = await sandbox.commands.run('head -c 20000000 /dev/zero | tr "\\0" x; echo done > /tmp/said', { background: true });
+      const handle = await sandbox.commands.run(
+        'head -c 20000000 /dev/zero | tr "\\0" x; echo done > /tmp/said',
+        { background: true },
+      );
       await handle.disconnect();
       await eventually(() => sandbox.files.exists('/tmp/said'));
     });
 
     it('carries a lot of output whole', async () => {
       let bytes = 0;
-      await sandbox.commands.run('head -c 5000000 /dev/zero | tr "\\0" x', { onStdout: (data) => void (bytes += data.length) });
+      await sandbox.commands.run('head -c 5000000 /dev/zero | tr "\\0" x', {
+        onStdout: (data) => void (bytes += data.length),
+      });
       expect(bytes).toBe(5_000_000);
     });
 
@@ -134,7 +157,10 @@ export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void
       expect(await git.status(repository)).toMatchObject({ isClean: true, currentBranch: 'main' });
       await git.createBranch(repository, 'other');
       await git.checkoutBranch(repository, 'main');
-      expect(await git.branches(repository)).toMatchObject({ currentBranch: 'main', branches: ['main', 'other'] });
+      expect(await git.branches(repository)).toMatchObject({
+        currentBranch: 'main',
+        branches: ['main', 'other'],
+      });
       await git.deleteBranch(repository, 'other', { force: true });
       await files.write(`${repository}/file.txt`, 'two');
       await git.restore(repository, { paths: ['file.txt'] });

@@ -1,6 +1,6 @@
 /**
- * Every route of both planes, as the server itself has them, refuses who has no business there. A route that is added is walked
- * by itself: unless it is named here, it must not know another project's things.
+ * Every route of both planes, as the server itself has them, refuses who has no business there. A route that
+ * is added is walked by itself: unless it is named here, it must not know another project's things.
  */
 import { request } from 'node:http';
 import { Sandbox } from 'e2b';
@@ -62,13 +62,18 @@ beforeAll(async () => {
   gone = await Sandbox.create(access(server.alice));
   await gone.kill();
   foreign = await Sandbox.create(access(server.bob));
-  const made = await server.call('POST', '/v1/keys', { body: { name: 'short', project: 'alice' }, key: server.admin });
+  const made = await server.call('POST', '/v1/keys', {
+    body: { name: 'short', project: 'alice' },
+    key: server.admin,
+  });
   revoked = made.json.secret as string;
   await server.call('DELETE', `/v1/keys/${made.json.key.id as string}`, { key: server.admin });
   const { body } = await send('POST', '/v3/templates', key(server.alice), BODY);
   build = (body as { buildID: string }).buildID;
   await send('POST', pathOf('/v2/templates/{id}/builds/{build}'), key(server.alice), BODY);
-  await eventually(async () => (await send('GET', '/templates/aliases/mine', key(server.alice))).status === 200);
+  await eventually(
+    async () => (await send('GET', '/templates/aliases/mine', key(server.alice))).status === 200,
+  );
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
@@ -85,7 +90,10 @@ function send(method: string, path: string, headers: Record<string, string>, bod
       let text = '';
       response.on('data', (data: Buffer) => (text += data.toString()));
       response.on('end', () =>
-        resolve({ status: response.statusCode ?? 0, body: text.startsWith('{') || text.startsWith('[') ? JSON.parse(text) : text }),
+        resolve({
+          status: response.statusCode ?? 0,
+          body: text.startsWith('{') || text.startsWith('[') ? JSON.parse(text) : text,
+        }),
       );
     });
     sent.on('error', reject);
@@ -93,43 +101,50 @@ function send(method: string, path: string, headers: Record<string, string>, bod
   });
 }
 
-const refused = (status: number) => ({ status, body: { code: status, message: expect.any(String) as string } });
+const refused = (status: number) => ({
+  status,
+  body: { code: status, message: expect.any(String) as string },
+});
 
 describe('the control plane', () => {
   it('is all there', () => {
     expect(CONTROL.length).toBeGreaterThan(20);
-    expect(CONTROL.filter(({ access: open }) => open !== undefined).map(({ name }) => name)).toEqual(['e2bUploadFiles']);
+    expect(CONTROL.filter(({ access: open }) => open !== undefined).map(({ name }) => name)).toEqual([
+      'e2bUploadFiles',
+    ]);
   });
 
-  it.each(CONTROL.map(({ method, path, name, access: of }) => [method.toUpperCase(), path, name, of] as const))(
-    '%s %s is refused without a key, and with what is none',
-    async (method, path, _name, of) => {
-      for (const headers of [
-        {},
-        key(''),
-        key('e2b_0'),
-        key(`e2b_${'0'.repeat(40)}`),
-        key(revoked),
-        key(tokenOf(sandbox)),
-        { authorization: `Bearer ${tokenOf(sandbox)}` },
-        { authorization: `Bearer ${server.alice.slice(0, -1)}` },
-        { 'x-access-token': tokenOf(sandbox) },
-      ] as Record<string, string>[]) {
-        // The one that is open takes a signed address, and nothing is signed here.
-        const query = of === 'open' ? `?project=prj_1&expires=${Date.now() + 60_000}&signature=AAAA` : '';
-        expect(await send(method, pathOf(path) + query, headers), JSON.stringify(headers)).toEqual(refused(401));
-      }
-    },
-  );
+  it.each(
+    CONTROL.map(({ method, path, name, access: of }) => [method.toUpperCase(), path, name, of] as const),
+  )('%s %s is refused without a key, and with what is none', async (method, path, _name, of) => {
+    for (const headers of [
+      {},
+      key(''),
+      key('e2b_0'),
+      key(`e2b_${'0'.repeat(40)}`),
+      key(revoked),
+      key(tokenOf(sandbox)),
+      { authorization: `Bearer ${tokenOf(sandbox)}` },
+      { authorization: `Bearer ${server.alice.slice(0, -1)}` },
+      { 'x-access-token': tokenOf(sandbox) },
+    ] as Record<string, string>[]) {
+      // The one that is open takes a signed address, and nothing is signed here.
+      const query = of === 'open' ? `?project=prj_1&expires=${Date.now() + 60_000}&signature=AAAA` : '';
+      expect(await send(method, pathOf(path) + query, headers), JSON.stringify(headers)).toEqual(
+        refused(401),
+      );
+    }
+  });
 
-  it.each(CONTROL.filter(({ access: of }) => of !== 'open').map(({ method, path, name }) => [method.toUpperCase(), path, name] as const))(
-    '%s %s gives another project nothing',
-    async (method, path, name) => {
-      // A list has the stranger's own, which is not what is looked for.
-      const query = name === 'e2bListSandboxes' ? '?template=mine' : '';
-      expect(await send(method, pathOf(path) + query, key(server.bob))).toEqual(OWN[name] ?? refused(404));
-    },
-  );
+  it.each(
+    CONTROL.filter(({ access: of }) => of !== 'open').map(
+      ({ method, path, name }) => [method.toUpperCase(), path, name] as const,
+    ),
+  )('%s %s gives another project nothing', async (method, path, name) => {
+    // A list has the stranger's own, which is not what is looked for.
+    const query = name === 'e2bListSandboxes' ? '?template=mine' : '';
+    expect(await send(method, pathOf(path) + query, key(server.bob))).toEqual(OWN[name] ?? refused(404));
+  });
 
   it('has left everything as it was', async () => {
     expect(await sandbox.isRunning()).toBe(true);
@@ -144,34 +159,45 @@ describe("a sandbox's own address", () => {
     { 'e2b-sandbox-id': of.sandboxId, 'e2b-sandbox-port': '49983' },
     { host: `49983-${of.sandboxId}.localhost` },
   ];
-  const typed = (path: string) => ({ 'content-type': STREAMS.test(path) ? 'application/connect+json' : 'application/json' });
+  const typed = (path: string) => ({
+    'content-type': STREAMS.test(path) ? 'application/connect+json' : 'application/json',
+  });
 
   it('is all there', () => {
     expect(DATA.length).toBeGreaterThan(20);
   });
 
-  it.each(DATA.filter(([, path]) => path !== '/health'))('%s %s is refused without its token, and with any other', async (method, path) => {
-    const token = tokenOf(sandbox);
-    for (const where of wheres(sandbox)) {
-      for (const given of [
-        undefined,
-        '',
-        'wrong',
-        server.alice,
-        tokenOf(neighbour),
-        tokenOf(foreign),
-        tokenOf(gone),
-        `${token}0`,
-        token.slice(0, -1),
-        tokenOf(neighbour).replace(neighbour.sandboxId, sandbox.sandboxId),
-      ]) {
-        const headers = { ...where, ...typed(path), ...key(server.alice), ...(given !== undefined && { 'x-access-token': given }) };
-        expect(await send(method, path, headers), String(given)).toEqual(refused(401));
+  it.each(DATA.filter(([, path]) => path !== '/health'))(
+    '%s %s is refused without its token, and with any other',
+    async (method, path) => {
+      const token = tokenOf(sandbox);
+      for (const where of wheres(sandbox)) {
+        for (const given of [
+          undefined,
+          '',
+          'wrong',
+          server.alice,
+          tokenOf(neighbour),
+          tokenOf(foreign),
+          tokenOf(gone),
+          `${token}0`,
+          token.slice(0, -1),
+          tokenOf(neighbour).replace(neighbour.sandboxId, sandbox.sandboxId),
+        ]) {
+          const headers = {
+            ...where,
+            ...typed(path),
+            ...key(server.alice),
+            ...(given !== undefined && { 'x-access-token': given }),
+          };
+          expect(await send(method, path, headers), String(given)).toEqual(refused(401));
+        }
       }
-    }
-    // Whoever names no sandbox either is refused as well, or is not understood to mean one.
-    if (/^\/(process|filesystem|files)/.test(path)) expect(await send(method, path, typed(path))).toEqual(refused(401));
-  });
+      // Whoever names no sandbox either is refused as well, or is not understood to mean one.
+      if (/^\/(process|filesystem|files)/.test(path))
+        expect(await send(method, path, typed(path))).toEqual(refused(401));
+    },
+  );
 
   it.each(DATA)('%s %s is not there when its sandbox is gone, whatever opened it', async (method, path) => {
     for (const where of wheres(gone)) {

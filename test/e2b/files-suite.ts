@@ -4,7 +4,11 @@ import type * as e2b from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { eventually, type E2bGround } from './ground.ts';
 
-export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attributes }: { attributes: boolean }): void {
+export function filesSuite(
+  client: typeof e2b,
+  ground: () => E2bGround,
+  { attributes }: { attributes: boolean },
+): void {
   describe('files', () => {
     let sandbox: e2b.Sandbox;
     beforeAll(async () => {
@@ -14,7 +18,11 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
 
     it('writes and reads text, bytes, blobs and streams', async () => {
       const text = 'häß\n';
-      expect(await sandbox.files.write('text.txt', text)).toMatchObject({ path: '/home/user/text.txt', name: 'text.txt', type: 'file' });
+      expect(await sandbox.files.write('text.txt', text)).toMatchObject({
+        path: '/home/user/text.txt',
+        name: 'text.txt',
+        type: 'file',
+      });
       expect(await sandbox.files.read('text.txt')).toBe(text);
       const bytes = randomBytes(100_000);
       await sandbox.files.write('bytes', new Blob([bytes]));
@@ -49,8 +57,13 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
         { path: '/app/deep/a "quoted" name.txt', data: 'a' },
         { path: 'näme with späce', data: 'b' },
       ]);
-      expect(written.map(({ path }) => path)).toEqual(['/app/deep/a "quoted" name.txt', '/home/user/näme with späce']);
-      expect((await sandbox.commands.run('stat -c "%U %a" /app /app/deep/*')).stdout).toBe('user 755\nuser 644\n');
+      expect(written.map(({ path }) => path)).toEqual([
+        '/app/deep/a "quoted" name.txt',
+        '/home/user/näme with späce',
+      ]);
+      expect((await sandbox.commands.run('stat -c "%U %a" /app /app/deep/*')).stdout).toBe(
+        'user 755\nuser 644\n',
+      );
       await sandbox.files.write('/root/secret', 'x', { user: 'root' });
       expect((await sandbox.files.getInfo('/root/secret')).owner).toBe('root');
       await expect(
@@ -66,7 +79,11 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
         'mkdir -p described/sub && echo hi > described/file && ln -s file described/link && chmod 640 described/file',
       );
       const listed = await sandbox.files.list('described', { depth: 2 });
-      expect(listed.map(({ name, type }) => `${name} ${type}`)).toEqual(['file file', 'link file', 'sub dir']);
+      expect(listed.map(({ name, type }) => `${name} ${type}`)).toEqual([
+        'file file',
+        'link file',
+        'sub dir',
+      ]);
       expect(await sandbox.files.getInfo('described/file')).toMatchObject({
         name: 'file',
         path: '/home/user/described/file',
@@ -111,24 +128,35 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
       }
       await expect(sandbox.files.read('/home')).rejects.toBeInstanceOf(client.InvalidArgumentError);
       await expect(sandbox.files.write('/home', 'x')).rejects.toBeInstanceOf(client.InvalidArgumentError);
-      await expect(sandbox.files.read('x', { user: 'nobody-here' })).rejects.toBeInstanceOf(client.AuthenticationError);
+      await expect(sandbox.files.read('x', { user: 'nobody-here' })).rejects.toBeInstanceOf(
+        client.AuthenticationError,
+      );
     });
 
     it('notes metadata with a file, and forgets them when it is written anew', async (test) => {
       if (!attributes) {
-        await expect(sandbox.files.write('noted', 'x', { metadata: { author: 'me' } })).rejects.toThrow(/^501: /);
+        await expect(sandbox.files.write('noted', 'x', { metadata: { author: 'me' } })).rejects.toThrow(
+          /^501: /,
+        );
         expect(await sandbox.files.exists('noted')).toBe(false);
         return test.skip('this runtime has no extended attributes; that they are refused was checked');
       }
-      expect(await sandbox.files.write('noted', 'x', { metadata: { author: 'me', 'a-b': 'c d' } })).toMatchObject({
+      expect(
+        await sandbox.files.write('noted', 'x', { metadata: { author: 'me', 'a-b': 'c d' } }),
+      ).toMatchObject({
         metadata: { author: 'me' },
       });
       expect((await sandbox.files.getInfo('noted')).metadata).toEqual({ author: 'me', 'a-b': 'c d' });
-      expect((await sandbox.files.list('.')).find(({ name }) => name === 'noted')?.metadata).toMatchObject({ author: 'me' });
+      expect((await sandbox.files.list('.')).find(({ name }) => name === 'noted')?.metadata).toMatchObject({
+        author: 'me',
+      });
       expect((await sandbox.files.rename('noted', 'renamed')).metadata).toMatchObject({ author: 'me' });
       await sandbox.files.write('renamed', 'y');
       expect((await sandbox.files.getInfo('renamed')).metadata).toBeUndefined();
-      const written = await sandbox.files.write('streamed', 'x', { metadata: { author: 'me' }, useOctetStream: true });
+      const written = await sandbox.files.write('streamed', 'x', {
+        metadata: { author: 'me' },
+        useOctetStream: true,
+      });
       expect(written.metadata).toEqual({ author: 'me' });
       const many = await sandbox.files.writeFiles(
         ['one', 'two'].map((path) => ({ path, data: path })),
@@ -136,7 +164,9 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
       );
       expect(many.map(({ metadata }) => metadata)).toEqual([{ of: 'both' }, { of: 'both' }]);
       // What a program inside notes is seen as well.
-      await sandbox.commands.run("touch inside && python3 -c \"import os; os.setxattr('inside', 'user.e2b.author', b'it')\"");
+      await sandbox.commands.run(
+        "touch inside && python3 -c \"import os; os.setxattr('inside', 'user.e2b.author', b'it')\"",
+      );
       expect((await sandbox.files.getInfo('inside')).metadata).toEqual({ author: 'it' });
     });
 
@@ -144,27 +174,43 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
       await sandbox.files.makeDir('watched/below');
       await sandbox.files.write('watched/there', '1');
       const seen: e2b.FilesystemEvent[] = [];
-      const watch = await sandbox.files.watchDir('watched', (event) => void seen.push(event), { recursive: true, includeEntry: true });
+      const watch = await sandbox.files.watchDir('watched', (event) => void seen.push(event), {
+        recursive: true,
+        includeEntry: true,
+      });
       await sandbox.files.write('watched/there', '2');
       await sandbox.files.write('watched/below/new', '3');
       await sandbox.commands.run('rm watched/there');
       await eventually(() => seen.some(({ type }) => type === client.FilesystemEventType.REMOVE));
       await watch.stop();
       const told = seen.map(({ type, name }) => `${type} ${name}`);
-      expect(told).toEqual(expect.arrayContaining(['write there', 'create below/new', 'write below/new', 'remove there']));
+      expect(told).toEqual(
+        expect.arrayContaining(['write there', 'create below/new', 'write below/new', 'remove there']),
+      );
       expect(told).not.toContain('create there');
       expect(told.filter((line) => line.includes('.cay-'))).toEqual([]);
-      expect(seen.find(({ type, name }) => type === client.FilesystemEventType.WRITE && name === 'below/new')?.entry).toMatchObject({
+      expect(
+        seen.find(({ type, name }) => type === client.FilesystemEventType.WRITE && name === 'below/new')
+          ?.entry,
+      ).toMatchObject({
         size: 1,
       });
-      await expect(sandbox.files.watchDir('not-there', () => {})).rejects.toBeInstanceOf(client.FileNotFoundError);
-      await expect(sandbox.files.watchDir('watched/below/new', () => {})).rejects.toBeInstanceOf(client.SandboxError);
+      await expect(sandbox.files.watchDir('not-there', () => {})).rejects.toBeInstanceOf(
+        client.FileNotFoundError,
+      );
+      await expect(sandbox.files.watchDir('watched/below/new', () => {})).rejects.toBeInstanceOf(
+        client.SandboxError,
+      );
     });
 
     it('watches directories that come later', async () => {
       await sandbox.files.makeDir('growing');
       const seen: string[] = [];
-      const watch = await sandbox.files.watchDir('growing', ({ type, name }) => void seen.push(`${type} ${name}`), { recursive: true });
+      const watch = await sandbox.files.watchDir(
+        'growing',
+        ({ type, name }) => void seen.push(`${type} ${name}`),
+        { recursive: true },
+      );
       await sandbox.files.makeDir('growing/later');
       await eventually(() => seen.includes('create later'));
       await sandbox.files.write('growing/later/file', '1');
@@ -187,17 +233,23 @@ export function filesSuite(client: typeof e2b, ground: () => E2bGround, { attrib
       // For another user, and from a form that has no name for the file.
       const bare = new FormData();
       bare.append('file', 'bare');
-      const asRoot = await fetch(await sandbox.uploadUrl('up.txt', { user: 'root', useSignatureExpiration: 60 }), {
-        method: 'POST',
-        body: bare,
-      });
+      const asRoot = await fetch(
+        await sandbox.uploadUrl('up.txt', { user: 'root', useSignatureExpiration: 60 }),
+        {
+          method: 'POST',
+          body: bare,
+        },
+      );
       expect(await asRoot.json()).toEqual([{ path: '/root/up.txt', name: 'up.txt', type: 'file' }]);
       expect(await (await fetch(await sandbox.downloadUrl('up.txt', { user: 'root' }))).text()).toBe('bare');
     });
 
     it('refuses addresses that are expired, changed, or signed for something else', async () => {
       const expired = await fetch(await sandbox.downloadUrl('signed.txt', { useSignatureExpiration: -60 }));
-      expect([expired.status, await expired.json()]).toEqual([401, { code: 401, message: 'signature is already expired' }]);
+      expect([expired.status, await expired.json()]).toEqual([
+        401,
+        { code: 401, message: 'signature is already expired' },
+      ]);
       const good = new URL(await sandbox.downloadUrl('signed.txt', { useSignatureExpiration: 60 }));
       const changed = async (change: (url: URL) => void, init?: RequestInit) => {
         const url = new URL(good);

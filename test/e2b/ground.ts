@@ -68,13 +68,20 @@ export async function e2bGround(runtime: string, options: Partial<ServeOptions> 
 }
 
 /** A request to a host that no name service here knows. */
-export function visit(url: string, host: string, path = '/', headers: Record<string, string> = {}): Promise<Answer> {
+export function visit(
+  url: string,
+  host: string,
+  path = '/',
+  headers: Record<string, string> = {},
+): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url);
     request({ hostname, port, path, headers: { ...headers, host } }, (response) => {
       const chunks: Buffer[] = [];
       response.on('data', (chunk: Buffer) => chunks.push(chunk));
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks).toString() }));
+      response.on('end', () =>
+        resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks).toString() }),
+      );
     })
       .on('error', reject)
       .end();

@@ -13,7 +13,8 @@ if (why) console.warn(`E2B's clients on gVisor are not tested: ${why}`);
 
 describe.skipIf(why).for([
   ['2.51', newest, { inside: true }],
-  // An older client of the same shape, as far as the suites use it. What it says to a sandbox itself is the same, and is tested on runc.
+  // An older client of the same shape, as far as the suites use it. What it says to a sandbox itself is the
+  // same, and is tested on runc.
   ['2.45', older as unknown as typeof newest, { inside: false }],
 ] as const)("E2B's JavaScript client %s on gVisor", ([, client, { inside }]) => {
   let ground: E2bGround;

@@ -66,7 +66,9 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
 
     it('goes on with what was under way', async () => {
       const sandbox = await counting({ envs: { KEPT: 'yes' } });
-      const { pid } = await sandbox.commands.run('sleep 1 && echo done > done.txt; sleep 1000', { background: true });
+      const { pid } = await sandbox.commands.run('sleep 1 && echo done > done.txt; sleep 1000', {
+        background: true,
+      });
       await sandbox.pause();
       await sandbox.connect();
       expect((await sandbox.commands.list()).map((process) => process.pid)).toContain(pid);
@@ -84,10 +86,14 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
       const pages = async (state: e2b.SandboxState[]) => {
         const found: string[][] = [];
         const paginator = Sandbox.list({ ...ground().access, limit: 1, query: { metadata, state } });
-        while (paginator.hasNext) found.push((await paginator.nextItems()).map((info) => `${info.sandboxId} ${info.state}`));
+        while (paginator.hasNext)
+          found.push((await paginator.nextItems()).map((info) => `${info.sandboxId} ${info.state}`));
         return found;
       };
-      expect(await pages(['running', 'paused'])).toEqual([[`${second.sandboxId} running`], [`${first.sandboxId} paused`]]);
+      expect(await pages(['running', 'paused'])).toEqual([
+        [`${second.sandboxId} running`],
+        [`${first.sandboxId} paused`],
+      ]);
       expect(await pages(['paused'])).toEqual([[`${first.sandboxId} paused`]]);
     });
 
@@ -136,10 +142,13 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
         expect(await count(child)).toBe(before + 1);
         await child.kill();
       }
-      const listed = async (paginator: e2b.SnapshotPaginator) => (await paginator.nextItems()).map(({ snapshotId }) => snapshotId);
+      const listed = async (paginator: e2b.SnapshotPaginator) =>
+        (await paginator.nextItems()).map(({ snapshotId }) => snapshotId);
       expect(await listed(sandbox.listSnapshots())).toEqual([snapshot.snapshotId]);
       expect(await listed(Sandbox.listSnapshots(ground().access))).toContain(snapshot.snapshotId);
-      expect(await listed(Sandbox.listSnapshots({ ...ground().access, name: 'counting' }))).toEqual([snapshot.snapshotId]);
+      expect(await listed(Sandbox.listSnapshots({ ...ground().access, name: 'counting' }))).toEqual([
+        snapshot.snapshotId,
+      ]);
       expect(await listed(Sandbox.listSnapshots({ ...ground().access, name: 'never' }))).toEqual([]);
       expect(await listed(Sandbox.listSnapshots(ground().stranger))).toEqual([]);
       expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, ground().access)).toBe(true);

@@ -17,7 +17,10 @@ const run = promisify(execFile);
 const CACHE = join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'cay-tests');
 
 /** Where they are, or why they are not. `interpreter` is the one that they are for. */
-export async function pythonPackages(wanted: readonly string[], interpreter = 'python3'): Promise<PythonPackages | { why: string }> {
+export async function pythonPackages(
+  wanted: readonly string[],
+  interpreter = 'python3',
+): Promise<PythonPackages | { why: string }> {
   const directory = join(CACHE, wanted.join('+').replaceAll('==', '-'));
   const python = join(directory, 'bin', 'python');
   const complete = join(directory, 'complete');

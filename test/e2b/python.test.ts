@@ -39,9 +39,14 @@ describe.skipIf(why).each([
       CAY_RUNTIME: runtime,
       PYTHONDONTWRITEBYTECODE: '1',
     };
-    const { stderr } = await promisify(execFile)(client.python, ['-m', 'unittest', '-v', suite], { cwd: import.meta.dirname, env });
+    const { stderr } = await promisify(execFile)(client.python, ['-m', 'unittest', '-v', suite], {
+      cwd: import.meta.dirname,
+      env,
+    });
     // It tells the count last; a suite in which no test is found succeeds as well.
-    const written = readFileSync(join(import.meta.dirname, `${suite}.py`), 'utf8').match(/def test_/g)!.length;
+    const written = readFileSync(join(import.meta.dirname, `${suite}.py`), 'utf8').match(
+      /def test_/g,
+    )!.length;
     expect(Number(/Ran (\d+) tests/.exec(stderr)?.[1])).toBe(written);
     expect(stderr).toMatch(/\nOK\n$/);
   });

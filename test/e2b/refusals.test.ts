@@ -1,4 +1,7 @@
-/** Both planes refuse what is not allowed, in the shapes that E2B's clients understand. That every route does is in every-route.test.ts. */
+/**
+ * Both planes refuse what is not allowed, in the shapes that E2B's clients understand. That every route does
+ * is in every-route.test.ts.
+ */
 import { request } from 'node:http';
 import { Sandbox, AuthenticationError, RateLimitError, SandboxError } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -48,11 +51,16 @@ function parse(text: string): Reply['json'] {
 describe('the control plane', () => {
   it('lists a project its own sandboxes alone', async () => {
     expect(await Sandbox.list(access(server.bob)).nextItems()).toEqual([]);
-    expect((await Sandbox.list(access(server.alice)).nextItems()).map(({ sandboxId }) => sandboxId)).toContain(sandbox.sandboxId);
+    expect(
+      (await Sandbox.list(access(server.alice)).nextItems()).map(({ sandboxId }) => sandboxId),
+    ).toContain(sandbox.sandboxId);
   });
 
   it('refuses a key that was revoked', async () => {
-    const { json } = await server.call('POST', '/v1/keys', { body: { name: 'short', project: 'alice' }, key: server.admin });
+    const { json } = await server.call('POST', '/v1/keys', {
+      body: { name: 'short', project: 'alice' },
+      key: server.admin,
+    });
     const revoked = access(json.secret as string);
     expect(await Sandbox.list(revoked).nextItems()).not.toEqual([]);
     await server.call('DELETE', `/v1/keys/${json.key.id as string}`, { key: server.admin });
@@ -61,14 +69,24 @@ describe('the control plane', () => {
 
   it('says what is wrong with a request', async () => {
     const headers = { 'x-api-key': server.alice };
-    expect(await send('POST', '/v2/sandboxes', headers, '{')).toMatchObject({ status: 400, json: { code: 400 } });
-    expect(await send('POST', '/v2/sandboxes', headers, '{}')).toMatchObject({ status: 400, json: { code: 400 } });
-    expect(await send('POST', '/v2/sandboxes', headers, '{"templateID":"base","timeout":"soon"}')).toMatchObject({ status: 400 });
+    expect(await send('POST', '/v2/sandboxes', headers, '{')).toMatchObject({
+      status: 400,
+      json: { code: 400 },
+    });
+    expect(await send('POST', '/v2/sandboxes', headers, '{}')).toMatchObject({
+      status: 400,
+      json: { code: 400 },
+    });
+    expect(
+      await send('POST', '/v2/sandboxes', headers, '{"templateID":"base","timeout":"soon"}'),
+    ).toMatchObject({ status: 400 });
     expect(await send('GET', '/v2/sandboxes?limit=1000', headers)).toMatchObject({ status: 400 });
     expect(await send('GET', '/v2/sandboxes?nextToken=x', headers)).toMatchObject({ status: 400 });
     expect(await send('GET', '/v2/sandboxes?metadata=%25zz', headers)).toMatchObject({ status: 400 });
     expect(await send('GET', '/volumes', headers)).toMatchObject({ status: 404, json: { code: 404 } });
-    await expect(Sandbox.create({ ...access(server.alice), timeoutMs: 10 ** 12 })).rejects.toBeInstanceOf(SandboxError);
+    await expect(Sandbox.create({ ...access(server.alice), timeoutMs: 10 ** 12 })).rejects.toBeInstanceOf(
+      SandboxError,
+    );
   });
 });
 
@@ -82,16 +100,24 @@ describe('what the clients have no words for', () => {
     expect(await ids('template=base')).toContain(sandbox.sandboxId);
     expect(await ids('template=other')).toEqual([]);
     const { startedAt } = await sandbox.getInfo();
-    expect(await ids(`startedAfter=${new Date(startedAt.getTime() - 1).toISOString()}`)).toContain(sandbox.sandboxId);
+    expect(await ids(`startedAfter=${new Date(startedAt.getTime() - 1).toISOString()}`)).toContain(
+      sandbox.sandboxId,
+    );
     expect(await ids(`startedAfter=${startedAt.toISOString()}`)).not.toContain(sandbox.sandboxId);
   });
 
   it('has the routes of both generations', async () => {
     const call = async (method: string, path: string, body?: unknown) => {
-      const { status, json } = await send(method, path, { 'x-api-key': server.alice }, body === undefined ? '' : JSON.stringify(body));
+      const { status, json } = await send(
+        method,
+        path,
+        { 'x-api-key': server.alice },
+        body === undefined ? '' : JSON.stringify(body),
+      );
       return { status, json: json as Record<string, unknown> };
     };
-    const left = async (id: unknown) => Date.parse(String((await call('GET', `/sandboxes/${String(id)}`)).json['endAt'])) - Date.now();
+    const left = async (id: unknown) =>
+      Date.parse(String((await call('GET', `/sandboxes/${String(id)}`)).json['endAt'])) - Date.now();
     for (const [path, seconds] of [
       ['/sandboxes', 15],
       ['/v2/sandboxes', 300],
@@ -107,7 +133,10 @@ describe('what the clients have no words for', () => {
       });
       expect(Math.abs((await left(id)) - seconds * 1000)).toBeLessThan(5000);
       // Connecting never shortens a life.
-      expect(await call('POST', `${path}/${id}/connect`, { timeout: 600 })).toMatchObject({ status: 200, json: { sandboxID: id } });
+      expect(await call('POST', `${path}/${id}/connect`, { timeout: 600 })).toMatchObject({
+        status: 200,
+        json: { sandboxID: id },
+      });
       expect(await left(id)).toBeGreaterThan(590_000);
       expect((await call('POST', `${path}/${id}/connect`, {})).status).toBe(200);
       expect(await left(id)).toBeGreaterThan(590_000);
@@ -122,7 +151,9 @@ describe('what the clients have no words for', () => {
       expect((await listed('/sandboxes')).map(({ sandboxID }) => sandboxID)).not.toContain(id);
       expect((await listed('/v2/sandboxes')).map(({ sandboxID }) => sandboxID)).toContain(id);
       expect((await call('POST', `/sandboxes/${id}/resume`, { timeout: 30 })).status).toBe(201);
-      expect(await listed('/sandboxes')).toContainEqual(expect.objectContaining({ sandboxID: id, state: 'running' }));
+      expect(await listed('/sandboxes')).toContainEqual(
+        expect.objectContaining({ sandboxID: id, state: 'running' }),
+      );
       expect((await call('DELETE', `/sandboxes/${id}`)).status).toBe(204);
       expect((await call('DELETE', `/sandboxes/${id}`)).status).toBe(404);
     }
@@ -139,7 +170,12 @@ describe('what the clients have no words for', () => {
 
   it('makes one sandbox of a call that is repeated with its key', async () => {
     const create = () =>
-      send('POST', '/v2/sandboxes', { 'x-api-key': server.alice, 'idempotency-key': 'once' }, '{"templateID":"base"}') as Promise<{
+      send(
+        'POST',
+        '/v2/sandboxes',
+        { 'x-api-key': server.alice, 'idempotency-key': 'once' },
+        '{"templateID":"base"}',
+      ) as Promise<{
         status: number;
         json: { sandboxID?: string };
       }>;
@@ -154,47 +190,85 @@ describe("a sandbox's own address", () => {
 
   it('takes a request that names no sandbox for the one whose token it has, and refuses it with none', async () => {
     const type = { 'content-type': 'application/json' };
-    expect(await send('POST', '/process.Process/List', { ...type, 'x-access-token': tokenOf(sandbox) })).toMatchObject({ status: 200 });
-    for (const token of ['', 'x', `${sandbox.sandboxId}_`, tokenOf(neighbour).replace(neighbour.sandboxId, sandbox.sandboxId)]) {
-      expect(await send('POST', '/process.Process/List', { ...type, 'x-access-token': token })).toMatchObject({ status: 401 });
+    expect(
+      await send('POST', '/process.Process/List', { ...type, 'x-access-token': tokenOf(sandbox) }),
+    ).toMatchObject({ status: 200 });
+    for (const token of [
+      '',
+      'x',
+      `${sandbox.sandboxId}_`,
+      tokenOf(neighbour).replace(neighbour.sandboxId, sandbox.sandboxId),
+    ]) {
+      expect(await send('POST', '/process.Process/List', { ...type, 'x-access-token': token })).toMatchObject(
+        { status: 401 },
+      );
     }
     expect(await send('POST', '/process.Process/List', type)).toMatchObject({ status: 401 });
   });
 
   it('has no private routes of a guest', async () => {
     for (const path of ['/init', '/freeze', '/unfreeze', '/upgrade', '/v1/sandboxes', '/metrics2']) {
-      expect(await send('POST', path, { ...named(), 'x-access-token': tokenOf(sandbox) })).toMatchObject({ status: 404 });
+      expect(await send('POST', path, { ...named(), 'x-access-token': tokenOf(sandbox) })).toMatchObject({
+        status: 404,
+      });
     }
   });
 
   it('answers 502 for a sandbox that is not there, whatever the token', async () => {
     const gone = { 'e2b-sandbox-id': 'i0000000000000000000', 'x-access-token': tokenOf(sandbox) };
-    expect(await send('GET', '/health', gone)).toMatchObject({ status: 502, json: { code: 502, message: 'The sandbox was not found' } });
-    expect(await send('GET', '/health', { ...gone, 'e2b-sandbox-id': '../../x' })).toMatchObject({ status: 502 });
+    expect(await send('GET', '/health', gone)).toMatchObject({
+      status: 502,
+      json: { code: 502, message: 'The sandbox was not found' },
+    });
+    expect(await send('GET', '/health', { ...gone, 'e2b-sandbox-id': '../../x' })).toMatchObject({
+      status: 502,
+    });
     expect(await send('GET', '/health', named())).toMatchObject({ status: 204 });
   });
 
   it('refuses messages that it cannot read', async () => {
     const headers = { ...named(), 'x-access-token': tokenOf(sandbox) };
     const json = { ...headers, 'content-type': 'application/json' };
-    expect(await send('POST', '/filesystem.Filesystem/Stat', { ...headers, 'content-type': 'application/proto' })).toMatchObject({
+    expect(
+      await send('POST', '/filesystem.Filesystem/Stat', { ...headers, 'content-type': 'application/proto' }),
+    ).toMatchObject({
       status: 415,
     });
-    expect(await send('POST', '/filesystem.Filesystem/Stat', json, '[')).toMatchObject({ status: 400, json: { code: 'invalid_argument' } });
+    expect(await send('POST', '/filesystem.Filesystem/Stat', json, '[')).toMatchObject({
+      status: 400,
+      json: { code: 'invalid_argument' },
+    });
     expect(await send('POST', '/filesystem.Filesystem/Stat', json, '{"path":7}')).toMatchObject({
       status: 400,
       json: { code: 'invalid_argument' },
     });
-    expect(await send('POST', '/filesystem.Filesystem/Stat', json, '{"path":"~root/x"}')).toMatchObject({ status: 400 });
-    expect(await send('POST', '/filesystem.Filesystem/GetWatcherEvents', json, '{"watcherId":"w1"}')).toMatchObject({ status: 404 });
-    expect(await send('POST', '/process.Process/SendSignal', json, '{"process":{"pid":1},"signal":"SIGNAL_SIGSTOP"}')).toMatchObject({
+    expect(await send('POST', '/filesystem.Filesystem/Stat', json, '{"path":"~root/x"}')).toMatchObject({
       status: 400,
     });
-    expect(await send('POST', '/files?path=x', { ...headers, 'content-type': 'text/plain' })).toMatchObject({ status: 400 });
-    expect(await send('POST', '/files', { ...headers, 'content-type': 'application/octet-stream' })).toMatchObject({ status: 400 });
+    expect(
+      await send('POST', '/filesystem.Filesystem/GetWatcherEvents', json, '{"watcherId":"w1"}'),
+    ).toMatchObject({ status: 404 });
+    expect(
+      await send(
+        'POST',
+        '/process.Process/SendSignal',
+        json,
+        '{"process":{"pid":1},"signal":"SIGNAL_SIGSTOP"}',
+      ),
+    ).toMatchObject({
+      status: 400,
+    });
+    expect(await send('POST', '/files?path=x', { ...headers, 'content-type': 'text/plain' })).toMatchObject({
+      status: 400,
+    });
+    expect(
+      await send('POST', '/files', { ...headers, 'content-type': 'application/octet-stream' }),
+    ).toMatchObject({ status: 400 });
     const packed = { ...headers, 'content-type': 'application/octet-stream', 'content-encoding': 'gzip' };
     expect(await send('POST', '/files?path=x', packed, 'not gzip')).toMatchObject({ status: 400 });
-    expect(await send('GET', '/files?path=/etc/hostname', { ...headers, 'accept-encoding': 'identity;q=0, br' })).toMatchObject({
+    expect(
+      await send('GET', '/files?path=/etc/hostname', { ...headers, 'accept-encoding': 'identity;q=0, br' }),
+    ).toMatchObject({
       status: 406,
     });
   });
@@ -219,13 +293,17 @@ describe("a sandbox's own address", () => {
   it('leaves ports of sandboxes that our own API made to its own rules', async () => {
     const own = await server.create();
     const host = `3000-${own.id.slice(4)}.localhost`;
-    await server.call('POST', `/v1/sandboxes/${own.id}/commands`, { body: { argv: ['http-server', '3000'] } });
+    await server.call('POST', `/v1/sandboxes/${own.id}/commands`, {
+      body: { argv: ['http-server', '3000'] },
+    });
     expect(await send('GET', '/', { host })).toMatchObject({ status: 404 });
     const connected = await Sandbox.connect(own.id.slice(4), access(server.alice));
     expect(await connected.files.exists('/etc/hostname')).toBe(true);
     expect(await send('GET', '/', { host })).toMatchObject({ status: 404 });
     const routed = { 'e2b-sandbox-id': own.id.slice(4), 'e2b-sandbox-port': '3000' };
     expect(await send('GET', '/', routed)).toMatchObject({ status: 403 });
-    expect(await send('GET', '/', { ...routed, 'x-access-token': tokenOf(connected) })).toMatchObject({ status: 200 });
+    expect(await send('GET', '/', { ...routed, 'x-access-token': tokenOf(connected) })).toMatchObject({
+      status: 200,
+    });
   });
 });

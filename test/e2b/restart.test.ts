@@ -18,11 +18,18 @@ describe.skipIf(why)("E2B's client across a restart of the server", () => {
     await sandbox.files.write('note', 'kept');
     const url = await sandbox.downloadUrl('note');
     await sandbox.commands.run('mkfifo /tmp/go');
-    const { pid } = await sandbox.commands.run('read line; echo $line > answer', { background: true, stdin: true, timeoutMs: 0 });
-    await sandbox.commands.run('read go < /tmp/go; head -c 20000000 /dev/zero | tr "\\0" x; echo said > /tmp/said', {
+    const { pid } = await sandbox.commands.run('read line; echo $line > answer', {
       background: true,
+      stdin: true,
       timeoutMs: 0,
     });
+    await sandbox.commands.run(
+      'read go < /tmp/go; head -c 20000000 /dev/zero | tr "\\0" x; echo said > /tmp/said',
+      {
+        background: true,
+        timeoutMs: 0,
+      },
+    );
     await ground.restart();
     expect(await sandbox.isRunning()).toBe(true);
     expect((await sandbox.getInfo()).metadata).toEqual({ kept: 'yes' });
@@ -30,7 +37,10 @@ describe.skipIf(why)("E2B's client across a restart of the server", () => {
     expect(await (await fetch(url)).text()).toBe('kept');
     expect((await sandbox.commands.list()).map((process) => process.pid)).toContain(pid);
     await sandbox.commands.sendStdin(pid, 'still here\n');
-    await eventually(async () => (await sandbox.files.exists('answer')) && (await sandbox.files.read('answer')) === 'still here\n');
+    await eventually(
+      async () =>
+        (await sandbox.files.exists('answer')) && (await sandbox.files.read('answer')) === 'still here\n',
+    );
     // What nobody listens to any more does not wait for somebody who does.
     await sandbox.commands.run('echo go > /tmp/go');
     await eventually(() => sandbox.files.exists('/tmp/said'));

@@ -35,10 +35,15 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
     it('lists by metadata and state, page by page, in either order', async () => {
       const group = `group ${Math.random()}`;
       const ids: string[] = [];
-      for (let index = 0; index < 3; index++) ids.push((await create({ metadata: { group, index: String(index) } })).sandboxId);
+      for (let index = 0; index < 3; index++)
+        ids.push((await create({ metadata: { group, index: String(index) } })).sandboxId);
       const all = async (options: e2b.SandboxListOpts) => {
         const pages: string[][] = [];
-        const paginator = Sandbox.list({ ...ground().access, ...options, query: { metadata: { group }, ...options.query } });
+        const paginator = Sandbox.list({
+          ...ground().access,
+          ...options,
+          query: { metadata: { group }, ...options.query },
+        });
         while (paginator.hasNext) pages.push((await paginator.nextItems()).map(({ sandboxId }) => sandboxId));
         return pages;
       };
@@ -53,9 +58,15 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
     it('does not know sandboxes and templates that are not there', async () => {
       const access = ground().access;
       await expect(Sandbox.create('no-such-template', access)).rejects.toThrow(/^404: .*no-such-template/);
-      await expect(Sandbox.connect('i0000000000000000000', access)).rejects.toBeInstanceOf(client.SandboxNotFoundError);
-      await expect(Sandbox.getInfo('i0000000000000000000', access)).rejects.toBeInstanceOf(client.SandboxNotFoundError);
-      await expect(Sandbox.setTimeout('i0000000000000000000', 1000, access)).rejects.toBeInstanceOf(client.SandboxNotFoundError);
+      await expect(Sandbox.connect('i0000000000000000000', access)).rejects.toBeInstanceOf(
+        client.SandboxNotFoundError,
+      );
+      await expect(Sandbox.getInfo('i0000000000000000000', access)).rejects.toBeInstanceOf(
+        client.SandboxNotFoundError,
+      );
+      await expect(Sandbox.setTimeout('i0000000000000000000', 1000, access)).rejects.toBeInstanceOf(
+        client.SandboxNotFoundError,
+      );
       expect(await Sandbox.kill('i0000000000000000000', access)).toBe(false);
       expect(await Sandbox.kill('../v1/sandboxes', access)).toBe(false);
     });
@@ -108,7 +119,8 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
         await sandbox.commands.run('python3 -m http.server 8000', { background: true });
         const host = sandbox.getHost(8000);
         const token = (sandbox as { trafficAccessToken?: string }).trafficAccessToken;
-        const headers: Record<string, string> = token === undefined ? {} : { 'e2b-traffic-access-token': token };
+        const headers: Record<string, string> =
+          token === undefined ? {} : { 'e2b-traffic-access-token': token };
         await eventually(async () => (await visit(url, host, '/', headers)).status === 200);
         return { sandbox, host, headers };
       };
@@ -120,7 +132,9 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
       });
       const closed = await serving({ network: { allowPublicTraffic: false } });
       expect(await visit(url, closed.host)).toMatchObject({ status: 403 });
-      expect(await visit(url, closed.host, '/', { 'e2b-traffic-access-token': 'wrong' })).toMatchObject({ status: 403 });
+      expect(await visit(url, closed.host, '/', { 'e2b-traffic-access-token': 'wrong' })).toMatchObject({
+        status: 403,
+      });
       expect(await visit(url, closed.host, '/', open.headers)).toMatchObject({ status: 403 });
       expect(await visit(url, closed.host, '/', closed.headers)).toMatchObject({ status: 200 });
       await open.sandbox.kill();
@@ -134,23 +148,37 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
         'import http.server\nclass H(http.server.BaseHTTPRequestHandler):\n  def do_GET(self):\n    self.send_response(200); self.end_headers(); self.wfile.write(str(self.headers).encode())\nhttp.server.HTTPServer(("127.0.0.1", 8000), H).serve_forever()\n',
       );
       await sandbox.commands.run('python3 show.py', { background: true });
-      await eventually(async () => (await visit(ground().url, sandbox.getHost(8000))).body.includes('Host: masked.example:8000\n'));
+      await eventually(async () =>
+        (await visit(ground().url, sandbox.getHost(8000))).body.includes('Host: masked.example:8000\n'),
+      );
       expect((await sandbox.getInfo()).network?.maskRequestHost).toBe('masked.example:${PORT}');
     });
 
     it('refuses what it could only pretend to do', async () => {
       const access = ground().access;
-      await expect(Sandbox.create({ ...access, network: { allowOut: ['example.com'] } })).rejects.toThrow(/^501: /);
-      await expect(Sandbox.create({ ...access, volumeMounts: { '/data': 'volume' } } as e2b.SandboxOpts)).rejects.toThrow(/^501: /);
-      await expect(Sandbox.create({ ...access, metadata: { big: 'x'.repeat(5000) } })).rejects.toThrow(/^400: /);
+      await expect(Sandbox.create({ ...access, network: { allowOut: ['example.com'] } })).rejects.toThrow(
+        /^501: /,
+      );
+      await expect(
+        Sandbox.create({ ...access, volumeMounts: { '/data': 'volume' } } as e2b.SandboxOpts),
+      ).rejects.toThrow(/^501: /);
+      await expect(Sandbox.create({ ...access, metadata: { big: 'x'.repeat(5000) } })).rejects.toThrow(
+        /^400: /,
+      );
       const sandbox = await create({ network: { denyOut: [client.ALL_TRAFFIC] } });
       expect((await sandbox.getInfo()).allowInternetAccess).toBe(false);
-      expect((await sandbox.commands.run('(exec 3<>/dev/tcp/1.1.1.1/80) 2>/dev/null || echo none')).stdout).toBe('none\n');
+      expect(
+        (await sandbox.commands.run('(exec 3<>/dev/tcp/1.1.1.1/80) 2>/dev/null || echo none')).stdout,
+      ).toBe('none\n');
       // What it has already can be asked for anew; nothing else can.
       await sandbox.updateNetwork({ denyOut: [client.ALL_TRAFFIC] });
       await expect(sandbox.updateNetwork({ allowOut: ['example.com'] })).rejects.toThrow(/^501: /);
-      await expect(sandbox.updateNetwork({ rules: { 'example.com': [{ transform: { headers: { a: 'b' } } }] } })).rejects.toThrow(/^501: /);
-      await expect(Sandbox.updateNetwork('i0000000000000000000', {}, access)).rejects.toBeInstanceOf(client.SandboxNotFoundError);
+      await expect(
+        sandbox.updateNetwork({ rules: { 'example.com': [{ transform: { headers: { a: 'b' } } }] } }),
+      ).rejects.toThrow(/^501: /);
+      await expect(Sandbox.updateNetwork('i0000000000000000000', {}, access)).rejects.toBeInstanceOf(
+        client.SandboxNotFoundError,
+      );
     });
 
     it('pauses with its files alone, and by itself too', async () => {

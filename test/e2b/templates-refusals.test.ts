@@ -11,33 +11,51 @@ describe('templates for E2B clients', () => {
   beforeAll(async () => {
     server = await memoryServer();
     await call('POST', '/v1/projects', { name: 'stranger' });
-    stranger = ((await call('POST', '/v1/keys', { name: 'stranger', project: 'stranger' })).body as { secret: string }).secret;
+    stranger = (
+      (await call('POST', '/v1/keys', { name: 'stranger', project: 'stranger' })).body as { secret: string }
+    ).secret;
   });
   afterAll(() => server[Symbol.asyncDispose]());
 
   async function call(method: string, path: string, body?: unknown, key: string | null = server.apiKey) {
     const response = await fetch(new URL(path, server.url), {
       method,
-      headers: { ...(key !== null && { 'x-api-key': key }), ...(body !== undefined && { 'content-type': 'application/json' }) },
+      headers: {
+        ...(key !== null && { 'x-api-key': key }),
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+      },
       ...(body !== undefined && { body: JSON.stringify(body) }),
     });
     const text = await response.text();
     return { status: response.status, body: text === '' ? undefined : (JSON.parse(text) as unknown) };
   }
-  const refused = (status: number) => ({ status, body: { code: status, message: expect.any(String) as string } });
+  const refused = (status: number) => ({
+    status,
+    body: { code: status, message: expect.any(String) as string },
+  });
   const request = async (key?: string) =>
-    (await call('POST', '/v3/templates', { name: 'mine' }, key)).body as { templateID: string; buildID: string };
+    (await call('POST', '/v3/templates', { name: 'mine' }, key)).body as {
+      templateID: string;
+      buildID: string;
+    };
 
   it('does not know builds and templates of others', async () => {
     const { buildID } = await request();
-    expect(await call('GET', `/templates/mine/builds/${buildID}/status`, undefined, stranger)).toEqual(refused(404));
-    expect(await call('POST', `/v2/templates/mine/builds/${buildID}`, { fromTemplate: 'base' }, stranger)).toEqual(refused(404));
+    expect(await call('GET', `/templates/mine/builds/${buildID}/status`, undefined, stranger)).toEqual(
+      refused(404),
+    );
+    expect(
+      await call('POST', `/v2/templates/mine/builds/${buildID}`, { fromTemplate: 'base' }, stranger),
+    ).toEqual(refused(404));
     expect(await call('GET', `/templates/other/builds/${buildID}/status`)).toEqual(refused(404));
     expect(await call('GET', '/templates/aliases/mine', undefined, stranger)).toEqual(refused(404));
   });
 
   it('takes files only by an address that it made, as long as that is valid', async () => {
-    const link = (await call('GET', `/templates/mine/files/${HASH}`)).body as { present: boolean; url: string };
+    const link = (await call('GET', `/templates/mine/files/${HASH}`)).body as {
+      present: boolean;
+      url: string;
+    };
     expect(link.present).toBe(false);
     expect(new URL(link.url).origin).toBe(server.url);
     const put = async (change: (url: URL) => void) => {
@@ -53,7 +71,9 @@ describe('templates for E2B clients', () => {
     expect(await put((url) => (url.pathname = url.pathname.replace(HASH, '..%2f..%2fetc')))).toBe(400);
     expect(await put(() => {})).toBe(200);
     expect((await call('GET', `/templates/mine/files/${HASH}`)).body).toMatchObject({ present: true });
-    expect((await call('GET', `/templates/mine/files/${HASH}`, undefined, stranger)).body).toMatchObject({ present: false });
+    expect((await call('GET', `/templates/mine/files/${HASH}`, undefined, stranger)).body).toMatchObject({
+      present: false,
+    });
     expect(await call('GET', '/templates/mine/files/nothing')).toEqual(refused(400));
   });
 
@@ -73,7 +93,9 @@ describe('templates for E2B clients', () => {
     const { buildID } = await request();
     const start = (body: unknown) => call('POST', `/v2/templates/mine/builds/${buildID}`, body);
     expect(await start({})).toEqual(refused(400));
-    expect(await start({ fromImage: 'x', fromImageRegistry: { type: 'registry', username: 'u', password: 'p' } })).toEqual(refused(501));
+    expect(
+      await start({ fromImage: 'x', fromImageRegistry: { type: 'registry', username: 'u', password: 'p' } }),
+    ).toEqual(refused(501));
     for (const step of [
       { type: 'RUN', args: [] },
       { type: 'COPY', args: ['a', 'b'] },
@@ -82,7 +104,9 @@ describe('templates for E2B clients', () => {
       { type: 'SHELL', args: ['x'] },
       { type: 'RUN', args: ['nul\0'] },
     ]) {
-      expect(await start({ fromTemplate: 'base', steps: [step] }), JSON.stringify(step)).toEqual(refused(400));
+      expect(await start({ fromTemplate: 'base', steps: [step] }), JSON.stringify(step)).toEqual(
+        refused(400),
+      );
     }
     expect((await start({ fromTemplate: 'base' })).status).toBe(202);
     expect(await start({ fromTemplate: 'base' })).toEqual(refused(409));

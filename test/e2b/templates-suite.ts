@@ -25,7 +25,11 @@ export interface TemplatesTraits {
   memory: boolean;
 }
 
-export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { memory }: TemplatesTraits): void {
+export function templatesSuite(
+  client: typeof e2b,
+  ground: () => E2bGround,
+  { memory }: TemplatesTraits,
+): void {
   const { Sandbox, Template, waitForPort, waitForTimeout } = client;
 
   describe('templates', () => {
@@ -54,7 +58,8 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       return sandbox;
     };
     const builder = () => Template({ fileContextPath: context });
-    const run = async (sandbox: e2b.Sandbox, line: string) => (await sandbox.commands.run(line)).stdout.trim();
+    const run = async (sandbox: e2b.Sandbox, line: string) =>
+      (await sandbox.commands.run(line)).stdout.trim();
 
     it('builds one with files, commands, environment, directory and user', async () => {
       const logs: string[] = [];
@@ -80,16 +85,38 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       expect(logs).toContain('[stderr]: tale');
 
       const sandbox = await create('built');
-      expect(await run(sandbox, 'cd /home/user/copied && find . | sort && cat a.txt link deep/.hidden && readlink link')).toBe(
-        ['.', './a.txt', './b.md', './deep', './deep/.hidden', './link', 'aaha.txt'].join('\n'),
+      expect(
+        await run(
+          sandbox,
+          'cd /home/user/copied && find . | sort && cat a.txt link deep/.hidden && readlink link',
+        ),
+      ).toBe(['.', './a.txt', './b.md', './deep', './deep/.hidden', './link', 'aaha.txt'].join('\n'));
+      expect(
+        await run(
+          sandbox,
+          'stat -c "%U %a %n" /home/user/copied/a.txt /srv/texts/a.txt /srv/app/main.py && ls /srv/texts',
+        ),
+      ).toBe(
+        [
+          'user 644 /home/user/copied/a.txt',
+          'user 750 /srv/texts/a.txt',
+          'root 644 /srv/app/main.py',
+          'a.txt',
+        ].join('\n'),
       );
-      expect(await run(sandbox, 'stat -c "%U %a %n" /home/user/copied/a.txt /srv/texts/a.txt /srv/app/main.py && ls /srv/texts')).toBe(
-        ['user 644 /home/user/copied/a.txt', 'user 750 /srv/texts/a.txt', 'root 644 /srv/app/main.py', 'a.txt'].join('\n'),
+      expect(await run(sandbox, 'cat /home/user/greeting /srv/work/where /srv/root')).toBe(
+        'hello "you"\n/srv/work\nuser\nroot',
       );
-      expect(await run(sandbox, 'cat /home/user/greeting /srv/work/where /srv/root')).toBe('hello "you"\n/srv/work\nuser\nroot');
       // What the template has set, sandboxes have.
-      expect(await run(sandbox, 'echo "$GREETING,$FULL,$PWD,$(id -un)"')).toBe('hello "you",at /home/user,/srv/work,root');
-      expect(await sandbox.getInfo()).toMatchObject({ cpuCount: 1, memoryMB: 512, templateId: 'built', metadata: {} });
+      expect(await run(sandbox, 'echo "$GREETING,$FULL,$PWD,$(id -un)"')).toBe(
+        'hello "you",at /home/user,/srv/work,root',
+      );
+      expect(await sandbox.getInfo()).toMatchObject({
+        cpuCount: 1,
+        memoryMB: 512,
+        templateId: 'built',
+        metadata: {},
+      });
       expect(await Template.exists('built', ground().access)).toBe(true);
       expect(await Template.exists('never-built', ground().access)).toBe(false);
       expect(await Template.exists('built', ground().stranger)).toBe(false);
@@ -97,7 +124,10 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
     });
 
     it('starts what a template starts, and has it ready', async () => {
-      const template = builder().fromTemplate('base').copy('server.py', 'server.py').setStartCmd('python3 server.py', waitForPort(8000));
+      const template = builder()
+        .fromTemplate('base')
+        .copy('server.py', 'server.py')
+        .setStartCmd('python3 server.py', waitForPort(8000));
       await Template.build(template, 'serving', ground().access);
       const answers: string[][] = [];
       for (let index = 0; index < 2; index++) {
@@ -111,7 +141,11 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       expect(answers[0]![0] === answers[1]![0]).toBe(memory);
 
       // One that is built from it has the same start command, unless it has its own.
-      await Template.build(builder().fromTemplate('serving').setEnvs({ CHILD: 'yes' }), 'serving-child', ground().access);
+      await Template.build(
+        builder().fromTemplate('serving').setEnvs({ CHILD: 'yes' }),
+        'serving-child',
+        ground().access,
+      );
       const child = await create('serving-child');
       expect(await visit(ground().url, child.getHost(8000))).toMatchObject({ status: 200 });
       expect(await run(child, 'echo $CHILD')).toBe('yes');
@@ -128,57 +162,91 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
         .setStartCmd('echo hello', waitForTimeout(1000));
       await Template.build(template, 'linking', { ...ground().access, skipCache: true });
       const sandbox = await create('linking');
-      expect(await run(sandbox, 'cat links/relative resolved/file; readlink links/dangling; test -h resolved/file || echo file')).toBe(
-        'linkedlinkednowhere\nfile',
-      );
+      expect(
+        await run(
+          sandbox,
+          'cat links/relative resolved/file; readlink links/dangling; test -h resolved/file || echo file',
+        ),
+      ).toBe('linkedlinkednowhere\nfile');
     });
 
     it('keeps of its parent what it does not set itself', async () => {
       const access = ground().access;
       await Template.build(
-        builder().fromTemplate('base').setEnvs({ OF: 'parent', BOTH: 'parent' }).setWorkdir('/srv/parent').setUser('root'),
+        builder()
+          .fromTemplate('base')
+          .setEnvs({ OF: 'parent', BOTH: 'parent' })
+          .setWorkdir('/srv/parent')
+          .setUser('root'),
         'parent',
         access,
       );
       const told = 'echo "$(id -un) $PWD $OF $BOTH"';
-      await Template.build(builder().fromTemplate('parent').setEnvs({ BOTH: 'child' }).runCmd(`${told} > told`), 'child', access);
+      await Template.build(
+        builder().fromTemplate('parent').setEnvs({ BOTH: 'child' }).runCmd(`${told} > told`),
+        'child',
+        access,
+      );
       const child = await create('child');
-      expect(await run(child, `cat /srv/parent/told; ${told}`)).toBe('root /srv/parent parent child\nroot /srv/parent parent child');
+      expect(await run(child, `cat /srv/parent/told; ${told}`)).toBe(
+        'root /srv/parent parent child\nroot /srv/parent parent child',
+      );
       // What it sets holds, also where it is what every sandbox has that nobody changed.
-      await Template.build(builder().fromTemplate('child').setUser('user').setWorkdir('/home/user'), 'grandchild', access);
+      await Template.build(
+        builder().fromTemplate('child').setUser('user').setWorkdir('/home/user'),
+        'grandchild',
+        access,
+      );
       expect(await run(await create('grandchild'), told)).toBe('user /home/user parent child');
     });
 
     it('removes one with all its tags, and nothing else', async () => {
       const access = ground().access;
       const remove = (name: string, key = access.apiKey) =>
-        fetch(`${ground().url}/templates/${encodeURIComponent(name)}`, { method: 'DELETE', headers: { 'x-api-key': key } });
-      await Template.build(builder().fromTemplate('base').runCmd('echo 1 > it'), 'going', { ...access, tags: ['default', 'v1'] });
+        fetch(`${ground().url}/templates/${encodeURIComponent(name)}`, {
+          method: 'DELETE',
+          headers: { 'x-api-key': key },
+        });
+      await Template.build(builder().fromTemplate('base').runCmd('echo 1 > it'), 'going', {
+        ...access,
+        tags: ['default', 'v1'],
+      });
       await Template.build(builder().fromTemplate('base').runCmd('echo 2 > it'), 'going:v2', access);
       await Template.build(builder().fromTemplate('base').runCmd('echo 3 > it'), 'going-on', access);
       const standing = await create('going:v2');
       expect((await remove('going', ground().stranger.apiKey)).status).toBe(404);
       expect((await remove('going')).status).toBe(204);
       expect((await remove('going')).status).toBe(404);
-      for (const name of ['going', 'going:v1', 'going:v2']) await expect(Sandbox.create(name, access)).rejects.toThrow(/^404: /);
+      for (const name of ['going', 'going:v1', 'going:v2'])
+        await expect(Sandbox.create(name, access)).rejects.toThrow(/^404: /);
       expect(await run(standing, 'cat it')).toBe('2');
       expect(await run(await create('going-on'), 'cat it')).toBe('3');
       expect((await remove('base')).status).toBe(404);
     });
 
     it('builds in the background and tells how far it is', async () => {
-      const info = await Template.buildInBackground(builder().fromTemplate('base').runCmd('sleep 0.3 && seq 250'), 'slow', ground().access);
+      const info = await Template.buildInBackground(
+        builder().fromTemplate('base').runCmd('sleep 0.3 && seq 250'),
+        'slow',
+        ground().access,
+      );
       let status = await Template.getBuildStatus(info, ground().access);
       expect(['waiting', 'building']).toContain(status.status);
-      while (status.status === 'building' || status.status === 'waiting') status = await Template.getBuildStatus(info, ground().access);
+      while (status.status === 'building' || status.status === 'waiting')
+        status = await Template.getBuildStatus(info, ground().access);
       expect(status).toMatchObject({ status: 'ready', buildID: info.buildId, templateID: info.templateId });
       const lines: string[] = [];
       for (let offset = 0; ;) {
-        const { logEntries } = await Template.getBuildStatus(info, { ...ground().access, logsOffset: offset });
+        const { logEntries } = await Template.getBuildStatus(info, {
+          ...ground().access,
+          logsOffset: offset,
+        });
         expect(logEntries.length).toBeLessThanOrEqual(100);
         if (logEntries.length === 0) break;
         offset += logEntries.length;
-        lines.push(...logEntries.map(({ message }) => message).filter((message) => message.startsWith('[stdout]: ')));
+        lines.push(
+          ...logEntries.map(({ message }) => message).filter((message) => message.startsWith('[stdout]: ')),
+        );
       }
       expect(lines).toEqual(Array.from({ length: 250 }, (_, index) => `[stdout]: ${index + 1}`));
       await expect(Template.getBuildStatus(info, ground().stranger)).rejects.toThrow(/404/);
@@ -186,15 +254,27 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
 
     it('names builds by tags', async () => {
       const access = ground().access;
-      const first = await Template.build(builder().fromTemplate('base').runCmd('echo 1 > version'), 'tagged:v1', access);
-      const second = await Template.build(builder().fromTemplate('base').runCmd('echo 2 > version'), 'tagged', {
-        ...access,
-        tags: ['v2', 'default'],
-      });
+      const first = await Template.build(
+        builder().fromTemplate('base').runCmd('echo 1 > version'),
+        'tagged:v1',
+        access,
+      );
+      const second = await Template.build(
+        builder().fromTemplate('base').runCmd('echo 2 > version'),
+        'tagged',
+        {
+          ...access,
+          tags: ['v2', 'default'],
+        },
+      );
       expect(first.tags).toEqual(['v1']);
       expect(second.tags).toEqual(['v2', 'default']);
       const version = async (name: string) => run(await create(name), 'cat version');
-      expect([await version('tagged'), await version('tagged:v1'), await version('tagged:v2')]).toEqual(['2', '1', '2']);
+      expect([await version('tagged'), await version('tagged:v1'), await version('tagged:v2')]).toEqual([
+        '2',
+        '1',
+        '2',
+      ]);
       expect(await Template.assignTags('tagged:v1', ['stable', 'default'], access)).toEqual({
         buildId: first.buildId,
         tags: ['stable', 'default'],
@@ -230,15 +310,21 @@ export function templatesSuite(client: typeof e2b, ground: () => E2bGround, { me
       expect(await failing(builder().fromTemplate('base').runCmd('whoami', { user: 'root123' }))).toBe(
         "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'",
       );
-      expect(await failing(builder().fromImage('ubuntu:22.04'))).toMatch(/Cannot build from "ubuntu:22.04".*build from "base"/);
+      expect(await failing(builder().fromImage('ubuntu:22.04'))).toMatch(
+        /Cannot build from "ubuntu:22.04".*build from "base"/,
+      );
       expect(await failing(builder().fromTemplate('never-built'))).toMatch(/never-built/);
-      expect(await failing(builder().fromImage('private/image', { username: 'u', password: 'p' }))).toMatch(/credentials/);
+      expect(await failing(builder().fromImage('private/image', { username: 'u', password: 'p' }))).toMatch(
+        /credentials/,
+      );
       expect(await failing(builder().fromTemplate('base'), 'base')).toMatch(/comes with/);
       expect(await failing(builder().fromTemplate('base'), 'Not/Good')).toMatch(/cannot name a template/);
       expect(await Template.exists('failing', access)).toBe(false);
       // Nothing is left of what failed.
       const left = await Sandbox.list(access).nextItems();
-      expect(left.filter(({ sandboxId }) => !made.some((sandbox) => sandbox.sandboxId === sandboxId))).toEqual([]);
+      expect(
+        left.filter(({ sandboxId }) => !made.some((sandbox) => sandbox.sandboxId === sandboxId)),
+      ).toEqual([]);
     });
   });
 }

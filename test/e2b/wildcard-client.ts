@@ -1,4 +1,7 @@
-/** A program of somebody who has moved: E2B's client, an environment, and nothing that knows of us. Prints what it saw. */
+/**
+ * A program of somebody who has moved: E2B's client, an environment, and nothing that knows of us. Prints
+ * what it saw.
+ */
 import './localhost-names.ts';
 import { Sandbox } from 'e2b';
 

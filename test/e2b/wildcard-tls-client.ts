@@ -1,4 +1,7 @@
-/** A program of somebody who has moved and knows the domain alone: code, a template with files, and an application. Prints what it saw. */
+/**
+ * A program of somebody who has moved and knows the domain alone: code, a template with files, and an
+ * application. Prints what it saw.
+ */
 import { Sandbox, Template, waitForPort } from '@e2b/code-interpreter';
 
 const template = Template({ fileContextPath: import.meta.dirname })

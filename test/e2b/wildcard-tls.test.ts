@@ -43,8 +43,18 @@ describe('a certificate of our own', () => {
   });
 
   it('is refused for what is no domain that clients accept', async () => {
-    for (const domain of ['localhost', '', 'a b.localhost', '../../etc', 'x.y\nDNS:evil', `${'a'.repeat(64)}.localhost`]) {
-      expect(await cay.run('cert', domain)).toMatchObject({ code: 64, stderr: expect.stringContaining('not a domain') as string });
+    for (const domain of [
+      'localhost',
+      '',
+      'a b.localhost',
+      '../../etc',
+      'x.y\nDNS:evil',
+      `${'a'.repeat(64)}.localhost`,
+    ]) {
+      expect(await cay.run('cert', domain)).toMatchObject({
+        code: 64,
+        stderr: expect.stringContaining('not a domain') as string,
+      });
     }
   });
 
@@ -53,16 +63,41 @@ describe('a certificate of our own', () => {
 
   it.skipIf(why)('serves clients that know the domain alone', { timeout: 60_000 }, async () => {
     const { certificate, key, authority } = await cay.json<Made>('cert', 'sbx.localhost');
-    const up = ['up', '--detach', '--runtime', 'runc', '--tls-cert', certificate, '--tls-key', key, '--preview-domain', 'sbx.localhost'];
+    const up = [
+      'up',
+      '--detach',
+      '--runtime',
+      'runc',
+      '--tls-cert',
+      certificate,
+      '--tls-key',
+      key,
+      '--preview-domain',
+      'sbx.localhost',
+    ];
     const started = await cay.run(...up, { env: { NODE_EXTRA_CA_CERTS: authority } });
     expect(started).toMatchObject({ code: 0 });
-    const { url, key: apiKey } = JSON.parse(readFileSync(join(cay.dataDir, 'cli.json'), 'utf8')) as { url: string; key: string };
+    const { url, key: apiKey } = JSON.parse(readFileSync(join(cay.dataDir, 'cli.json'), 'utf8')) as {
+      url: string;
+      key: string;
+    };
     const { port } = new URL(url);
     const client = (trust: Record<string, string>) =>
       promisify(execFile)(
         process.execPath,
-        ['--import', join(import.meta.dirname, 'localhost-names.ts'), join(import.meta.dirname, 'wildcard-tls-client.ts')],
-        { env: { PATH: process.env['PATH'], E2B_DOMAIN: `sbx.localhost:${port}`, E2B_API_KEY: apiKey, ...trust } },
+        [
+          '--import',
+          join(import.meta.dirname, 'localhost-names.ts'),
+          join(import.meta.dirname, 'wildcard-tls-client.ts'),
+        ],
+        {
+          env: {
+            PATH: process.env['PATH'],
+            E2B_DOMAIN: `sbx.localhost:${port}`,
+            E2B_API_KEY: apiKey,
+            ...trust,
+          },
+        },
       );
     await expect(client({})).rejects.toThrow();
     const { stdout } = await client({ NODE_EXTRA_CA_CERTS: authority });

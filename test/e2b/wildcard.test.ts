@@ -28,8 +28,23 @@ beforeAll(async () => {
   execFileSync(
     'openssl',
     [
-      ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '1'],
-      ...['-subj', '/CN=sbx.localhost', '-addext', 'subjectAltName=DNS:sbx.localhost,DNS:*.sbx.localhost,IP:127.0.0.1'],
+      ...[
+        'req',
+        '-x509',
+        '-newkey',
+        'ec',
+        '-pkeyopt',
+        'ec_paramgen_curve:prime256v1',
+        '-nodes',
+        '-days',
+        '1',
+      ],
+      ...[
+        '-subj',
+        '/CN=sbx.localhost',
+        '-addext',
+        'subjectAltName=DNS:sbx.localhost,DNS:*.sbx.localhost,IP:127.0.0.1',
+      ],
       ...['-keyout', keyFile, '-out', certFile],
     ],
     { stdio: 'ignore' },
@@ -50,9 +65,18 @@ afterAll(async () => {
 
 it('serves a client that knows nothing but the domain', async () => {
   const { port } = new URL(server.url);
-  const { stdout } = await promisify(execFile)(process.execPath, [fileURLToPath(new URL('./wildcard-client.ts', import.meta.url))], {
-    env: { PATH: process.env['PATH'], NODE_EXTRA_CA_CERTS: certFile, E2B_DOMAIN: `sbx.localhost:${port}`, E2B_API_KEY: server.adminKey },
-  });
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    [fileURLToPath(new URL('./wildcard-client.ts', import.meta.url))],
+    {
+      env: {
+        PATH: process.env['PATH'],
+        NODE_EXTRA_CA_CERTS: certFile,
+        E2B_DOMAIN: `sbx.localhost:${port}`,
+        E2B_API_KEY: server.adminKey,
+      },
+    },
+  );
   const told = JSON.parse(stdout) as Record<string, unknown>;
   expect(told).toEqual({
     host: `3000-${told['id'] as string}.sbx.localhost:${port}`,

@@ -1,4 +1,7 @@
-/** The SDK in a real browser: the sources as they are, types stripped, against a server that allows the page's origin. */
+/**
+ * The SDK in a real browser: the sources as they are, types stripped, against a server that allows the page's
+ * origin.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { stripTypeScriptTypes } from 'node:module';
@@ -11,7 +14,8 @@ import { memoryServer, type MemoryServer } from '../support/memory-server.ts';
 const CHROMIUM = '/usr/bin/chromium';
 const reason = existsSync(CHROMIUM) ? undefined : `${CHROMIUM} is not installed`;
 const ROOT = resolve(import.meta.dirname, '../..');
-const PAGE = '<!doctype html><script type="importmap">{"imports":{"zod":"/node_modules/zod/index.js"}}</script>';
+const PAGE =
+  '<!doctype html><script type="importmap">{"imports":{"zod":"/node_modules/zod/index.js"}}</script>';
 
 describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped: ${reason})` : ''}`, () => {
   let sources: Server;
@@ -53,7 +57,10 @@ describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped
   it('creates a sandbox, runs commands, moves files and lists', async () => {
     const page = await browser.newPage();
     await page.goto(origin);
-    await page.addScriptTag({ type: 'module', content: "import * as sdk from '/sdk/src/index.ts'; globalThis.sdk = sdk;" });
+    await page.addScriptTag({
+      type: 'module',
+      content: "import * as sdk from '/sdk/src/index.ts'; globalThis.sdk = sdk;",
+    });
     await page.waitForFunction('globalThis.sdk');
     const seen = await page.evaluate(
       async (options) => {
@@ -79,7 +86,14 @@ describe.skipIf(reason !== undefined)(`the SDK in a browser${reason ? ` (skipped
       },
       { url: server.url, apiKey: server.apiKey },
     );
-    expect(seen).toEqual({ stdout: 'from a browser\n', content: 'hello', echoed: 'typed', exitCode: 0, listed: 1, error: 'not_found' });
+    expect(seen).toEqual({
+      stdout: 'from a browser\n',
+      content: 'hello',
+      echoed: 'typed',
+      exitCode: 0,
+      listed: 1,
+      error: 'not_found',
+    });
   });
 
   it('refuses a page whose origin was not allowed', async () => {

@@ -21,7 +21,9 @@ describe.each(['runc', 'runsc'])('cay cp on %s', (runtime) => {
     const content = randomBytes(2_000_000);
     await writeFile(join(dir, 'file'), content, { mode: 0o750 });
     expect(await cay.run('cp', join(dir, 'file'), 'box:/home/user/copy')).toEqual(done);
-    expect(await cay.run('exec', 'box', 'stat', '-c', '%a %s %U', 'copy')).toMatchObject({ stdout: '750 2000000 user\n' });
+    expect(await cay.run('exec', 'box', 'stat', '-c', '%a %s %U', 'copy')).toMatchObject({
+      stdout: '750 2000000 user\n',
+    });
     expect(await cay.run('cp', 'box:copy', join(dir, 'back'))).toEqual(done);
     expect((await readFile(join(dir, 'back'))).equals(content)).toBe(true);
     expect((await stat(join(dir, 'back'))).mode & 0o777).toBe(0o750);
@@ -81,7 +83,10 @@ describe.each(['runc', 'runsc'])('cay cp on %s', (runtime) => {
       stderr: expect.stringContaining('ENOENT') as string,
     });
     expect(await cay.run('cp', 'box:/nothing', dir)).toMatchObject({ code: 66 });
-    expect(await cay.run('cp', 'a', 'b')).toMatchObject({ code: 64, stderr: expect.stringContaining('SANDBOX:PATH') as string });
+    expect(await cay.run('cp', 'a', 'b')).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining('SANDBOX:PATH') as string,
+    });
     expect(await cay.run('cp', join(dir, 'file'), 'box:/etc/shadow')).toMatchObject({ code: 77 });
   });
 });

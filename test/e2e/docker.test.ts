@@ -29,7 +29,14 @@ describe.skipIf(reason)('the command line on Docker', () => {
   });
 
   const containers = async () => {
-    const { stdout } = await promisify(execFile)('docker', ['--host', docker.host, 'ps', '--all', '--format', '{{.Image}} {{.Names}}']);
+    const { stdout } = await promisify(execFile)('docker', [
+      '--host',
+      docker.host,
+      'ps',
+      '--all',
+      '--format',
+      '{{.Image}} {{.Names}}',
+    ]);
     return stdout.trim().split('\n').filter(Boolean);
   };
 
@@ -42,13 +49,18 @@ describe.skipIf(reason)('the command line on Docker', () => {
       stdout: 'out\n',
       stderr: 'err\n',
     });
-    expect(await cay.run('exec', '-i', 'box', 'cat', { input: 'through docker' })).toMatchObject({ code: 0, stdout: 'through docker' });
+    expect(await cay.run('exec', '-i', 'box', 'cat', { input: 'through docker' })).toMatchObject({
+      code: 0,
+      stdout: 'through docker',
+    });
   });
 
   it('copies files in and out', async () => {
     await writeFile(join(dir, 'in'), 'content', { mode: 0o640 });
     expect((await cay.run('cp', join(dir, 'in'), 'box:/home/user/copy')).code).toBe(0);
-    expect(await cay.run('exec', 'box', 'stat', '-c', '%a %U', 'copy')).toMatchObject({ stdout: '640 user\n' });
+    expect(await cay.run('exec', 'box', 'stat', '-c', '%a %U', 'copy')).toMatchObject({
+      stdout: '640 user\n',
+    });
     expect((await cay.run('cp', 'box:copy', join(dir, 'out'))).code).toBe(0);
     expect(await readFile(join(dir, 'out'), 'utf8')).toBe('content');
   });

@@ -27,7 +27,9 @@ async function says(path: string, what: string): Promise<void> {
 }
 
 async function launch(path: string, ...args: string[]): Promise<string> {
-  const { stdout, stderr } = await run(path, args, { env: { PATH: `${root}/bin:/usr/bin:/bin`, HOME: root } });
+  const { stdout, stderr } = await run(path, args, {
+    env: { PATH: `${root}/bin:/usr/bin:/bin`, HOME: root },
+  });
   return stdout + stderr;
 }
 
@@ -38,7 +40,8 @@ describe('the launcher', () => {
     await guest();
     await symlink('../cay', join(root, 'bin/one'));
     await symlink(join(root, 'bin/one'), join(root, 'bin/two'));
-    for (const path of ['cay', 'bin/one', 'bin/two']) expect(await launch(join(root, path), 'run', '--', 'a b')).toBe('node run -- a b\n');
+    for (const path of ['cay', 'bin/one', 'bin/two'])
+      expect(await launch(join(root, path), 'run', '--', 'a b')).toBe('node run -- a b\n');
   });
 
   it('builds the guest for those verbs alone that make sandboxes here', async () => {
@@ -47,7 +50,9 @@ describe('the launcher', () => {
     expect(await launch(join(root, 'cay'), 'run', '--help')).toBe('node run --help\n');
     expect(await launch(join(root, 'cay'), 'up', '--backend', 'memory')).toBe('node up --backend memory\n');
     expect(await launch(join(root, 'cay'), 'up')).toContain('build-guest');
-    expect(await launch(join(root, 'cay'), 'run', '--', 'tool', '--backend', 'memory')).toContain('build-guest');
+    expect(await launch(join(root, 'cay'), 'run', '--', 'tool', '--backend', 'memory')).toContain(
+      'build-guest',
+    );
   });
 
   it('installs npm packages when they are missing, and says so', async () => {

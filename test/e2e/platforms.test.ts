@@ -17,7 +17,8 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
     expect(code, stderr).toBe(0);
   };
   const both = ['--backend', 'local,docker', '--platform-rules', 'image=own:docker'];
-  const states = async () => Object.fromEntries((await cay.json<Info[]>('ls')).map(({ name, state }) => [name, state]));
+  const states = async () =>
+    Object.fromEntries((await cay.json<Info[]>('ls')).map(({ name, state }) => [name, state]));
   beforeAll(async () => {
     docker = await startDockerd({ liveRestore: true });
     await docker.importBaseImage('own-base');
@@ -30,10 +31,17 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
   });
 
   it('makes sandboxes where they are asked for, and works with them alike', async () => {
-    for (const [name, flags] of Object.entries({ here: [], there: ['--platform', 'docker'], labelled: ['-l', 'image=own'] })) {
+    for (const [name, flags] of Object.entries({
+      here: [],
+      there: ['--platform', 'docker'],
+      labelled: ['-l', 'image=own'],
+    })) {
       const { code, stderr } = await cay.run('create', '--name', name, ...flags);
       expect(code, stderr).toBe(0);
-      expect(await cay.run('exec', name, '--', 'sh', '-c', 'echo kept > note; cat note')).toMatchObject({ code: 0, stdout: 'kept\n' });
+      expect(await cay.run('exec', name, '--', 'sh', '-c', 'echo kept > note; cat note')).toMatchObject({
+        code: 0,
+        stdout: 'kept\n',
+      });
     }
     const all = await cay.json<Info[]>('ls');
     expect(Object.fromEntries(all.map(({ name, platform }) => [name, platform]))).toEqual({
@@ -47,13 +55,32 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
   });
 
   it('says beforehand what the chosen platform cannot do, and refuses it by its name', async () => {
-    expect(await cay.run('create', '--dry-run', '--runtime', 'runc')).toMatchObject({ code: 0, stdout: 'would be made on local\n' });
-    const refused = await cay.run('create', '--dry-run', '--platform', 'docker', '--disk', '1g', '--runtime', 'warp');
+    expect(await cay.run('create', '--dry-run', '--runtime', 'runc')).toMatchObject({
+      code: 0,
+      stdout: 'would be made on local\n',
+    });
+    const refused = await cay.run(
+      'create',
+      '--dry-run',
+      '--platform',
+      'docker',
+      '--disk',
+      '1g',
+      '--runtime',
+      'warp',
+    );
     expect(refused.code).toBe(66);
-    expect(refused.stdout).toMatch(/^would be refused on docker\n {2}not_found .*"warp"[^]* {2}unsupported .*"limits.diskBytes"/);
-    const { ok, problems } = JSON.parse((await cay.run('create', '--dry-run', '--platform', 'moon', '--json')).stdout) as Validation;
+    expect(refused.stdout).toMatch(
+      /^would be refused on docker\n {2}not_found .*"warp"[^]* {2}unsupported .*"limits.diskBytes"/,
+    );
+    const { ok, problems } = JSON.parse(
+      (await cay.run('create', '--dry-run', '--platform', 'moon', '--json')).stdout,
+    ) as Validation;
     expect([ok, problems.map(({ code }) => code)]).toEqual([false, ['not_found']]);
-    expect(await cay.run('turn', 'there')).toMatchObject({ code: 70, stderr: expect.stringContaining('platform "docker"') as string });
+    expect(await cay.run('turn', 'there')).toMatchObject({
+      code: 70,
+      stderr: expect.stringContaining('platform "docker"') as string,
+    });
     expect((await cay.run('turn', 'here')).code).toBe(0);
     expect(await cay.run('create', '--platform', 'moon')).toMatchObject({
       code: 66,
@@ -70,7 +97,9 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
     expect((await cay.run('start', 'there')).stderr).toContain('no Docker engine answers');
     expect((await cay.run('status')).stdout).toMatch(/backend +docker: away/);
     await docker.resume();
-    await expect.poll(async () => (await cay.run('exec', 'there', 'cat', 'note')).stdout, { timeout: 20_000 }).toBe('kept\n');
+    await expect
+      .poll(async () => (await cay.run('exec', 'there', 'cat', 'note')).stdout, { timeout: 20_000 })
+      .toBe('kept\n');
     expect(await states()).toEqual({ here: 'active', there: 'active', labelled: 'active' });
   });
 
@@ -79,7 +108,9 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
     await up('--backend', 'local');
     expect(await states()).toEqual({ here: 'active', there: 'active', labelled: 'active' });
     expect((await cay.run('exec', 'here', 'cat', 'note')).stdout).toBe('kept\n');
-    expect((await cay.run('start', 'there')).stderr).toContain('platform "docker", which this server does not have');
+    expect((await cay.run('start', 'there')).stderr).toContain(
+      'platform "docker", which this server does not have',
+    );
     expect((await cay.run('down')).code).toBe(0);
     await up(...both);
     expect((await cay.run('exec', 'there', 'cat', 'note')).stdout).toBe('kept\n');

@@ -28,7 +28,11 @@ describe('cay audit', () => {
     expect((await cay.run('audit', 'export', '--since', 'soon')).code).toBe(64);
 
     await cay.run('down');
-    expect(await cay.json<AuditVerdict>('audit', 'verify')).toMatchObject({ ok: true, head: verdict.head, sealed: true });
+    expect(await cay.json<AuditVerdict>('audit', 'verify')).toMatchObject({
+      ok: true,
+      head: verdict.head,
+      sealed: true,
+    });
     const sqlite = new DatabaseSync(join(cay.dataDir, 'control/events.db'));
     sqlite.exec(`UPDATE events SET data = replace(data, 'robot', 'human') WHERE id = ${events[0]!.id}`);
     sqlite.close();
@@ -59,7 +63,9 @@ describe('cay backup', () => {
       await using other = await openCay(env);
       const refused = await other.run('up', '--detach', '--restore', keyless);
       expect(refused.code).not.toBe(0);
-      expect(refused.stderr).toMatch(/The key [0-9a-f]{12} that the records in .* are sealed with is missing/);
+      expect(refused.stderr).toMatch(
+        /The key [0-9a-f]{12} that the records in .* are sealed with is missing/,
+      );
       const up = await other.run('up', '--detach', '--restore', file);
       expect(up, up.stderr).toMatchObject({ code: 0 });
       const names = (await other.json<{ name: string; id: string }[]>('key', 'ls')).map(({ id }) => id);
@@ -70,14 +76,19 @@ describe('cay backup', () => {
     content[content.length - 5000]! ^= 1;
     await writeFile(file, content);
     await using third = await openCay(env);
-    expect(await third.run('backup', '--verify', file)).toMatchObject({ code: 64, stderr: expect.stringContaining('not a whole backup') });
+    expect(await third.run('backup', '--verify', file)).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining('not a whole backup'),
+    });
     await rm(directory, { recursive: true, force: true });
   }, 60_000);
 });
 
 describe('cay webhook', () => {
   it('adds, tests, lists and removes', async () => {
-    const server = createServer((request, response) => request.resume().on('end', () => response.writeHead(204).end()));
+    const server = createServer((request, response) =>
+      request.resume().on('end', () => response.writeHead(204).end()),
+    );
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
     await using cay = await openCay(env);
@@ -89,7 +100,9 @@ describe('cay webhook', () => {
     expect((await cay.run('webhook', 'test', webhook!.id)).stdout).toContain('it answered 204');
     server.close();
     server.closeAllConnections();
-    expect(await cay.run('webhook', 'test', webhook!.id)).toMatchObject({ stderr: expect.stringContaining('ECONNREFUSED') });
+    expect(await cay.run('webhook', 'test', webhook!.id)).toMatchObject({
+      stderr: expect.stringContaining('ECONNREFUSED'),
+    });
     expect((await cay.run('webhook', 'ls')).stdout).toContain(webhook!.id);
     await cay.run('webhook', 'rm', webhook!.id);
     expect(await cay.json('webhook', 'ls')).toEqual([]);

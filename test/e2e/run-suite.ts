@@ -98,7 +98,13 @@ export function runSuite(runtime: string): void {
     });
 
     it('lets the command deal with a signal by itself', async () => {
-      const child = cay.start('run', '--', 'sh', '-c', "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done");
+      const child = cay.start(
+        'run',
+        '--',
+        'sh',
+        '-c',
+        "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done",
+      );
       const end = ended(child);
       await printed(child, 'ready');
       child.kill('SIGINT');
@@ -115,14 +121,23 @@ export function runSuite(runtime: string): void {
     });
 
     it('keeps the sandbox with --keep, under its name', async () => {
-      expect((await cay.run('run', '--keep', '--name', 'kept', '--', 'sh', '-c', 'echo x > /home/user/x')).code).toBe(0);
-      expect((await sandboxes()).map(({ name, runtime: used }) => ({ name, used }))).toEqual([{ name: 'kept', used: runtime }]);
-      expect(await cay.run('exec', 'kept', '--', 'cat', '/home/user/x')).toMatchObject({ code: 0, stdout: 'x\n' });
+      expect(
+        (await cay.run('run', '--keep', '--name', 'kept', '--', 'sh', '-c', 'echo x > /home/user/x')).code,
+      ).toBe(0);
+      expect((await sandboxes()).map(({ name, runtime: used }) => ({ name, used }))).toEqual([
+        { name: 'kept', used: runtime },
+      ]);
+      expect(await cay.run('exec', 'kept', '--', 'cat', '/home/user/x')).toMatchObject({
+        code: 0,
+        stdout: 'x\n',
+      });
       expect((await cay.run('rm', 'kept')).code).toBe(0);
     });
 
     it('gives the command a terminal with -t', async () => {
-      expect(await cay.run('run', '-t', '--', 'sh', '-c', 'test -t 0 && test -t 1 && echo terminal')).toMatchObject({
+      expect(
+        await cay.run('run', '-t', '--', 'sh', '-c', 'test -t 0 && test -t 1 && echo terminal'),
+      ).toMatchObject({
         code: 0,
         stdout: 'terminal\r\n',
       });

@@ -40,7 +40,8 @@ describe('sandboxes', () => {
     const { stdout } = await cay.run('ls');
     expect(stdout.split('\n')[0]).toMatch(/^ID +NAME +STATE +TEMPLATE +RUNTIME +LIMITS +AGE +LABELS$/);
     expect(stdout).not.toContain('\u001b');
-    const names = async (...flags: string[]) => (await cay.json<Sandbox['info'][]>('ls', ...flags)).map(({ name }) => name);
+    const names = async (...flags: string[]) =>
+      (await cay.json<Sandbox['info'][]>('ls', ...flags)).map(({ name }) => name);
     expect(await names()).toEqual(['two', 'one']);
     expect(await names('-l', 'team=a')).toEqual(['one']);
     expect(await names('--state', 'stopped')).toEqual(['two']);
@@ -78,13 +79,28 @@ describe('commands', () => {
   it('go on in the background; their output is shown, followed and attached to', async () => {
     await create('--name', 'bg');
     const id = (
-      await cay.run('exec', '-d', '-i', 'bg', '--', 'sh', '-c', 'echo one; echo two >&2; read line; echo got $line')
+      await cay.run(
+        'exec',
+        '-d',
+        '-i',
+        'bg',
+        '--',
+        'sh',
+        '-c',
+        'echo one; echo two >&2; read line; echo got $line',
+      )
     ).stdout.trim();
-    await expect.poll(async () => (await cay.run('logs', 'bg', id)).stdout, { timeout: 10_000 }).toBe('one\n');
+    await expect
+      .poll(async () => (await cay.run('logs', 'bg', id)).stdout, { timeout: 10_000 })
+      .toBe('one\n');
     const { commands } = await cay.json<{ commands: CommandInfo[] }>('inspect', 'bg');
     expect(commands).toMatchObject([{ id }]);
     const following = ended(cay.start('logs', '-f', 'bg', id));
-    expect(await cay.run('attach', 'bg', { input: 'a word\n' })).toMatchObject({ code: 0, stdout: 'one\ngot a word\n', stderr: 'two\n' });
+    expect(await cay.run('attach', 'bg', { input: 'a word\n' })).toMatchObject({
+      code: 0,
+      stdout: 'one\ngot a word\n',
+      stderr: 'two\n',
+    });
     expect(await following).toMatchObject({ code: 0, stdout: 'one\ngot a word\n', stderr: 'two\n' });
     await cay.run('rm', 'bg');
   });
@@ -92,7 +108,10 @@ describe('commands', () => {
   it('give their result as JSON', async () => {
     await create('--name', 'json');
     const { code, stdout } = await cay.run('exec', '--json', 'json', '--', 'sh', '-c', 'echo out; exit 5');
-    expect({ code, result: JSON.parse(stdout) as unknown }).toMatchObject({ code: 5, result: { exitCode: 5, stdout: 'out\n' } });
+    expect({ code, result: JSON.parse(stdout) as unknown }).toMatchObject({
+      code: 5,
+      result: { exitCode: 5, stdout: 'out\n' },
+    });
     await cay.run('rm', 'json');
   });
 });
@@ -100,7 +119,9 @@ describe('commands', () => {
 describe('the rest', () => {
   it('shows statistics once', async () => {
     const id = await create('--memory', '256m');
-    expect(await cay.json<(Stats & { id: string })[]>('stats', '--once')).toMatchObject([{ id, memoryLimitBytes: 256 * 1024 ** 2 }]);
+    expect(await cay.json<(Stats & { id: string })[]>('stats', '--once')).toMatchObject([
+      { id, memoryLimitBytes: 256 * 1024 ** 2 },
+    ]);
     expect((await cay.run('stats', '--once', id)).stdout).toMatch(/^SANDBOX +CPU +MEMORY/);
     await cay.run('rm', id);
   });
@@ -119,7 +140,9 @@ describe('the rest', () => {
   });
 
   it('lists templates and events, and follows events', async () => {
-    expect(await cay.json<{ name: string }[]>('template', 'ls')).toContainEqual(expect.objectContaining({ name: 'base', snapshot: null }));
+    expect(await cay.json<{ name: string }[]>('template', 'ls')).toContainEqual(
+      expect.objectContaining({ name: 'base', snapshot: null }),
+    );
     const following = cay.start('events', '--follow', '--json');
     let stdout = '';
     following.stdout!.on('data', (chunk: Buffer) => (stdout += chunk.toString()));
@@ -147,17 +170,25 @@ describe('the rest', () => {
   });
 
   it('completes verbs in each shell', async () => {
-    for (const shell of ['bash', 'zsh', 'fish']) expect((await cay.run('completion', shell)).stdout).toContain('forward');
+    for (const shell of ['bash', 'zsh', 'fish'])
+      expect((await cay.run('completion', shell)).stdout).toContain('forward');
     expect((await cay.run('completion', 'tcsh')).code).toBe(64);
   });
 
   it('suggests the verb that was meant', async () => {
-    expect(await cay.run('inspekt')).toMatchObject({ code: 64, stderr: expect.stringContaining('inspect') as string });
+    expect(await cay.run('inspekt')).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining('inspect') as string,
+    });
   });
 
   it('looks at this machine and finds that sandboxes work', async () => {
-    const { healthy, findings } = await cay.json<{ healthy: boolean; findings: { what: string; state: string }[] }>('doctor');
+    const { healthy, findings } = await cay.json<{
+      healthy: boolean;
+      findings: { what: string; state: string }[];
+    }>('doctor');
     expect(healthy).toBe(true);
-    for (const what of ['runc', 'runsc', 'server']) expect(findings).toContainEqual(expect.objectContaining({ what, state: 'works' }));
+    for (const what of ['runc', 'runsc', 'server'])
+      expect(findings).toContainEqual(expect.objectContaining({ what, state: 'works' }));
   });
 });

@@ -16,16 +16,26 @@ describe('the server', () => {
     await using cay = await openCay();
     expect(await cay.run('up', '--detach')).toMatchObject({
       code: 0,
-      stdout: expect.stringMatching(/^ready at http:\/\/127\.0\.0\.1:\d+ \(process \d+\)\n {2}API key {2}e2b_[0-9a-f]{40}\n$/) as string,
+      stdout: expect.stringMatching(
+        /^ready at http:\/\/127\.0\.0\.1:\d+ \(process \d+\)\n {2}API key {2}e2b_[0-9a-f]{40}\n$/,
+      ) as string,
     });
     expect((await stat(join(cay.dataDir, 'cli.json'))).mode & 0o777).toBe(0o600);
     const { key } = JSON.parse(await readFile(join(cay.dataDir, 'cli.json'), 'utf8')) as { key: string };
     const { url } = await cay.json<Status>('status');
-    expect((await fetch(`${url}/v1/sandboxes`, { headers: { authorization: `Bearer ${key}` } })).status).toBe(200);
+    expect((await fetch(`${url}/v1/sandboxes`, { headers: { authorization: `Bearer ${key}` } })).status).toBe(
+      200,
+    );
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
     expect((await cay.run('down')).code).toBe(0);
-    expect(await cay.run('status')).toMatchObject({ code: 3, stdout: expect.stringContaining('not running') as string });
-    expect(await cay.run('ls')).toMatchObject({ code: 69, stderr: expect.stringContaining('hint: start it with "cay up"') as string });
+    expect(await cay.run('status')).toMatchObject({
+      code: 3,
+      stdout: expect.stringContaining('not running') as string,
+    });
+    expect(await cay.run('ls')).toMatchObject({
+      code: 69,
+      stderr: expect.stringContaining('hint: start it with "cay up"') as string,
+    });
     // The key was printed before, and is never again.
     expect((await cay.run('up', '--detach')).stdout).not.toContain('e2b_');
     expect((await cay.run('ls')).code).toBe(0);
@@ -60,21 +70,31 @@ describe('the server', () => {
     expect((await cay.json<Status>('status')).pid).toBe(pid);
   });
 
-  it.each(['runc', 'runsc'])('killed and started again has its %s sandboxes as they were', async (runtime) => {
-    await using cay = await openCay({ CAY_RUNTIME: runtime, CAY_POOL: '1' });
-    await cay.run('create', '--name', 'survivor');
-    const background = (await cay.run('exec', '-d', 'survivor', '--', 'sh', '-c', 'echo $$ > pid; exec sleep 600')).stdout.trim();
-    const { pid } = await cay.json<Status>('status');
-    process.kill(pid, 'SIGKILL');
-    await expect.poll(() => isAlive(pid)).toBe(false);
-    expect((await cay.run('up', '-d')).code).toBe(0);
-    expect(await cay.run('exec', 'survivor', '--', 'sh', '-c', 'kill -0 $(cat pid) && echo alive')).toMatchObject({
-      code: 0,
-      stdout: 'alive\n',
-    });
-    const { commands } = await cay.json<{ commands: { id: string; end?: unknown }[] }>('inspect', 'survivor');
-    expect(commands.find(({ id }) => id === background)?.end).toBeUndefined();
-  });
+  it.each(['runc', 'runsc'])(
+    'killed and started again has its %s sandboxes as they were',
+    async (runtime) => {
+      await using cay = await openCay({ CAY_RUNTIME: runtime, CAY_POOL: '1' });
+      await cay.run('create', '--name', 'survivor');
+      const background = (
+        await cay.run('exec', '-d', 'survivor', '--', 'sh', '-c', 'echo $$ > pid; exec sleep 600')
+      ).stdout.trim();
+      const { pid } = await cay.json<Status>('status');
+      process.kill(pid, 'SIGKILL');
+      await expect.poll(() => isAlive(pid)).toBe(false);
+      expect((await cay.run('up', '-d')).code).toBe(0);
+      expect(
+        await cay.run('exec', 'survivor', '--', 'sh', '-c', 'kill -0 $(cat pid) && echo alive'),
+      ).toMatchObject({
+        code: 0,
+        stdout: 'alive\n',
+      });
+      const { commands } = await cay.json<{ commands: { id: string; end?: unknown }[] }>(
+        'inspect',
+        'survivor',
+      );
+      expect(commands.find(({ id }) => id === background)?.end).toBeUndefined();
+    },
+  );
 
   it('leaves its sandboxes running when it is stopped', async () => {
     await using cay = await openCay({ CAY_RUNTIME: 'runc' });
@@ -82,13 +102,18 @@ describe('the server', () => {
     await cay.run('exec', '-d', 'stays', '--', 'sh', '-c', 'echo $$ > pid; exec sleep 600');
     await cay.run('down');
     await cay.run('up', '-d');
-    expect((await cay.run('exec', 'stays', '--', 'sh', '-c', 'kill -0 $(cat pid) && echo alive')).stdout).toBe('alive\n');
+    expect(
+      (await cay.run('exec', 'stays', '--', 'sh', '-c', 'kill -0 $(cat pid) && echo alive')).stdout,
+    ).toBe('alive\n');
   });
 
   it('removes everything only when that is confirmed', async () => {
     const cay = await openCay({ CAY_RUNTIME: 'runc' });
     await cay.run('create');
-    expect(await cay.run('down', '--destroy')).toMatchObject({ code: 64, stderr: expect.stringContaining('hint: give --yes') as string });
+    expect(await cay.run('down', '--destroy')).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining('hint: give --yes') as string,
+    });
     expect((await cay.run('ls', '-q')).stdout).toMatch(/^sbx_/);
     await cay[Symbol.asyncDispose]();
     expect(existsSync(cay.dataDir)).toBe(false);
@@ -114,7 +139,9 @@ describe('the server', () => {
 
   it('is started once by several who need it at the same time', async () => {
     await using cay = await openCay({ CAY_RUNTIME: 'runc' });
-    const all = await Promise.all(Array.from({ length: 3 }, (_, index) => cay.run('run', '--', 'echo', String(index))));
+    const all = await Promise.all(
+      Array.from({ length: 3 }, (_, index) => cay.run('run', '--', 'echo', String(index))),
+    );
     expect(all.map(({ stdout }) => stdout)).toEqual(['0\n', '1\n', '2\n']);
   });
 
@@ -128,8 +155,28 @@ describe('cay forward', () => {
   it.each(['runc', 'runsc'])('leads to a port inside on %s', async (runtime) => {
     await using cay = await openCay({ CAY_RUNTIME: runtime });
     await cay.run('create', '--name', 'web');
-    await cay.run('exec', 'web', '--', 'sh', '-c', 'mkdir www; head -c 3000000 /dev/zero > www/big; echo hello > www/index.html');
-    await cay.run('exec', '-d', '-w', '/home/user/www', 'web', '--', 'python3', '-m', 'http.server', '8000', '--bind', '127.0.0.1');
+    await cay.run(
+      'exec',
+      'web',
+      '--',
+      'sh',
+      '-c',
+      'mkdir www; head -c 3000000 /dev/zero > www/big; echo hello > www/index.html',
+    );
+    await cay.run(
+      'exec',
+      '-d',
+      '-w',
+      '/home/user/www',
+      'web',
+      '--',
+      'python3',
+      '-m',
+      'http.server',
+      '8000',
+      '--bind',
+      '127.0.0.1',
+    );
     const forward = cay.start('forward', 'web', '0:8000');
     const end = ended(forward);
     const port = /127\.0\.0\.1:(\d+) leads to port 8000 of web/.exec(await printed(forward, 'leads to'))![1];

@@ -10,7 +10,8 @@ const run = promisify(execFile);
 describe.each(['runc', 'runsc'])('cay shell on %s', (runtime) => {
   let cay: Cay;
   const server = `cay-${randomUUID()}`;
-  const tmux = async (...args: string[]) => (await run('tmux', ['-L', server, '-f', '/dev/null', ...args], { env: cay.env })).stdout;
+  const tmux = async (...args: string[]) =>
+    (await run('tmux', ['-L', server, '-f', '/dev/null', ...args], { env: cay.env })).stdout;
   const type = (...keys: string[]) => tmux('send-keys', ...keys);
   const screen = () => tmux('capture-pane', '-p', '-S', '-');
   const shows = (wanted: RegExp) => expect.poll(screen, { timeout: 15_000, interval: 100 }).toMatch(wanted);
@@ -37,14 +38,18 @@ describe.each(['runc', 'runsc'])('cay shell on %s', (runtime) => {
   it('gives Ctrl-C and Ctrl-Z to what runs inside', async () => {
     await type('sleep 1000', 'Enter');
     await expect
-      .poll(async () => (await cay.run('exec', 'term', 'sh', '-c', 'cat /proc/[0-9]*/comm')).stdout, { timeout: 10_000 })
+      .poll(async () => (await cay.run('exec', 'term', 'sh', '-c', 'cat /proc/[0-9]*/comm')).stdout, {
+        timeout: 10_000,
+      })
       .toContain('sleep');
     await type('C-c');
     await type('echo code=$?', 'Enter');
     await shows(/^code=130$/m);
     await type('sleep 1001', 'Enter');
     await expect
-      .poll(async () => (await cay.run('exec', 'term', 'sh', '-c', 'cat /proc/[0-9]*/comm')).stdout, { timeout: 10_000 })
+      .poll(async () => (await cay.run('exec', 'term', 'sh', '-c', 'cat /proc/[0-9]*/comm')).stdout, {
+        timeout: 10_000,
+      })
       .toContain('sleep');
     await type('C-z');
     await shows(/Stopped +sleep 1001/);

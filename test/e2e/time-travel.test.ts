@@ -57,7 +57,9 @@ describe('the command line under runc', () => {
       'A /home/user/d/c',
     ]);
     expect(await out('diff', 'travel', '1', 'works', '--path', '/home/user/d/c')).toBe('A /home/user/d/c');
-    expect(await out('diff', 'travel', '1', '2', '--stat')).toContain('3 files changed, 2 insertions(+), 2 deletions(-)');
+    expect(await out('diff', 'travel', '1', '2', '--stat')).toContain(
+      '3 files changed, 2 insertions(+), 2 deletions(-)',
+    );
     expect(await out('diff', 'travel')).toBe('');
 
     const patch = join(dir, 'patch');
@@ -83,7 +85,8 @@ describe('the command line under runc', () => {
     const hosts = await Promise.all(['travel', 'try-1', 'try-2'].map((ref) => sh(ref, 'hostname')));
     expect(new Set(hosts).size).toBe(3);
     const tree = await out('tree', 'travel');
-    for (const part of ['turn 1', 'turn 2 "works"', 'before a rollback', '◀ travel active', '◀ try-1 active']) expect(tree).toContain(part);
+    for (const part of ['turn 1', 'turn 2 "works"', 'before a rollback', '◀ travel active', '◀ try-1 active'])
+      expect(tree).toContain(part);
     const table = (await out('snapshot', 'ls', 'travel')).split('\n');
     expect(table[0]).toMatch(/^ID +TURN +NAME +HAS +SIZE +CAUSE +SANDBOX +AGE$/);
     expect(table.filter((line) => /works/.test(line))).toHaveLength(1);
@@ -100,7 +103,10 @@ describe('the command line under runc', () => {
     const bytes = await readFile(file);
     bytes[bytes.length >> 1]! ^= 1;
     await writeFile(file, bytes);
-    expect(await cay.run('snapshot', 'load', file)).toMatchObject({ code: 64, stderr: expect.stringContaining('damaged') as string });
+    expect(await cay.run('snapshot', 'load', file)).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining('damaged') as string,
+    });
 
     expect(await out('template', 'save', 'moved', 'kept', '--sandbox', 'origin')).toBe('moved');
     expect(await out('template', 'ls')).toContain(snapshot);
@@ -128,7 +134,11 @@ describe('the command line under runc', () => {
       [['diff', 'asker'], 64, 'hint: "cay turn"'],
       [['fork', 'asker', '--from', 'nosuch'], 66, 'hint: "cay snapshot ls asker"'],
       [['export', 'asker', '/nosuch', '-o', join(dir, 'x')], 66, 'Cannot archive "nosuch"'],
-      [['snapshot', 'take', 'asker', '--memory'], 70, 'hint: keep the files alone, or use the runtime "runsc"'],
+      [
+        ['snapshot', 'take', 'asker', '--memory'],
+        70,
+        'hint: keep the files alone, or use the runtime "runsc"',
+      ],
       [['fork', 'asker', '--memory'], 70, 'runsc'],
       [['pause', 'asker', '--as', 'hibernated'], 70, 'hint:'],
       [['snapshot', 'load', join(dir, 'nosuch')], 66, 'Cannot read'],
@@ -137,7 +147,11 @@ describe('the command line under runc', () => {
     ];
     for (const [args, code, text] of refusals) {
       const answer: Ran = await cay.run(...args);
-      expect(answer, args.join(' ')).toMatchObject({ code, stdout: '', stderr: expect.stringContaining(text) as string });
+      expect(answer, args.join(' ')).toMatchObject({
+        code,
+        stdout: '',
+        stderr: expect.stringContaining(text) as string,
+      });
     }
   });
 });
@@ -157,8 +171,12 @@ describe('the command line under gVisor', () => {
 
   it('forks a sandbox whose process goes on in the children, each for itself', async () => {
     const reached = await count('counter');
-    expect((await out('fork', 'counter', '-n', '2', '--name', 'live')).split('\n')).toEqual(['live-1', 'live-2']);
-    for (const ref of ['live-1', 'live-2', 'counter']) expect(await counting(ref)).toBeGreaterThanOrEqual(reached);
+    expect((await out('fork', 'counter', '-n', '2', '--name', 'live')).split('\n')).toEqual([
+      'live-1',
+      'live-2',
+    ]);
+    for (const ref of ['live-1', 'live-2', 'counter'])
+      expect(await counting(ref)).toBeGreaterThanOrEqual(reached);
     const draw = 'head -c 16 /dev/urandom | od -An -tx1';
     expect(await sh('live-1', draw)).not.toBe(await sh('live-2', draw));
     await out('rm', 'live-1', 'live-2');
@@ -192,13 +210,28 @@ describe('the command line under gVisor', () => {
 
 describe('a sandbox that nobody uses', () => {
   it('is frozen by its policy and paused by its timeout, and wakes for a visitor of its preview', async () => {
-    await out('create', '--name', 'web', '-p', '8000', '--freeze-after', '1s', '--', 'python3', '-m', 'http.server', '8000');
+    await out(
+      'create',
+      '--name',
+      'web',
+      '-p',
+      '8000',
+      '--freeze-after',
+      '1s',
+      '--',
+      'python3',
+      '-m',
+      'http.server',
+      '8000',
+    );
     await out('create', '--name', 'timed', '--timeout', '1s');
     await expect.poll(() => shown('web'), { timeout: 20_000, interval: 500 }).toBe('frozen');
     await expect.poll(() => shown('timed'), { timeout: 20_000, interval: 500 }).toBe('frozen');
     const { id, info } = await connect('web');
     const { url } = readFileOr<CliFile>(cliFileOf(cay.dataDir))!;
-    const answer = await fetch(`${url}/preview/${id}/8000/`, { headers: { 'x-cay-preview-token': info.ports[0]!.token! } });
+    const answer = await fetch(`${url}/preview/${id}/8000/`, {
+      headers: { 'x-cay-preview-token': info.ports[0]!.token! },
+    });
     expect(answer.status).toBe(200);
     expect(await answer.text()).toContain('Directory listing');
     expect(await sh('timed', 'echo awake')).toBe('awake');

@@ -28,7 +28,8 @@ const pick = (from: Set<SandboxId>) => [...from][random(from.size)];
 
 for (let turn = 0; ; turn++) {
   const deeds = ['create', 'write', 'write', 'stop', 'start', 'remove'] as const;
-  const deed = ready.size + stopped.size < 2 ? 'create' : deeds[random(ready.size + stopped.size > 5 ? 6 : 5)]!;
+  const deed =
+    ready.size + stopped.size < 2 ? 'create' : deeds[random(ready.size + stopped.size > 5 ? 6 : 5)]!;
   const id = deed === 'create' ? newId('sbx') : pick(deed === 'start' ? stopped : ready);
   if (id === undefined) continue;
   const content = `${seed}-${turn}`;

@@ -1,6 +1,6 @@
 /**
- * A process that makes, uses and removes sandboxes again and again, and says what it holds itself: one line of
- * JSON after the first cycles and one after the last. Started by the churn test.
+ * A process that makes, uses and removes sandboxes again and again, and says what it holds itself: one line
+ * of JSON after the first cycles and one after the last. Started by the churn test.
  *
  *     node --expose-gc cycles.ts DIR RUNTIME COUNT
  */
@@ -16,7 +16,12 @@ const WARM_UP = 10;
 const POOL = 2;
 
 const errors: string[] = [];
-const backend = await openLocal({ dir, runtime, poolSize: POOL, onError: (error) => errors.push(String(error)) });
+const backend = await openLocal({
+  dir,
+  runtime,
+  poolSize: POOL,
+  onError: (error) => errors.push(String(error)),
+});
 const spec = SandboxSpecSchema.parse({ runtime });
 await backend.warm();
 
@@ -31,18 +36,29 @@ async function once(cycle: number): Promise<void> {
   const id = newId('sbx');
   await backend.ensure(id, spec);
   const guest = await backend.connect(id);
-  const handle = await guest.exec({ id: 'one', argv: ['cat'], env: {}, workdir: '/', user: 'user', stdin: true });
+  const handle = await guest.exec({
+    id: 'one',
+    argv: ['cat'],
+    env: {},
+    workdir: '/',
+    user: 'user',
+    stdin: true,
+  });
   await handle.write(Buffer.from('hello'));
   await handle.closeStdin();
   const { stdout } = await collect(handle, { maxBytes: 1024 });
-  if (Buffer.from(stdout).toString() !== 'hello') throw new Error(`The command said "${Buffer.from(stdout).toString()}"`);
+  if (Buffer.from(stdout).toString() !== 'hello')
+    throw new Error(`The command said "${Buffer.from(stdout).toString()}"`);
   await guest.files('user').write('/home/user/note', Buffer.alloc(100_000, cycle));
   if (cycle % 10 === 5) {
     await backend.stop(id, { graceMs: 100 });
     await backend.ensure(id, spec);
   }
   // Some go while a command runs in them.
-  if (cycle % 3 === 0) await (await backend.connect(id)).exec({ id: 'two', argv: ['sleep', '60'], env: {}, workdir: '/', user: 'user' });
+  if (cycle % 3 === 0)
+    await (
+      await backend.connect(id)
+    ).exec({ id: 'two', argv: ['sleep', '60'], env: {}, workdir: '/', user: 'user' });
   await backend.remove(id);
 }
 

@@ -22,67 +22,84 @@ const reason = (() => {
   }
 })();
 
-describe.skipIf(reason !== undefined)(`a full disk under the records${reason ? ` (skipped: ${reason})` : ''}`, () => {
-  let server: RunningServer;
+describe.skipIf(reason !== undefined)(
+  `a full disk under the records${reason ? ` (skipped: ${reason})` : ''}`,
+  () => {
+    let server: RunningServer;
 
-  beforeAll(async () => {
-    server = await serve({ backend: memoryBackend(), dataDir: join(directory, 'data'), port: 0, log: serverLog('silent') });
-  });
-  afterAll(async () => {
-    await server?.close();
-    execFileSync('umount', [directory]);
-    rmSync(directory, { recursive: true, force: true });
-  });
-
-  async function call(method: string, path: string, body?: unknown) {
-    const response = await fetch(server.url + path, {
-      method,
-      headers: { authorization: `Bearer ${server.adminKey}` },
-      ...(body !== undefined && { body: JSON.stringify(body) }),
+    beforeAll(async () => {
+      server = await serve({
+        backend: memoryBackend(),
+        dataDir: join(directory, 'data'),
+        port: 0,
+        log: serverLog('silent'),
+      });
     });
-    const text = await response.text();
-    // oxlint-disable-next-line typescript/no-explicit-any -- answers of every shape
-    return { status: response.status, json: (text === '' ? undefined : JSON.parse(text)) as any };
-  }
+    afterAll(async () => {
+      await server?.close();
+      execFileSync('umount', [directory]);
+      rmSync(directory, { recursive: true, force: true });
+    });
 
-  function fill(): void {
-    for (const size of [65_536, 4096, 1]) {
-      for (let i = 0; ; i++) {
-        try {
-          writeFileSync(join(directory, `fill-${size}-${i}`), Buffer.alloc(size));
-        } catch {
-          break;
+    async function call(method: string, path: string, body?: unknown) {
+      const response = await fetch(server.url + path, {
+        method,
+        headers: { authorization: `Bearer ${server.adminKey}` },
+        ...(body !== undefined && { body: JSON.stringify(body) }),
+      });
+      const text = await response.text();
+      // oxlint-disable-next-line typescript/no-explicit-any -- answers of every shape
+      return { status: response.status, json: (text === '' ? undefined : JSON.parse(text)) as any };
+    }
+
+    function fill(): void {
+      for (const size of [65_536, 4096, 1]) {
+        for (let i = 0; ; i++) {
+          try {
+            writeFileSync(join(directory, `fill-${size}-${i}`), Buffer.alloc(size));
+          } catch {
+            break;
+          }
         }
       }
     }
-  }
 
-  function empty(): void {
-    for (const name of readdirSync(directory)) if (name.startsWith('fill-')) rmSync(join(directory, name));
-  }
-
-  it('is told, the server goes on, and when there is room again nothing is missing', async () => {
-    const { id } = (await call('POST', '/v1/sandboxes', {})).json as { id: string };
-    const before = (await call('GET', '/v1/events')).json.last as number;
-    fill();
-    const refused = await call('POST', '/v1/sandboxes', { name: 'refused' });
-    expect(refused.status).toBe(429);
-    expect(refused.json.error).toMatchObject({ code: 'resource_exhausted', hint: expect.stringContaining('make room') });
-    // What needs no record works, and is noted as soon as there is room.
-    const commands = 30;
-    for (let i = 0; i < commands; i++) {
-      const { status, json } = await call('POST', `/v1/sandboxes/${id}/exec`, { shell: `echo ${i}` });
-      expect(status).toBe(200);
-      expect(json.stdout).toBe(`${i}\n`);
+    function empty(): void {
+      for (const name of readdirSync(directory)) if (name.startsWith('fill-')) rmSync(join(directory, name));
     }
-    expect((await call('GET', '/v1/sandboxes')).json.sandboxes).toHaveLength(1);
-    expect((await call('POST', '/v1/admin/backup')).json.error.code).toBe('resource_exhausted');
-    empty();
-    expect((await call('POST', '/v1/sandboxes', { name: 'taken' })).status).toBe(201);
-    const since = async () => (await call('GET', `/v1/events?after=${before}`)).json.events as { type: string; data: { shell?: string } }[];
-    for (let tries = 0; tries < 100 && (await since()).length < commands * 2 + 2; tries++) await sleep(50);
-    const shells = (await since()).filter(({ type }) => type === 'command.started').map(({ data }) => data.shell);
-    expect(shells).toEqual(Array.from({ length: commands }, (_, i) => `echo ${i}`));
-    expect((await call('GET', '/v1/audit/verify')).json).toMatchObject({ ok: true });
-  });
-});
+
+    it('is told, the server goes on, and when there is room again nothing is missing', async () => {
+      const { id } = (await call('POST', '/v1/sandboxes', {})).json as { id: string };
+      const before = (await call('GET', '/v1/events')).json.last as number;
+      fill();
+      const refused = await call('POST', '/v1/sandboxes', { name: 'refused' });
+      expect(refused.status).toBe(429);
+      expect(refused.json.error).toMatchObject({
+        code: 'resource_exhausted',
+        hint: expect.stringContaining('make room'),
+      });
+      // What needs no record works, and is noted as soon as there is room.
+      const commands = 30;
+      for (let i = 0; i < commands; i++) {
+        const { status, json } = await call('POST', `/v1/sandboxes/${id}/exec`, { shell: `echo ${i}` });
+        expect(status).toBe(200);
+        expect(json.stdout).toBe(`${i}\n`);
+      }
+      expect((await call('GET', '/v1/sandboxes')).json.sandboxes).toHaveLength(1);
+      expect((await call('POST', '/v1/admin/backup')).json.error.code).toBe('resource_exhausted');
+      empty();
+      expect((await call('POST', '/v1/sandboxes', { name: 'taken' })).status).toBe(201);
+      const since = async () =>
+        (await call('GET', `/v1/events?after=${before}`)).json.events as {
+          type: string;
+          data: { shell?: string };
+        }[];
+      for (let tries = 0; tries < 100 && (await since()).length < commands * 2 + 2; tries++) await sleep(50);
+      const shells = (await since())
+        .filter(({ type }) => type === 'command.started')
+        .map(({ data }) => data.shell);
+      expect(shells).toEqual(Array.from({ length: commands }, (_, i) => `echo ${i}`));
+      expect((await call('GET', '/v1/audit/verify')).json).toMatchObject({ ok: true });
+    });
+  },
+);

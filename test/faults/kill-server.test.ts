@@ -26,35 +26,43 @@ const firstSeed = Number(process.env['CAY_FAULT_SEED'] ?? Date.now() % 1_000_000
 const runtimes = (process.env['CAY_FAULT_RUNTIMES'] ?? 'runc,runsc').split(',');
 const reason = whyNoLocal();
 
-describe.skipIf(reason !== undefined).each(runtimes)(`kill -9 of the server on %s${reason ? ` (skipped: ${reason})` : ''}`, (runtime) => {
-  let dir: string;
-  beforeAll(async () => {
-    dir = await mkdtemp('/tmp/cay-f-');
-    await chmod(dir, 0o711);
-    console.info(`fault seed ${firstSeed}, ${rounds} rounds`);
-  });
-  afterAll(async () => {
-    const backend = await openLocal({ dir });
-    await backend.destroy();
-    await rm(dir, { recursive: true, force: true });
-  });
+describe.skipIf(reason !== undefined).each(runtimes)(
+  `kill -9 of the server on %s${reason ? ` (skipped: ${reason})` : ''}`,
+  (runtime) => {
+    let dir: string;
+    beforeAll(async () => {
+      dir = await mkdtemp('/tmp/cay-f-');
+      await chmod(dir, 0o711);
+      console.info(`fault seed ${firstSeed}, ${rounds} rounds`);
+    });
+    afterAll(async () => {
+      const backend = await openLocal({ dir });
+      await backend.destroy();
+      await rm(dir, { recursive: true, force: true });
+    });
 
-  it(
-    'loses nothing that was acknowledged and leaves nothing over',
-    async () => {
-      const known = new Map<SandboxId, Known>();
-      for (let round = 0; round < rounds; round++) {
-        const seed = firstSeed + round;
-        await churn(dir, runtime, seed, known);
-        await check(dir, runtime, seed, known);
-      }
-    },
-    60_000 + rounds * 30_000,
-  );
-});
+    it(
+      'loses nothing that was acknowledged and leaves nothing over',
+      async () => {
+        const known = new Map<SandboxId, Known>();
+        for (let round = 0; round < rounds; round++) {
+          const seed = firstSeed + round;
+          await churn(dir, runtime, seed, known);
+          await check(dir, runtime, seed, known);
+        }
+      },
+      60_000 + rounds * 30_000,
+    );
+  },
+);
 
 /** Runs the churn until a random moment after it has opened, and notes what it acknowledged. */
-async function churn(dir: string, runtime: string, seed: number, known: Map<SandboxId, Known>): Promise<void> {
+async function churn(
+  dir: string,
+  runtime: string,
+  seed: number,
+  known: Map<SandboxId, Known>,
+): Promise<void> {
   const child = spawn(process.execPath, [join(import.meta.dirname, 'churn.ts'), dir, runtime, String(seed)], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -62,7 +70,13 @@ async function churn(dir: string, runtime: string, seed: number, known: Map<Sand
   child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
   let killed = false;
   for await (const line of createInterface({ input: child.stdout })) {
-    const event = JSON.parse(line) as { opened?: true; begin?: string; done?: string; id: SandboxId; content: string };
+    const event = JSON.parse(line) as {
+      opened?: true;
+      begin?: string;
+      done?: string;
+      id: SandboxId;
+      content: string;
+    };
     if (event.opened) {
       setTimeout(
         () => {
@@ -73,7 +87,10 @@ async function churn(dir: string, runtime: string, seed: number, known: Map<Sand
       );
     }
     if (event.begin)
-      known.set(event.id, { ...(known.get(event.id) ?? { phase: 'stopped' }), pending: { deed: event.begin, content: event.content } });
+      known.set(event.id, {
+        ...(known.get(event.id) ?? { phase: 'stopped' }),
+        pending: { deed: event.begin, content: event.content },
+      });
     if (event.done) acknowledge(known, event.id, event.done, event.content);
   }
   expect(killed, `the churn ended by itself with seed ${seed}: ${errors}`).toBe(true);
@@ -86,14 +103,22 @@ function acknowledge(known: Map<SandboxId, Known>, id: SandboxId, deed: string, 
   else known.set(id, { ...before, phase: deed === 'stop' ? 'stopped' : 'ready' });
 }
 
-/** Opens the same ground, compares it with what was acknowledged, and takes what it finds for the next round. */
-async function check(dir: string, runtime: string, seed: number, known: Map<SandboxId, Known>): Promise<void> {
+/**
+ * Opens the same ground, compares it with what was acknowledged, and takes what it finds for the next round.
+ */
+async function check(
+  dir: string,
+  runtime: string,
+  seed: number,
+  known: Map<SandboxId, Known>,
+): Promise<void> {
   const backend = await openLocal({ dir, runtime });
   const spec = SandboxSpecSchema.parse({ runtime });
   const context = `seed ${seed}`;
   try {
     const listed = new Map((await backend.list()).map((observed) => [observed.id, observed]));
-    for (const id of listed.keys()) expect(known.has(id), `${context}: ${id} was removed and is there`).toBe(true);
+    for (const id of listed.keys())
+      expect(known.has(id), `${context}: ${id} was removed and is there`).toBe(true);
     for (const [id, expected] of known) {
       const pending = expected.pending?.deed;
       const found = listed.get(id);
@@ -102,8 +127,10 @@ async function check(dir: string, runtime: string, seed: number, known: Map<Sand
         known.delete(id);
         continue;
       }
-      if (expected.phase === 'ready' && pending === undefined) expect(found.phase, `${context}: ${id}`).toBe('ready');
-      // Whatever became of it, it starts, and has the file that was acknowledged or the one that was under way.
+      if (expected.phase === 'ready' && pending === undefined)
+        expect(found.phase, `${context}: ${id}`).toBe('ready');
+      // Whatever became of it, it starts, and has the file that was acknowledged or the one that was under
+      // way.
       await backend.ensure(id, spec);
       const guest = await backend.connect(id);
       const content = await guest
@@ -129,7 +156,9 @@ async function text({ data }: { data: AsyncIterable<Uint8Array> }): Promise<stri
 async function instancesOf(dir: string): Promise<Set<string>> {
   const names = new Set<string>();
   for (const file of await readdir(join(dir, 'sandboxes'))) {
-    const { instance } = JSON.parse(await readFile(join(dir, 'sandboxes', file), 'utf8')) as { instance?: string };
+    const { instance } = JSON.parse(await readFile(join(dir, 'sandboxes', file), 'utf8')) as {
+      instance?: string;
+    };
     if (instance) names.add(instance);
   }
   return names;
@@ -141,7 +170,9 @@ async function strays(dir: string, runtime: string, instances: Set<string>): Pro
   const places = [
     join(dir, 'instances'),
     join(dir, 'runtimes', runtime),
-    ...['memory', 'pids', 'freezer', '.'].map((controller) => join('/sys/fs/cgroup', controller, `cay-${name}`)),
+    ...['memory', 'pids', 'freezer', '.'].map((controller) =>
+      join('/sys/fs/cgroup', controller, `cay-${name}`),
+    ),
   ];
   const found: string[] = [];
   for (const place of places) {

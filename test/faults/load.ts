@@ -1,6 +1,7 @@
 /**
- * Many sandboxes and many clients at once: `node test/faults/load.ts [--sandboxes 300] [--clients 50] [--seconds 300]
- * [--runtime runc]`. Every error that is not a typed refusal fails it; it prints how long calls took.
+ * Many sandboxes and many clients at once: `node test/faults/load.ts [--sandboxes 300] [--clients 50]
+ * [--seconds 300] [--runtime runc]`. Every error that is not a typed refusal fails it; it prints how long
+ * calls took.
  */
 import { parseArgs } from 'node:util';
 import type { Outcome } from './model/client.ts';
@@ -29,7 +30,8 @@ async function timed(what: string, call: () => Promise<Outcome<unknown>>): Promi
   all.push(performance.now() - begun);
   times.set(what, all);
   if ('done' in outcome) outcomes.done++;
-  else if ('refused' in outcome) outcomes.refused.set(outcome.refused, (outcomes.refused.get(outcome.refused) ?? 0) + 1);
+  else if ('refused' in outcome)
+    outcomes.refused.set(outcome.refused, (outcomes.refused.get(outcome.refused) ?? 0) + 1);
   else outcomes.failed.push(`${what}: ${outcome.unknown}`);
   return outcome;
 }
@@ -56,13 +58,17 @@ async function work(random: Random): Promise<void> {
     const id = random.pick(live);
     const at = `/v1/sandboxes/${id}`;
     const chance = random.below(100);
-    if (chance < 50) await timed('exec', () => client.call('POST', `${at}/exec`, { body: { argv: ['true'] } }));
+    if (chance < 50)
+      await timed('exec', () => client.call('POST', `${at}/exec`, { body: { argv: ['true'] } }));
     else if (chance < 65)
-      await timed('write', () => client.call('PUT', `${at}/files?path=/home/user/note`, { raw: 'x'.repeat(random.below(65_536)) }));
+      await timed('write', () =>
+        client.call('PUT', `${at}/files?path=/home/user/note`, { raw: 'x'.repeat(random.below(65_536)) }),
+      );
     else if (chance < 80) await timed('stat', () => client.call('GET', `${at}/files/stat?path=/home/user`));
     else if (chance < 88) await timed('stats', () => client.call('GET', `${at}/stats`));
     else if (chance < 93) await timed('list', () => client.call('GET', '/v1/sandboxes?limit=100'));
-    else if (chance < 97) await timed('turn', () => client.call('POST', `${at}/turns`, { body: { waitMs: 0 } }));
+    else if (chance < 97)
+      await timed('turn', () => client.call('POST', `${at}/turns`, { body: { waitMs: 0 } }));
     else {
       const index = live.indexOf(id);
       if (index >= 0) live.splice(index, 1);
@@ -73,12 +79,17 @@ async function work(random: Random): Promise<void> {
 }
 await Promise.all(Array.from({ length: Number(values.clients) }, (_, index) => work(seeded(index + 1))));
 
-const quantile = (all: number[], share: number) => all[Math.min(all.length - 1, Math.floor(all.length * share))]!.toFixed(0);
+const quantile = (all: number[], share: number) =>
+  all[Math.min(all.length - 1, Math.floor(all.length * share))]!.toFixed(0);
 for (const [what, all] of times) {
   all.sort((a, b) => a - b);
-  console.info(`${what.padEnd(7)} ${String(all.length).padStart(7)} calls, p50 ${quantile(all, 0.5)} ms, p99 ${quantile(all, 0.99)} ms`);
+  console.info(
+    `${what.padEnd(7)} ${String(all.length).padStart(7)} calls, p50 ${quantile(all, 0.5)} ms, p99 ${quantile(all, 0.99)} ms`,
+  );
 }
-console.info(`done ${outcomes.done}, refused ${JSON.stringify(Object.fromEntries(outcomes.refused))}, failed ${outcomes.failed.length}`);
+console.info(
+  `done ${outcomes.done}, refused ${JSON.stringify(Object.fromEntries(outcomes.refused))}, failed ${outcomes.failed.length}`,
+);
 for (const failure of outcomes.failed.slice(0, 10)) console.info(`  ${failure}`);
 await installation.destroy();
 process.exit(outcomes.failed.length === 0 ? 0 : 1);

@@ -1,4 +1,7 @@
-/** An API server that is asked for too much, has forgotten the past, is written to by others, or has another time than we. */
+/**
+ * An API server that is asked for too much, has forgotten the past, is written to by others, or has another
+ * time than we.
+ */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
@@ -6,7 +9,10 @@ import type { AgentSandboxOptions } from '../../server/src/backends/agent-sandbo
 import type { Backend } from '../../server/src/backends/backend.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
 import { kubernetesJobs } from '../../server/src/backends/kubernetes-job/jobs.ts';
-import { kubernetesClient, type KubernetesClient } from '../../server/src/backends/kubernetes/kubernetes-client.ts';
+import {
+  kubernetesClient,
+  type KubernetesClient,
+} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
 import { mirror } from '../../server/src/backends/kubernetes/mirror.ts';
 import { objectName } from '../../server/src/backends/kubernetes/names.ts';
 import type { Job, KubernetesObject } from '../../server/src/backends/kubernetes/objects.ts';
@@ -60,18 +66,27 @@ describe.skipIf(why !== undefined)('an API server', () => {
       open: kubernetesJobBackend,
       path: (id: SandboxId) => `/apis/batch/v1/namespaces/${namespace}/jobs/${objectName(id)}`,
       leftSeconds: (job: Job, nowMs: number) =>
-        (job.spec?.activeDeadlineSeconds ?? 0) - (nowMs - Date.parse(job.status?.startTime ?? job.metadata.creationTimestamp!)) / 1000,
+        (job.spec?.activeDeadlineSeconds ?? 0) -
+        (nowMs - Date.parse(job.status?.startTime ?? job.metadata.creationTimestamp!)) / 1000,
     },
     'agent-sandbox': {
       open: agentSandboxBackend,
-      path: (id: SandboxId) => `/apis/agents.x-k8s.io/v1beta1/namespaces/${namespace}/sandboxes/${objectName(id)}`,
+      path: (id: SandboxId) =>
+        `/apis/agents.x-k8s.io/v1beta1/namespaces/${namespace}/sandboxes/${objectName(id)}`,
       leftSeconds: (sandbox: KubernetesObject, nowMs: number) =>
-        (Date.parse((sandbox as { spec?: { shutdownTime?: string } }).spec?.shutdownTime ?? '') - nowMs) / 1000,
+        (Date.parse((sandbox as { spec?: { shutdownTime?: string } }).spec?.shutdownTime ?? '') - nowMs) /
+        1000,
     },
   };
 
   async function open(kind: keyof typeof KINDS, more: Partial<AgentSandboxOptions> = {}): Promise<Backend> {
-    const settings = { kubeconfig: relay.kubeconfig, namespace, guestImage: 'guest:1', baseImage: 'base:1', ...more };
+    const settings = {
+      kubeconfig: relay.kubeconfig,
+      namespace,
+      guestImage: 'guest:1',
+      baseImage: 'base:1',
+      ...more,
+    };
     const backend = await KINDS[kind].open(settings);
     backends.push(backend);
     return backend;
@@ -100,35 +115,42 @@ describe.skipIf(why !== undefined)('an API server', () => {
       };
     }
 
-    it.for(['kubernetes-job', 'agent-sandbox'] as const)('is asked again when it said, for everything: %s', async (name) => {
-      const { refused, how } = onceEach();
-      relay.meddle(how);
-      const backend = await open(name);
-      const seen: string[] = [];
-      const aborter = new AbortController();
-      const watching = (async () => {
-        for await (const { id, phase } of backend.watch({ signal: aborter.signal })) seen.push(`${id} ${phase}`);
-      })();
-      const id = await begin(backend);
-      expect(await backend.observe(id)).toMatchObject({ phase: 'starting' });
-      expect((await backend.list()).map((each) => each.id)).toEqual([id]);
-      expect(refused.filter((what) => what.endsWith(' watch')).length).toBeGreaterThanOrEqual(2);
-      await until('watches are open', () => relay.watches() >= 2, 20_000);
-      // What happens behind our back is seen all the same.
-      await api.remove(KINDS[name].path(id));
-      await until('it is gone', async () => (await backend.observe(id)).phase === 'absent', 20_000);
-      aborter.abort();
-      await watching;
-      const other = await begin(backend);
-      await backend.remove(other);
-      expect(await backend.list()).toEqual([]);
-    });
+    it.for(['kubernetes-job', 'agent-sandbox'] as const)(
+      'is asked again when it said, for everything: %s',
+      async (name) => {
+        const { refused, how } = onceEach();
+        relay.meddle(how);
+        const backend = await open(name);
+        const seen: string[] = [];
+        const aborter = new AbortController();
+        const watching = (async () => {
+          for await (const { id, phase } of backend.watch({ signal: aborter.signal }))
+            seen.push(`${id} ${phase}`);
+        })();
+        const id = await begin(backend);
+        expect(await backend.observe(id)).toMatchObject({ phase: 'starting' });
+        expect((await backend.list()).map((each) => each.id)).toEqual([id]);
+        expect(refused.filter((what) => what.endsWith(' watch')).length).toBeGreaterThanOrEqual(2);
+        await until('watches are open', () => relay.watches() >= 2, 20_000);
+        // What happens behind our back is seen all the same.
+        await api.remove(KINDS[name].path(id));
+        await until('it is gone', async () => (await backend.observe(id)).phase === 'absent', 20_000);
+        aborter.abort();
+        await watching;
+        const other = await begin(backend);
+        await backend.remove(other);
+        expect(await backend.list()).toEqual([]);
+      },
+    );
 
     it('for good is an error that says so, and comes soon', async () => {
       const backend = await open('kubernetes-job');
       relay.meddle(() => TOO_MANY);
       const at = performance.now();
-      await expect(backend.observe(newId('sbx'))).rejects.toMatchObject({ code: 'resource_exhausted', details: { status: 429 } });
+      await expect(backend.observe(newId('sbx'))).rejects.toMatchObject({
+        code: 'resource_exhausted',
+        details: { status: 429 },
+      });
       expect(performance.now() - at).toBeLessThan(30_000);
     });
   });
@@ -141,11 +163,14 @@ describe.skipIf(why !== undefined)('an API server', () => {
     let writing = true;
     let written = 0;
     const others = Array.from({ length: 4 }, async (_, who) => {
-      while (writing) await api.patch(path, { metadata: { annotations: { [`others/${who}`]: String(++written) } } });
+      while (writing)
+        await api.patch(path, { metadata: { annotations: { [`others/${who}`]: String(++written) } } });
     });
     // Now and then it is too much for it, and it says so.
     let patches = 0;
-    relay.meddle(({ method }) => (method === 'PATCH' && ++patches % 3 === 0 ? { status: 409, reason: 'Conflict' } : undefined));
+    relay.meddle(({ method }) =>
+      method === 'PATCH' && ++patches % 3 === 0 ? { status: 409, reason: 'Conflict' } : undefined,
+    );
     try {
       for (let restarts = 1; restarts <= 20; restarts++) {
         const job = (await jobs.find(id))!.workload;
@@ -158,7 +183,9 @@ describe.skipIf(why !== undefined)('an API server', () => {
       await Promise.all(others);
     }
     const now = await api.get<Job>(path);
-    expect(Object.keys(now.metadata.annotations ?? {}).filter((key) => key.startsWith('others/'))).toHaveLength(4);
+    expect(
+      Object.keys(now.metadata.annotations ?? {}).filter((key) => key.startsWith('others/')),
+    ).toHaveLength(4);
     expect(KINDS['kubernetes-job'].leftSeconds(now, Date.now())).toBeGreaterThan(990);
     expect(patches).toBeGreaterThan(40);
   });
@@ -166,7 +193,8 @@ describe.skipIf(why !== undefined)('an API server', () => {
   it('that has forgotten where a watch was is listed anew, and nothing is missed', async () => {
     const path = `/api/v1/namespaces/${namespace}/configmaps`;
     const labels = { mirrored: 'yes' };
-    const create = (name: string) => api.create(path, { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, labels } });
+    const create = (name: string) =>
+      api.create(path, { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name, labels } });
     const told: string[] = [];
     const copy = mirror<KubernetesObject>(client, {
       path,
@@ -193,15 +221,24 @@ describe.skipIf(why !== undefined)('an API server', () => {
       await api.remove(`${path}/removed`);
       await api.patch(`${path}/changed`, { data: { a: 'b' } });
       await create('made');
-      await until('all of it was told', () => names().join() === 'changed,kept,made' && told.includes('+changed'), 20_000);
+      await until(
+        'all of it was told',
+        () => names().join() === 'changed,kept,made' && told.includes('+changed'),
+        20_000,
+      );
       expect(told.toSorted()).toEqual(['+changed', '+made', '-removed']);
       expect(asked).toHaveLength(1);
 
       // In the middle of a watch it comes as an event.
       await until('it watches again', () => relay.watches() === 1, 20_000);
-      relay.meddle((one) => (one.url.includes('watch=true') ? { status: 410, reason: 'Expired' } : undefined));
+      relay.meddle((one) =>
+        one.url.includes('watch=true') ? { status: 410, reason: 'Expired' } : undefined,
+      );
       told.length = 0;
-      relay.breakWatches({ type: 'ERROR', object: { kind: 'Status', code: 410, reason: 'Expired', message: 'too old' } });
+      relay.breakWatches({
+        type: 'ERROR',
+        object: { kind: 'Status', code: 410, reason: 'Expired', message: 'too old' },
+      });
       await api.remove(`${path}/kept`);
       await create('later');
       await until('all of it was told', () => names().join() === 'changed,later,made', 20_000);
@@ -219,24 +256,28 @@ describe.skipIf(why !== undefined)('an API server', () => {
     ['ahead', 3 * HOUR_MS],
     ['behind', -3 * HOUR_MS],
   ])('whose clock we are hours %s of', (_, skewMs) => {
-    it.for(['kubernetes-job', 'agent-sandbox'] as const)('keeps leases for as long as was meant: %s', async (name) => {
-      const realNow = Date.now.bind(Date);
-      vi.spyOn(Date, 'now').mockImplementation(() => realNow() + skewMs);
-      const left = async (id: SandboxId) => KINDS[name].leftSeconds(await api.get(KINDS[name].path(id)), realNow());
-      const first = await open(name, { leaseSeconds: 60 });
-      const id = await begin(first);
-      expect(await left(id)).toBeGreaterThan(30);
-      expect(await left(id)).toBeLessThanOrEqual(63);
-      await first.close();
+    it.for(['kubernetes-job', 'agent-sandbox'] as const)(
+      'keeps leases for as long as was meant: %s',
+      async (name) => {
+        const realNow = Date.now.bind(Date);
+        vi.spyOn(Date, 'now').mockImplementation(() => realNow() + skewMs);
+        const left = async (id: SandboxId) =>
+          KINDS[name].leftSeconds(await api.get(KINDS[name].path(id)), realNow());
+        const first = await open(name, { leaseSeconds: 60 });
+        const id = await begin(first);
+        expect(await left(id)).toBeGreaterThan(30);
+        expect(await left(id)).toBeLessThanOrEqual(63);
+        await first.close();
 
-      const second = await open(name, { leaseSeconds: 600 });
-      second.watch();
-      await until('it was renewed', async () => (await left(id)) > 590, 10_000);
-      expect(await left(id)).toBeLessThanOrEqual(603);
-      // The cluster, by its own clock, keeps it.
-      await new Promise((resolve) => setTimeout(resolve, 1000));
-      expect(await second.observe(id)).toMatchObject({ phase: 'starting' });
-      await second.remove(id);
-    });
+        const second = await open(name, { leaseSeconds: 600 });
+        second.watch();
+        await until('it was renewed', async () => (await left(id)) > 590, 10_000);
+        expect(await left(id)).toBeLessThanOrEqual(603);
+        // The cluster, by its own clock, keeps it.
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+        expect(await second.observe(id)).toMatchObject({ phase: 'starting' });
+        await second.remove(id);
+      },
+    );
   });
 });

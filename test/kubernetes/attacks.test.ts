@@ -1,4 +1,7 @@
-/** What code in a pod, whoever asks for one, and whoever has the server's account try against the node, its neighbours and the cluster. */
+/**
+ * What code in a pod, whoever asks for one, and whoever has the server's account try against the node, its
+ * neighbours and the cluster.
+ */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { newId, SandboxSpecSchema, type SandboxId, type SandboxSpecInput } from '@cay/sdk/protocol';
@@ -29,7 +32,10 @@ const run = promisify(execFile);
 const MiB = 1024 * 1024;
 const RUNTIMES = [undefined, ...(whyNoGvisor === undefined ? ['gvisor'] : [])];
 const FILLING: [what: string, shell: string][] = [
-  ['several places, each within the limit', 'for place in /tmp /home/user /var/tmp /run; do head -c 40M /dev/zero > $place/big; done'],
+  [
+    'several places, each within the limit',
+    'for place in /tmp /home/user /var/tmp /run; do head -c 40M /dev/zero > $place/big; done',
+  ],
   ['one directory', 'head -c 96M /dev/zero > /tmp/big'],
 ];
 /** The kubelet looks every ten seconds at what it knows, and that is as old as it is told to be. */
@@ -54,16 +60,29 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
     await cluster?.stop();
   });
 
-  async function open(namespace: string, more: Partial<KubernetesSettings> = {}, backendOf = kubernetesJobBackend): Promise<Backend> {
+  async function open(
+    namespace: string,
+    more: Partial<KubernetesSettings> = {},
+    backendOf = kubernetesJobBackend,
+  ): Promise<Backend> {
     const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
-    const common = { kubeconfig: cluster.kubeconfig, namespace, installation, tenancy: { pods: 9 }, ...images };
+    const common = {
+      kubeconfig: cluster.kubeconfig,
+      namespace,
+      installation,
+      tenancy: { pods: 9 },
+      ...images,
+    };
     const backend = await backendOf({ ...common, ...more });
     opened.push(backend);
     return backend;
   }
 
   const specOf = ({ limits, ...more }: SandboxSpecInput = {}) =>
-    SandboxSpecSchema.parse({ ...more, limits: { cpus: 0.5, memoryBytes: 128 * MiB, pids: null, ...limits } });
+    SandboxSpecSchema.parse({
+      ...more,
+      limits: { cpus: 0.5, memoryBytes: 128 * MiB, pids: null, ...limits },
+    });
 
   async function make(backend: Backend, spec?: SandboxSpecInput): Promise<SandboxId> {
     const id = newId('sbx');
@@ -84,12 +103,22 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
       'one that fills %s is evicted, and its neighbour is not',
       async (_, shell) => {
         const backend = await open('disk');
-        const [greedy, neighbour] = await Promise.all([make(backend, { runtime, limits }), make(backend, { runtime, limits })]);
+        const [greedy, neighbour] = await Promise.all([
+          make(backend, { runtime, limits }),
+          make(backend, { runtime, limits }),
+        ]);
         expect(await backend.stats(greedy)).toMatchObject({ diskLimitBytes: 64 * MiB });
         await sh(backend, neighbour, 'head -c 16M /dev/zero > /tmp/kept');
         await sh(backend, greedy, shell).catch(() => {});
-        await until('it has failed', async () => (await backend.observe(greedy)).phase === 'failed', EVICTION_MS);
-        expect(await backend.observe(greedy)).toMatchObject({ reason: 'disk_full', message: expect.stringContaining('exceeds') as string });
+        await until(
+          'it has failed',
+          async () => (await backend.observe(greedy)).phase === 'failed',
+          EVICTION_MS,
+        );
+        expect(await backend.observe(greedy)).toMatchObject({
+          reason: 'disk_full',
+          message: expect.stringContaining('exceeds') as string,
+        });
         expect(await backend.observe(neighbour)).toMatchObject({ phase: 'ready' });
         expect((await sh(backend, neighbour, 'wc -c < /tmp/kept')).stdout).toBe('16777216\n');
         await Promise.all([greedy, neighbour].map((id) => backend.remove(id)));
@@ -100,7 +129,11 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
     it('nothing that no limit counts can be written', async () => {
       const backend = await open('disk');
       const id = await make(backend, { runtime, limits });
-      const found = await sh(backend, id, 'find / -xdev -type f -writable 2>/dev/null | grep -v ^/proc; cat /proc/self/mountinfo');
+      const found = await sh(
+        backend,
+        id,
+        'find / -xdev -type f -writable 2>/dev/null | grep -v ^/proc; cat /proc/self/mountinfo',
+      );
       const writable = found.stdout.split('\n').filter((line) => line.startsWith('/'));
       expect(writable).toEqual([]);
       const tries = [
@@ -113,7 +146,11 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
         '/etc/passwd',
       ];
       for (const path of tries) {
-        const { exitCode } = await sh(backend, id, `chmod 777 ${path.slice(0, path.lastIndexOf('/'))}; head -c 1 /dev/zero > ${path}`);
+        const { exitCode } = await sh(
+          backend,
+          id,
+          `chmod 777 ${path.slice(0, path.lastIndexOf('/'))}; head -c 1 /dev/zero > ${path}`,
+        );
         expect(exitCode, path).not.toBe(0);
       }
       await backend.remove(id);
@@ -121,21 +158,42 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
   });
 
   it('more disk than the quota has, or than one sandbox may have, is refused', async () => {
-    const backend = await open('quota', { tenancy: { pods: 9, disk: '100Mi', maxDisk: '64Mi', diskBytes: 64 * MiB }, diskBytes: 64 * MiB });
+    const backend = await open('quota', {
+      tenancy: { pods: 9, disk: '100Mi', maxDisk: '64Mi', diskBytes: 64 * MiB },
+      diskBytes: 64 * MiB,
+    });
     // One that asks for nothing has the usual.
     const id = await make(backend, { limits: { diskBytes: null } });
     const refused = (diskBytes: number | null) => make(backend, { limits: { diskBytes } });
-    await expect(refused(64 * MiB)).rejects.toMatchObject({ code: 'resource_exhausted', details: { reason: 'quota_exceeded' } });
+    await expect(refused(64 * MiB)).rejects.toMatchObject({
+      code: 'resource_exhausted',
+      details: { reason: 'quota_exceeded' },
+    });
     await expect(refused(null)).rejects.toMatchObject({ details: { reason: 'quota_exceeded' } });
-    await expect(refused(65 * MiB)).rejects.toMatchObject({ code: 'resource_exhausted', details: { reason: 'limit_range' } });
+    await expect(refused(65 * MiB)).rejects.toMatchObject({
+      code: 'resource_exhausted',
+      details: { reason: 'limit_range' },
+    });
     await backend.remove(id);
   });
 
   it('a working directory that is not the sandbox’s to have is refused before anything is made', async () => {
     const backend = await open('workdir');
-    const paths = ['/.cay', '/.cay-run', '/etc', '/proc', '/dev', '/sys/fs', '/work:ro', `/${'a/'.repeat(2000)}`, '/tmp/../etc'];
+    const paths = [
+      '/.cay',
+      '/.cay-run',
+      '/etc',
+      '/proc',
+      '/dev',
+      '/sys/fs',
+      '/work:ro',
+      `/${'a/'.repeat(2000)}`,
+      '/tmp/../etc',
+    ];
     for (const workdir of paths) {
-      await expect(backend.validate(specOf({ workdir })), workdir).rejects.toMatchObject({ code: 'invalid_argument' });
+      await expect(backend.validate(specOf({ workdir })), workdir).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
       await expect(make(backend, { workdir }), workdir).rejects.toMatchObject({ code: 'invalid_argument' });
     }
     expect(await api.names('workdir')).toEqual([]);
@@ -155,32 +213,46 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
       return network();
     };
     const strict = { probeNetwork: true, requireNetworkPolicy: true };
-    const isEmpty = (namespace: string) => until('nothing is left', async () => (await api.names(namespace)).length === 0, 30_000);
+    const isEmpty = (namespace: string) =>
+      until('nothing is left', async () => (await api.names(namespace)).length === 0, 30_000);
 
     it.each([
       ['kubernetes-job', kubernetesJobBackend],
       ['agent-sandbox', agentSandboxBackend],
-    ] as const)('%s says that a cluster enforces nothing, and starts nothing there if that is demanded', async (name, backendOf) => {
-      const namespace = `open-${name}`;
-      const begun = performance.now();
-      const backend = await open(namespace, strict, backendOf as typeof kubernetesJobBackend);
-      expect((await backend.capabilities()).enforcement?.network.state).toBe('unknown');
-      const knownMs = performance.now() - begun;
-      const id = newId('sbx');
-      const refused = { code: 'failed_precondition', details: { reason: 'network_policy_not_enforced', state: 'not_enforced' } };
-      await expect(backend.ensure(id, specOf())).rejects.toMatchObject(refused);
-      await expect(backend.validate(specOf())).rejects.toMatchObject(refused);
-      expect(await backend.observe(id)).toMatchObject({ phase: 'absent' });
-      expect(await settled(backend)).toMatchObject({ state: 'not_enforced', reason: expect.stringContaining('another pod') as string });
-      console.info(`${name}: opened in ${Math.round(knownMs)} ms, tried after ${Math.round(performance.now() - begun)} ms`);
-      expect(await backend.list()).toEqual([]);
-      await isEmpty(namespace);
-    });
+    ] as const)(
+      '%s says that a cluster enforces nothing, and starts nothing there if that is demanded',
+      async (name, backendOf) => {
+        const namespace = `open-${name}`;
+        const begun = performance.now();
+        const backend = await open(namespace, strict, backendOf as typeof kubernetesJobBackend);
+        expect((await backend.capabilities()).enforcement?.network.state).toBe('unknown');
+        const knownMs = performance.now() - begun;
+        const id = newId('sbx');
+        const refused = {
+          code: 'failed_precondition',
+          details: { reason: 'network_policy_not_enforced', state: 'not_enforced' },
+        };
+        await expect(backend.ensure(id, specOf())).rejects.toMatchObject(refused);
+        await expect(backend.validate(specOf())).rejects.toMatchObject(refused);
+        expect(await backend.observe(id)).toMatchObject({ phase: 'absent' });
+        expect(await settled(backend)).toMatchObject({
+          state: 'not_enforced',
+          reason: expect.stringContaining('another pod') as string,
+        });
+        console.info(
+          `${name}: opened in ${Math.round(knownMs)} ms, tried after ${Math.round(performance.now() - begun)} ms`,
+        );
+        expect(await backend.list()).toEqual([]);
+        await isEmpty(namespace);
+      },
+    );
 
     it('says that one enforces them, and a sandbox there reaches nothing', async ({ skip }) => {
       // What a network plugin would do, done to the node by hand.
       const rule = ['FORWARD', '-p', 'IPv4', '-j', 'DROP'];
-      await inCluster('ebtables', '-A', ...rule).catch((error: unknown) => skip(`no ebtables: ${(error as Error).message}`));
+      await inCluster('ebtables', '-A', ...rule).catch((error: unknown) =>
+        skip(`no ebtables: ${(error as Error).message}`),
+      );
       try {
         await inCluster('ebtables', '-A', 'INPUT', '-p', 'IPv4', '-j', 'DROP');
         const backend = await open('closed', strict);
@@ -190,7 +262,13 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
           reason: expect.stringContaining('the metadata service') as string,
         });
         const { podIP } = (await api.pods('closed', other))[0]!.status!;
-        const targets = [`${podIP}:7071`, '169.254.169.254:80', '10.89.0.1:20250', '10.89.0.1:7070', '10.88.0.1:16443'];
+        const targets = [
+          `${podIP}:7071`,
+          '169.254.169.254:80',
+          '10.89.0.1:20250',
+          '10.89.0.1:7070',
+          '10.88.0.1:16443',
+        ];
         const { stdout } = await sh(backend, one, `/.cay/guest reach 1000 ${targets.join(' ')}`);
         expect(stdout.trim().split('\n')).toHaveLength(targets.length);
         expect(stdout).not.toContain('reached');
@@ -216,7 +294,13 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
     const namespace = 'boxes';
     const installed = () => [
       tenancyObjects({ namespace, installation, tenancy })[0]!,
-      ...rbacObjects({ installation, namespace, rights: neededRights(RIGHTS, { tenancy, installation }), account, perProject: true }),
+      ...rbacObjects({
+        installation,
+        namespace,
+        rights: neededRights(RIGHTS, { tenancy, installation }),
+        account,
+        perProject: true,
+      }),
     ];
 
     it('nothing but its own namespaces can be had, nor a pod that has the node; without its policy it does not start', async () => {
@@ -231,12 +315,21 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
           code: expect.stringMatching(/permission_denied|failed_precondition|invalid_argument/) as string,
         });
       const merge = 'application/merge-patch+json';
-      const named = (name: string, labels: object) => ({ apiVersion: 'v1', kind: 'Namespace', metadata: { name, labels } });
+      const named = (name: string, labels: object) => ({
+        apiVersion: 'v1',
+        kind: 'Namespace',
+        metadata: { name, labels },
+      });
       const ours = { 'cay.dev/installation': installation };
       const enforce = 'pod-security.kubernetes.io/enforce';
       await denied('POST', '/api/v1/namespaces', named('unlabelled', {}));
       await denied('POST', '/api/v1/namespaces', named('privileged', { ...ours, [enforce]: 'privileged' }));
-      await denied('PATCH', `/api/v1/namespaces/${namespace}`, { metadata: { labels: { [enforce]: 'privileged' } } }, merge);
+      await denied(
+        'PATCH',
+        `/api/v1/namespaces/${namespace}`,
+        { metadata: { labels: { [enforce]: 'privileged' } } },
+        merge,
+      );
       await denied('PATCH', '/api/v1/namespaces/kube-system', { metadata: { labels: ours } }, merge);
       const binding = (where: string, role: string) => ({
         apiVersion: 'rbac.authorization.k8s.io/v1',
@@ -245,26 +338,43 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
         roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: role },
         subjects: [{ kind: 'ServiceAccount', ...account }],
       });
-      const bindings = (where: string) => `/apis/rbac.authorization.k8s.io/v1/namespaces/${where}/rolebindings`;
+      const bindings = (where: string) =>
+        `/apis/rbac.authorization.k8s.io/v1/namespaces/${where}/rolebindings`;
       await denied('POST', bindings(namespace), binding(namespace, 'cluster-admin'));
       await denied('POST', bindings('kube-system'), binding('kube-system', `cay-sandboxes-${installation}`));
-      for (const path of ['pods', 'secrets', 'configmaps']) await denied('GET', `/api/v1/namespaces/kube-system/${path}`);
-      for (const path of ['secrets', 'serviceaccounts/default/token']) await denied('GET', `/api/v1/namespaces/${namespace}/${path}`);
+      for (const path of ['pods', 'secrets', 'configmaps'])
+        await denied('GET', `/api/v1/namespaces/kube-system/${path}`);
+      for (const path of ['secrets', 'serviceaccounts/default/token'])
+        await denied('GET', `/api/v1/namespaces/${namespace}/${path}`);
       await expect(
-        client.socket('/api/v1/namespaces/kube-system/pods/any/exec', { action, query: { command: 'sh', stdout: true } }),
+        client.socket('/api/v1/namespaces/kube-system/pods/any/exec', {
+          action,
+          query: { command: 'sh', stdout: true },
+        }),
       ).rejects.toMatchObject({ code: 'permission_denied' });
       await denied('GET', '/api/v1/nodes');
-      await denied('POST', `/api/v1/namespaces/${namespace}/pods`, { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'x' } });
+      await denied('POST', `/api/v1/namespaces/${namespace}/pods`, {
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: { name: 'x' },
+      });
 
       // A Job is taken as it is; its pods are not.
       const pods = {
         'host-network': { hostNetwork: true },
         'host-path': { volumes: [{ name: 'host', hostPath: { path: '/' } }] },
-        privileged: { containers: [{ name: 'c', image: GUEST_IMAGE, securityContext: { privileged: true } }] },
+        privileged: {
+          containers: [{ name: 'c', image: GUEST_IMAGE, securityContext: { privileged: true } }],
+        },
       };
       for (const [name, more] of Object.entries(pods)) {
         const spec = { restartPolicy: 'Never', containers: [{ name: 'c', image: GUEST_IMAGE }], ...more };
-        const body = { apiVersion: 'batch/v1', kind: 'Job', metadata: { name }, spec: { template: { spec } } };
+        const body = {
+          apiVersion: 'batch/v1',
+          kind: 'Job',
+          metadata: { name },
+          spec: { template: { spec } },
+        };
         await client.json('POST', `/apis/batch/v1/namespaces/${namespace}/jobs`, { action, body });
       }
       const refusals = async () =>
@@ -273,9 +383,15 @@ describe.skipIf(why !== undefined)('attacks of pods', () => {
             `/api/v1/namespaces/${namespace}/events`,
           )
         ).items
-          .filter(({ reason, message }) => reason === 'FailedCreate' && message.includes('violates PodSecurity'))
+          .filter(
+            ({ reason, message }) => reason === 'FailedCreate' && message.includes('violates PodSecurity'),
+          )
           .map(({ involvedObject }) => involvedObject.name);
-      await until('all pods are refused', async () => new Set(await refusals()).size === Object.keys(pods).length, 30_000);
+      await until(
+        'all pods are refused',
+        async () => new Set(await refusals()).size === Object.keys(pods).length,
+        30_000,
+      );
       expect((await api.get<List<Pod>>(`/api/v1/namespaces/${namespace}/pods`)).items).toEqual([]);
 
       const policies = '/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies';

@@ -17,7 +17,8 @@ import { kubectl, type Kubectl } from './cluster/kubectl.ts';
 const why = await whyNoCluster('control-plane');
 if (why !== undefined) console.info(`a cluster without nodes: skipped: ${why}`);
 const whyNoAgentSandbox = why ?? (await whyNoCluster('control-plane', { agentSandbox: true }));
-if (whyNoAgentSandbox !== why) console.info(`agent-sandbox on a cluster without nodes: skipped: ${whyNoAgentSandbox}`);
+if (whyNoAgentSandbox !== why)
+  console.info(`agent-sandbox on a cluster without nodes: skipped: ${whyNoAgentSandbox}`);
 
 interface Kind {
   name: string;
@@ -50,7 +51,10 @@ const SANDBOXES: Kind = {
   path: ['/apis/agents.x-k8s.io/v1beta1', 'sandboxes'],
   right: 'create sandboxes.agents.x-k8s.io',
   lease: (sandbox) =>
-    Math.round((Date.parse((sandbox as { spec?: { shutdownTime?: string } }).spec?.shutdownTime ?? '') - Date.now()) / 1000),
+    Math.round(
+      (Date.parse((sandbox as { spec?: { shutdownTime?: string } }).spec?.shutdownTime ?? '') - Date.now()) /
+        1000,
+    ),
   leaseOf: (seconds) => ({ spec: { shutdownTime: new Date(Date.now() + seconds * 1000).toISOString() } }),
 };
 
@@ -85,13 +89,20 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
   });
 
   async function open(more: Partial<AgentSandboxOptions> = {}): Promise<Backend> {
-    const settings = { kubeconfig: cluster.kubeconfig, namespace, guestImage: 'guest:1', baseImage: 'base:1', ...more };
+    const settings = {
+      kubeconfig: cluster.kubeconfig,
+      namespace,
+      guestImage: 'guest:1',
+      baseImage: 'base:1',
+      ...more,
+    };
     const backend = await kind.open(settings);
     backends.push(backend);
     return backend;
   }
 
-  const pathOf = (id: SandboxId) => `${kind.path[0]}/namespaces/${namespace}/${kind.path[1]}/${objectName(id)}`;
+  const pathOf = (id: SandboxId) =>
+    `${kind.path[0]}/namespaces/${namespace}/${kind.path[1]}/${objectName(id)}`;
   const rejected = (promise: Promise<unknown>) =>
     promise.then(
       () => expect.fail('it resolved'),
@@ -105,7 +116,8 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
     return pods[0]!;
   }
 
-  const setStatus = (pod: Pod, status: object) => api.patch(`/api/v1/namespaces/${namespace}/pods/${pod.metadata.name}/status`, { status });
+  const setStatus = (pod: Pod, status: object) =>
+    api.patch(`/api/v1/namespaces/${namespace}/pods/${pod.metadata.name}/status`, { status });
 
   /** A sandbox that is noted as ready in a pod that says to run. */
   async function pretend(backend: Backend): Promise<{ id: SandboxId; pod: Pod; done: Promise<unknown> }> {
@@ -123,20 +135,38 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
       pullPolicy: 'Never',
       requests: { cpus: 0.05, memoryBytes: 1e6 },
     };
-    const pod = { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'ours' }, spec: podSpec(newId('sbx'), spec, options) };
+    const pod = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'ours' },
+      spec: podSpec(newId('sbx'), spec, options),
+    };
     await expect(api.create(`/api/v1/namespaces/${namespace}/pods?dryRun=All`, pod)).resolves.toBeDefined();
-    const bare = { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'bare' }, spec: { containers: [{ name: 'c', image: 'x' }] } };
+    const bare = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'bare' },
+      spec: { containers: [{ name: 'c', image: 'x' }] },
+    };
     await expect(api.create(`/api/v1/namespaces/${namespace}/pods?dryRun=All`, bare)).rejects.toMatchObject({
       details: { reason: 'admission_refused' },
     });
   });
 
   it('says that the quota is used up, and leaves nothing', async () => {
-    const quota = { apiVersion: 'v1', kind: 'ResourceQuota', metadata: { name: 'none' }, spec: { hard: { pods: '0' } } };
+    const quota = {
+      apiVersion: 'v1',
+      kind: 'ResourceQuota',
+      metadata: { name: 'none' },
+      spec: { hard: { pods: '0' } },
+    };
     await api.create(`/api/v1/namespaces/${namespace}/resourcequotas`, quota);
     const backend = await open();
     const id = newId('sbx');
-    expect(await rejected(backend.ensure(id, spec))).toMatchObject({ code: 'resource_exhausted', details: { reason: 'quota_exceeded' } });
+    expect(await rejected(backend.ensure(id, spec))).toMatchObject({
+      code: 'resource_exhausted',
+      details: { reason: 'quota_exceeded' },
+    });
     expect(await api.names(namespace)).toEqual([]);
     expect((await backend.observe(id)).phase).toBe('absent');
   });
@@ -161,9 +191,14 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
       metadata: { name: 'weak' },
     });
     const request = { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} };
-    const made = (await api.create(`/api/v1/namespaces/${namespace}/serviceaccounts/weak/token`, request)) as { status: { token: string } };
+    const made = (await api.create(
+      `/api/v1/namespaces/${namespace}/serviceaccounts/weak/token`,
+      request,
+    )) as { status: { token: string } };
     const kubeconfig = `${cluster.directory}/weak-${namespace}`;
-    const own = JSON.parse(await (await import('node:fs/promises')).readFile(cluster.kubeconfig, 'utf8')) as { users: { user: object }[] };
+    const own = JSON.parse(await (await import('node:fs/promises')).readFile(cluster.kubeconfig, 'utf8')) as {
+      users: { user: object }[];
+    };
     own.users[0]!.user = { token: made.status.token };
     await writeFile(kubeconfig, JSON.stringify(own), { mode: 0o600 });
     const error = await rejected((await open({ kubeconfig })).capabilities());
@@ -225,9 +260,14 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
     expect(left).toBeGreaterThan(30);
     expect(left).toBeLessThanOrEqual(60);
     await api.patch(pathOf(id), kind.leaseOf(1));
-    const isOver = ({ phase, message }: Observation) => phase === 'absent' || message?.includes('lease') === true;
+    const isOver = ({ phase, message }: Observation) =>
+      phase === 'absent' || message?.includes('lease') === true;
     await until('the lease is over', async () => isOver(await other.observe(id)), 20_000);
-    await until('its pod is gone', async () => (await api.pods(namespace, id)).every(({ metadata }) => metadata.deletionTimestamp), 20_000);
+    await until(
+      'its pod is gone',
+      async () => (await api.pods(namespace, id)).every(({ metadata }) => metadata.deletionTimestamp),
+      20_000,
+    );
   });
 
   it('renews the leases of what it finds', async () => {
@@ -253,7 +293,10 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
     };
     await backend.close();
     await setStatus(pod, { phase: 'Running', containerStatuses: [running] });
-    await api.patch(pathOf(id), standingPatch({ incarnation: 1, mark: 'ready', pod: pod.metadata.uid, restarts: 0 }));
+    await api.patch(
+      pathOf(id),
+      standingPatch({ incarnation: 1, mark: 'ready', pod: pod.metadata.uid, restarts: 0 }),
+    );
     const watching = await open();
     expect((await watching.observe(id)).phase).toBe('ready');
     const seen: Observation[] = [];
@@ -262,8 +305,16 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
       for await (const each of watching.watch({ signal: aborter.signal })) seen.push(each);
     })();
     await watching.list();
-    await setStatus(pod, { phase: 'Failed', reason: 'Evicted', message: 'The node was low on resource: memory' });
-    await until('it was told', () => seen.some(({ phase, message }) => phase === 'failed' && message?.includes('Evicted') === true), 5_000);
+    await setStatus(pod, {
+      phase: 'Failed',
+      reason: 'Evicted',
+      message: 'The node was low on resource: memory',
+    });
+    await until(
+      'it was told',
+      () => seen.some(({ phase, message }) => phase === 'failed' && message?.includes('Evicted') === true),
+      5_000,
+    );
     aborter.abort();
     await reading;
   });
@@ -279,7 +330,13 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
 
   if (kind === JOBS) {
     it('has no agent-sandbox, which its backend says with the command that installs it', async () => {
-      const settings = { kubeconfig: cluster.kubeconfig, namespace, guestImage: 'guest:1', baseImage: 'base:1', warmPool: 1 };
+      const settings = {
+        kubeconfig: cluster.kubeconfig,
+        namespace,
+        guestImage: 'guest:1',
+        baseImage: 'base:1',
+        warmPool: 1,
+      };
       const backend = await agentSandboxBackend(settings);
       backends.push(backend);
       expect(await rejected(backend.capabilities())).toMatchObject({
@@ -299,7 +356,10 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
     try {
       const backend = await open();
       const id = newId('sbx');
-      expect(await rejected(backend.ensure(id, spec))).toMatchObject({ code: 'unavailable', details: { reason: 'controller_missing' } });
+      expect(await rejected(backend.ensure(id, spec))).toMatchObject({
+        code: 'unavailable',
+        details: { reason: 'controller_missing' },
+      });
       expect((await backend.observe(id)).phase).toBe('absent');
     } finally {
       await cluster.release('agent-sandbox');
@@ -332,5 +392,12 @@ describe.each([JOBS, SANDBOXES])('$name on a cluster without nodes', (kind) => {
 });
 
 function waiting(reason: string, message: string): object {
-  return { name: 'sandbox', ready: false, restartCount: 0, image: 'x', imageID: '', state: { waiting: { reason, message } } };
+  return {
+    name: 'sandbox',
+    ready: false,
+    restartCount: 0,
+    image: 'x',
+    imageID: '',
+    state: { waiting: { reason, message } },
+  };
 }

@@ -1,4 +1,7 @@
-/** A server that does one thing to one sandbox, and is killed meanwhile, by a fault point or by whoever started it. */
+/**
+ * A server that does one thing to one sandbox, and is killed meanwhile, by a fault point or by whoever
+ * started it.
+ */
 import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
 

@@ -87,12 +87,19 @@ describe.skipIf(why !== undefined)('guests that are reached directly', () => {
   async function make(runtime?: string): Promise<SandboxId> {
     const id = newId('sbx');
     const limits = { diskBytes: null, ...(runtime === undefined && { pids: null }) };
-    await inside.ask({ verb: 'ensure', id, spec: SandboxSpecSchema.parse({ limits, ...(runtime && { runtime }) }) });
+    await inside.ask({
+      verb: 'ensure',
+      id,
+      spec: SandboxSpecSchema.parse({ limits, ...(runtime && { runtime }) }),
+    });
     return id;
   }
 
   const runIn = (id: SandboxId, shell: string) =>
-    inside.ask({ verb: 'run', id, command: newId('sbx'), shell }) as Promise<{ stdout: string; end: unknown }>;
+    inside.ask({ verb: 'run', id, command: newId('sbx'), shell }) as Promise<{
+      stdout: string;
+      end: unknown;
+    }>;
 
   /** Whether somebody is connected to the port of the guest, as the pod sees it. */
   async function isDirect(id: SandboxId): Promise<boolean> {
@@ -102,7 +109,9 @@ describe.skipIf(why !== undefined)('guests that are reached directly', () => {
 
   /** An API server that was away takes a moment. */
   async function removed(id: SandboxId): Promise<void> {
-    await expect.poll(() => inside.ask({ verb: 'remove', id }).then(() => 'removed', String), { timeout: 30_000 }).toBe('removed');
+    await expect
+      .poll(() => inside.ask({ verb: 'remove', id }).then(() => 'removed', String), { timeout: 30_000 })
+      .toBe('removed');
   }
 
   it('are reached by exec where the network does not let the server through, which is told once', async () => {
@@ -110,14 +119,18 @@ describe.skipIf(why !== undefined)('guests that are reached directly', () => {
     const halves = ['10.88.0.0/17', '10.88.128.0/17'];
     const [nsenter, ...enter] = cluster.enter as [string, ...string[]];
     const route = (verb: string) =>
-      Promise.all(halves.map((half) => run(nsenter, [...enter, 'ip', 'route', verb, half, 'dev', NODE_BRIDGE])));
+      Promise.all(
+        halves.map((half) => run(nsenter, [...enter, 'ip', 'route', verb, half, 'dev', NODE_BRIDGE])),
+      );
     const before = (await inside.ask({ verb: 'errors' })) as string[];
     await route('add');
     try {
       const ids = [await make(), await make()];
       for (const id of ids) expect(await isDirect(id)).toBe(false);
       const told = ((await inside.ask({ verb: 'errors' })) as string[]).slice(before.length);
-      expect(told).toEqual([expect.stringContaining('over the network of its pod, so it is reached by exec')]);
+      expect(told).toEqual([
+        expect.stringContaining('over the network of its pod, so it is reached by exec'),
+      ]);
       for (const id of ids) await removed(id);
     } finally {
       await route('del');
@@ -130,14 +143,20 @@ describe.skipIf(why !== undefined)('guests that are reached directly', () => {
   /** With an exec stream, which goes through the API server, nothing of this would go on. */
   it('go on and take new commands while there is no API server, in pods of gVisor too', async () => {
     const ids = await Promise.all(RUNTIMES.map(make));
-    const counting = ids.map((id) => runIn(id, 'i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.03; done'));
+    const counting = ids.map((id) =>
+      runIn(id, 'i=0; while [ $i -lt 100 ]; do echo $i; i=$((i+1)); sleep 0.03; done'),
+    );
     await cluster.hold('kube-apiserver');
     try {
       for (const id of ids) {
-        expect(await runIn(id, 'echo without it')).toMatchObject({ stdout: 'without it\n', end: { kind: 'exited', exitCode: 0 } });
+        expect(await runIn(id, 'echo without it')).toMatchObject({
+          stdout: 'without it\n',
+          end: { kind: 'exited', exitCode: 0 },
+        });
         expect(await runIn(id, 'head -c 600000 /dev/zero | wc -c')).toMatchObject({ stdout: '600000\n' });
       }
-      for (const { stdout } of await Promise.all(counting)) expect(stdout.trim().split('\n')).toHaveLength(100);
+      for (const { stdout } of await Promise.all(counting))
+        expect(stdout.trim().split('\n')).toHaveLength(100);
     } finally {
       await cluster.release('kube-apiserver');
     }

@@ -69,7 +69,11 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster whose parts fail
     })();
     const [pod] = await api.pods(NAMESPACE, id);
     await api.remove(`/api/v1/namespaces/${NAMESPACE}/pods/${pod!.metadata.name}`);
-    await until('it was told', () => seen.some(({ phase, reason }) => phase === 'failed' && reason === 'removed_outside'), 5_000);
+    await until(
+      'it was told',
+      () => seen.some(({ phase, reason }) => phase === 'failed' && reason === 'removed_outside'),
+      5_000,
+    );
     expect((await running).end.kind).toBe('lost');
     expect(await backend.ensure(id, spec)).toMatchObject({ phase: 'ready', incarnation: 2 });
     const again = await backend.connect(id);
@@ -80,11 +84,13 @@ describe.skipIf(why !== undefined)('kubernetes-job on a cluster whose parts fail
 
   it('reaches a sandbox again that was cut off while its kubelet was away', async () => {
     const { id, guest } = await make();
-    const run = async (name: string) => (await drain(await guest.exec({ ...exec, id: name, argv: ['true'] }))).exitCode;
+    const run = async (name: string) =>
+      (await drain(await guest.exec({ ...exec, id: name, argv: ['true'] }))).exitCode;
     expect(await run('before')).toBe(0);
     await cluster.hold('kubelet');
     try {
-      // Its streams end with it; whoever asks meanwhile is told that the guest is not to be reached, in seconds.
+      // Its streams end with it; whoever asks meanwhile is told that the guest is not to be reached, in
+      // seconds.
       await expect(run('meanwhile')).rejects.toMatchObject({ code: 'unavailable' });
       expect((await backend.observe(id)).phase).toBe('ready');
     } finally {

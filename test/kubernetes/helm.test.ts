@@ -38,7 +38,13 @@ describe.skipIf(why !== undefined)('Helm on a cluster', () => {
 
   async function helm(...args: string[]): Promise<string> {
     const home = `${cluster.directory}/helm`;
-    const env = { ...process.env, KUBECONFIG: cluster.kubeconfig, HELM_CACHE_HOME: home, HELM_CONFIG_HOME: home, HELM_DATA_HOME: home };
+    const env = {
+      ...process.env,
+      KUBECONFIG: cluster.kubeconfig,
+      HELM_CACHE_HOME: home,
+      HELM_CONFIG_HOME: home,
+      HELM_DATA_HOME: home,
+    };
     return (await run(`${parts.directory('helm')}/helm`, args, { env, maxBuffer: 16 * 1024 * 1024 })).stdout;
   }
 
@@ -47,7 +53,8 @@ describe.skipIf(why !== undefined)('Helm on a cluster', () => {
     const { annotations: _annotations, ...metadata } = object.metadata;
     return { ...object, metadata };
   }
-  const inOrder = (objects: Declared[]) => objects.map(plain).toSorted((one, other) => pathOf(one).localeCompare(pathOf(other)));
+  const inOrder = (objects: Declared[]) =>
+    objects.map(plain).toSorted((one, other) => pathOf(one).localeCompare(pathOf(other)));
 
   it('finds nothing wrong with the chart, which says what the manifests say', async () => {
     expect(await helm('lint', '--strict', CHART)).toContain('0 chart(s) failed');
@@ -57,11 +64,25 @@ describe.skipIf(why !== undefined)('Helm on a cluster', () => {
   });
 
   it('gives the server the rights of the backend that was chosen', async () => {
-    const set = ['--set', 'backend=agent-sandbox', '--set-string', 'warmPool=2', '--set', 'sandboxStorage=5Gi'];
-    const rendered = fromYaml<Declared>(await helm('template', 'cay', CHART, '--namespace', namespace, ...set));
-    const role = rendered.find(({ kind, metadata }) => kind === 'ClusterRole' && metadata.name === 'cay-sandboxes-cay');
+    const set = [
+      '--set',
+      'backend=agent-sandbox',
+      '--set-string',
+      'warmPool=2',
+      '--set',
+      'sandboxStorage=5Gi',
+    ];
+    const rendered = fromYaml<Declared>(
+      await helm('template', 'cay', CHART, '--namespace', namespace, ...set),
+    );
+    const role = rendered.find(
+      ({ kind, metadata }) => kind === 'ClusterRole' && metadata.name === 'cay-sandboxes-cay',
+    );
     const tenancy = { pods: 1, perProject: true };
-    const needed = neededRights([...RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS], { tenancy, installation: 'cay' });
+    const needed = neededRights([...RIGHTS, ...STORAGE_RIGHTS, ...POOL_RIGHTS], {
+      tenancy,
+      installation: 'cay',
+    });
     expect(role!['rules']).toEqual(rulesOf(needed.filter(({ clusterWide }) => !clusterWide)));
     expect(JSON.stringify(rendered)).not.toContain('"jobs"');
     expect(JSON.stringify(rendered)).toContain('{"name":"CAY_BACKEND","value":"agent-sandbox"}');
@@ -71,15 +92,31 @@ describe.skipIf(why !== undefined)('Helm on a cluster', () => {
     await helm('install', 'cay', CHART, '--namespace', namespace, '--create-namespace');
     const deployment = async () => {
       const found = await api.get<Declared>(`/apis/apps/v1/namespaces/${namespace}/deployments/cay`);
-      return found as unknown as { spec: { template: { spec: { containers: { env: { name: string; value: string }[] }[] } } } };
+      return found as unknown as {
+        spec: { template: { spec: { containers: { env: { name: string; value: string }[] }[] } } };
+      };
     };
     const valueOf = async (name: string) =>
       (await deployment()).spec.template.spec.containers[0]!.env.find((each) => each.name === name)?.value;
     expect(await valueOf('CAY_KUBERNETES_QUOTA_PODS')).toBe('100');
-    await helm('upgrade', 'cay', CHART, '--namespace', namespace, '--set-string', 'quotaPods=5', '--set', 'logLevel=debug');
-    expect([await valueOf('CAY_KUBERNETES_QUOTA_PODS'), await valueOf('CAY_LOG_LEVEL')]).toEqual(['5', 'debug']);
+    await helm(
+      'upgrade',
+      'cay',
+      CHART,
+      '--namespace',
+      namespace,
+      '--set-string',
+      'quotaPods=5',
+      '--set',
+      'logLevel=debug',
+    );
+    expect([await valueOf('CAY_KUBERNETES_QUOTA_PODS'), await valueOf('CAY_LOG_LEVEL')]).toEqual([
+      '5',
+      'debug',
+    ]);
     await helm('uninstall', 'cay', '--namespace', namespace);
-    const names = async (path: string) => (await api.get<List<KubernetesObject>>(path)).items.map(({ metadata }) => metadata.name);
+    const names = async (path: string) =>
+      (await api.get<List<KubernetesObject>>(path)).items.map(({ metadata }) => metadata.name);
     expect(await names(`/apis/apps/v1/namespaces/${namespace}/deployments`)).toEqual([]);
     expect(await names(`/api/v1/namespaces/${namespace}/persistentvolumeclaims`)).toEqual(['cay']);
     expect(await names('/api/v1/namespaces')).toContain('cay-sandboxes');

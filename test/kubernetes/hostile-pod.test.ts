@@ -1,6 +1,6 @@
 /**
- * A program in a pod that has taken the guest's place, over the real exec stream: whoever asks it gets a typed error in bounded time and
- * memory, nobody else notices, and it is removed like any other.
+ * A program in a pod that has taken the guest's place, over the real exec stream: whoever asks it gets a
+ * typed error in bounded time and memory, nobody else notices, and it is removed like any other.
  */
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
@@ -12,7 +12,10 @@ import { ACCOUNTS } from '../../packaging/images/guest-image.ts';
 import { layerOf, writeImage } from '../../packaging/images/image.ts';
 import type { Backend, Freezing } from '../../server/src/backends/backend.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
-import { kubernetesClient, type KubernetesClient } from '../../server/src/backends/kubernetes/kubernetes-client.ts';
+import {
+  kubernetesClient,
+  type KubernetesClient,
+} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
 import { unpack } from '../../server/src/cli/archive/unpack.ts';
 import { FRAME } from '../../server/src/guest/frame.ts';
 import type { Guest } from '../../server/src/guest/guest.ts';
@@ -51,7 +54,11 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     await importSandboxImages(cluster);
     await api.createNamespace(NAMESPACE);
     const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
-    backend = (await kubernetesJobBackend({ kubeconfig: cluster.kubeconfig, namespace: NAMESPACE, ...images })) as Backend & Freezing;
+    backend = (await kubernetesJobBackend({
+      kubeconfig: cluster.kubeconfig,
+      namespace: NAMESPACE,
+      ...images,
+    })) as Backend & Freezing;
     const make = async () => {
       const id = newId('sbx');
       await backend.ensure(id, spec);
@@ -64,7 +71,12 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     const files = made.guest.files('user');
     await files.write('/tmp/lie.py', await readFile(LIE));
     await files.write('/tmp/script', lies.script(lies.waitForEver));
-    await made.guest.exec({ ...exec, id: 'lie', argv: ['python3', '/tmp/lie.py', 'serve'], overflow: 'drop' });
+    await made.guest.exec({
+      ...exec,
+      id: 'lie',
+      argv: ['python3', '/tmp/lie.py', 'serve'],
+      overflow: 'drop',
+    });
     const serving = { namespace: NAMESPACE, pod: liar.pod, argv: ['ls', '/tmp/serving'] };
     const there = () =>
       execIn(client, serving).then(
@@ -85,17 +97,30 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
   async function tell(...steps: Buffer[]): Promise<void> {
     const text = lies.script(...steps).toString('base64');
     const inPod = (...argv: string[]) => execIn(client, { namespace: NAMESPACE, pod: liar.pod, argv });
-    await inPod('python3', '-c', 'import base64, sys; open("/tmp/script", "wb").write(base64.b64decode(sys.argv[1]))', text);
+    await inPod(
+      'python3',
+      '-c',
+      'import base64, sys; open("/tmp/script", "wb").write(base64.b64decode(sys.argv[1]))',
+      text,
+    );
     await inPod('python3', '/tmp/lie.py', 'again');
     const isPlayed = async () => {
-      const [told, played] = (await inPod('sh', '-c', 'md5sum < /tmp/script; md5sum < /tmp/played')).split('\n');
+      const [told, played] = (await inPod('sh', '-c', 'md5sum < /tmp/script; md5sum < /tmp/played')).split(
+        '\n',
+      );
       return told === played;
     };
     await until('it is dialled again', isPlayed, ANSWER_MS);
   }
 
-  /** Resolves with what it rejected with, if that comes in time, the server does not grow, and others are served meanwhile. */
-  async function failureOf(what: string, ask: () => Promise<unknown>): Promise<{ code: string; message: string }> {
+  /**
+   * Resolves with what it rejected with, if that comes in time, the server does not grow, and others are
+   * served meanwhile.
+   */
+  async function failureOf(
+    what: string,
+    ask: () => Promise<unknown>,
+  ): Promise<{ code: string; message: string }> {
     const before = process.memoryUsage().rss;
     let most = 0;
     const watching = setInterval(() => (most = Math.max(most, process.memoryUsage().rss - before)), 20);
@@ -127,7 +152,10 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
 
   it.for<[string, Buffer[]]>([
     ['garbage', [lies.sendForEver(Buffer.from('HTTP/1.1 200 OK\r\nServer: not a guest\r\n\r\n'))]],
-    ['a frame of four gigabytes', [lies.send(lies.frame(FRAME.hello, 0, Buffer.alloc(64), { length: 0xffff_ffff })), lies.waitForEver]],
+    [
+      'a frame of four gigabytes',
+      [lies.send(lies.frame(FRAME.hello, 0, Buffer.alloc(64), { length: 0xffff_ffff })), lies.waitForEver],
+    ],
     ['half a frame', [lies.send(lies.hello.subarray(0, 20))]],
     ['nothing', [lies.waitForEver]],
     ['output before hello', [lies.sendForEver(lies.data())]],
@@ -140,9 +168,15 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     ['more output than it was granted', [lies.asked('exec'), lies.sendForEver(lies.data())]],
     [
       'messages without end that nobody reads',
-      [lies.asked('exec'), lies.sendForEver(lies.message({ event: 'started', pid: 1, offset: 0, existing: false }))],
+      [
+        lies.asked('exec'),
+        lies.sendForEver(lies.message({ event: 'started', pid: 1, offset: 0, existing: false })),
+      ],
     ],
-    ['an answer that is none', [lies.asked('exec'), lies.send(lies.message({ event: 'started', pid: 'one' })), lies.waitForEver]],
+    [
+      'an answer that is none',
+      [lies.asked('exec'), lies.send(lies.message({ event: 'started', pid: 'one' })), lies.waitForEver],
+    ],
     [
       'an end that is none',
       [
@@ -158,7 +192,9 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
       'PING without end, and reads nothing',
       [
         lies.asked('exec'),
-        lies.sendForEver(Buffer.concat(Array.from({ length: 1000 }, () => lies.frame(FRAME.ping, 0, Buffer.alloc(64))))),
+        lies.sendForEver(
+          Buffer.concat(Array.from({ length: 1000 }, () => lies.frame(FRAME.ping, 0, Buffer.alloc(64)))),
+        ),
       ],
     ],
     [
@@ -200,21 +236,35 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
 
   it('that tells enormous stats is taken for what can be', async () => {
     const most = Number.MAX_SAFE_INTEGER;
-    const stats = { processes: most, memoryBytes: most, memoryTotalBytes: most, oomKills: most, cpuUsageMs: most, uptimeMs: most };
+    const stats = {
+      processes: most,
+      memoryBytes: most,
+      memoryTotalBytes: most,
+      oomKills: most,
+      cpuUsageMs: most,
+      uptimeMs: most,
+    };
     await tell(lies.asked('stats'), lies.send(lies.message(stats), lies.end), lies.waitForEver);
     const told = await within(
       ANSWER_MS,
       'stats',
       untilAnswered(() => backend.stats(liar.id)),
     );
-    for (const value of Object.values(told)) expect(value === null || Number.isSafeInteger(Math.trunc(value))).toBe(true);
+    for (const value of Object.values(told))
+      expect(value === null || Number.isSafeInteger(Math.trunc(value))).toBe(true);
   });
 
   it('that never answers keeps no verb from ending', async () => {
     await tell(lies.send(lies.hello), lies.waitForEver);
-    expect(['unavailable', 'deadline_exceeded']).toContain((await failureOf('stats', () => backend.stats(liar.id))).code);
-    expect(['unavailable', 'deadline_exceeded']).toContain((await failureOf('a stop', () => backend.stop(liar.id, { graceMs: 100 }))).code);
-    expect(['unavailable', 'deadline_exceeded']).toContain((await failureOf('a freeze', () => backend.freeze(liar.id))).code);
+    expect(['unavailable', 'deadline_exceeded']).toContain(
+      (await failureOf('stats', () => backend.stats(liar.id))).code,
+    );
+    expect(['unavailable', 'deadline_exceeded']).toContain(
+      (await failureOf('a stop', () => backend.stop(liar.id, { graceMs: 100 }))).code,
+    );
+    expect(['unavailable', 'deadline_exceeded']).toContain(
+      (await failureOf('a freeze', () => backend.freeze(liar.id))).code,
+    );
     const { uid: _uid, ...seen } = await backend.observe(liar.id);
     expect(seen).toEqual({ id: liar.id, phase: 'ready', incarnation: 1, runtime: 'default' });
   });
@@ -237,10 +287,16 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
     };
     const symlink = (name: string, target: string) => file(name, '', { type: 'symlink', target });
 
-    async function take(...parts: Buffer[]): Promise<{ inside: string[]; beside: string[]; error?: unknown }> {
+    async function take(
+      ...parts: Buffer[]
+    ): Promise<{ inside: string[]; beside: string[]; error?: unknown }> {
       const archive: Buffer[] = [];
       for await (const piece of inPieces(Buffer.concat(parts), 32 * 1024)) archive.push(Buffer.from(piece));
-      await tell(lies.asked('tar'), lies.send(...archive.map((piece) => lies.data(piece)), lies.end), lies.waitForEver);
+      await tell(
+        lies.asked('tar'),
+        lies.send(...archive.map((piece) => lies.data(piece)), lies.end),
+        lies.waitForEver,
+      );
       const outside = await mkdtemp('/tmp/cay-hostile-');
       try {
         const dir = `${outside}/in/side`;
@@ -253,7 +309,9 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
             (failure: unknown) => failure,
           ),
         );
-        const beside = (await readdir(outside)).concat(await readdir(`${outside}/in`)).filter((name) => name !== 'in' && name !== 'side');
+        const beside = (await readdir(outside))
+          .concat(await readdir(`${outside}/in`))
+          .filter((name) => name !== 'in' && name !== 'side');
         return { inside: await readdir(dir), beside, error };
       } finally {
         await rm(outside, { recursive: true, force: true });
@@ -266,7 +324,16 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
       [
         'is cut off in a file',
         () => [
-          encodeHeader({ name: 'big', type: 'file', sizeBytes: 1e12, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' }),
+          encodeHeader({
+            name: 'big',
+            type: 'file',
+            sizeBytes: 1e12,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            modifiedAtMs: 0,
+            target: '',
+          }),
           Buffer.alloc(BLOCK),
         ],
       ],
@@ -292,19 +359,32 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
 
   it('from its first moment is not made, and nothing of it is left', { timeout: 120_000 }, async () => {
     const program = `${cluster.directory}/mute-guest`;
-    await promisify(execFile)('cc', ['-static', '-O1', '-o', program, fileURLToPath(new URL('hostile/mute-guest.c', import.meta.url))]);
+    await promisify(execFile)('cc', [
+      '-static',
+      '-O1',
+      '-o',
+      program,
+      fileURLToPath(new URL('hostile/mute-guest.c', import.meta.url)),
+    ]);
     const image = {
       name: 'cay.test/mute:1',
       layer: layerOf([{ path: 'cay-guest', mode: 0o755, content: await readFile(program) }, ...ACCOUNTS]),
     };
     await writeImage(`${program}.tar`, image);
     await cluster.importImage(`${program}.tar`);
-    const settings = { kubeconfig: cluster.kubeconfig, namespace: NAMESPACE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
+    const settings = {
+      kubeconfig: cluster.kubeconfig,
+      namespace: NAMESPACE,
+      baseImage: BASE_IMAGE,
+      pullPolicy: 'Never' as const,
+    };
     const deceived = await kubernetesJobBackend({ ...settings, guestImage: image.name });
     try {
       const id = newId('sbx');
       const before = process.memoryUsage().rss;
-      await expect(within(60_000, 'its start', deceived.ensure(id, spec))).rejects.toMatchObject({ code: 'unavailable' });
+      await expect(within(60_000, 'its start', deceived.ensure(id, spec))).rejects.toMatchObject({
+        code: 'unavailable',
+      });
       expect(process.memoryUsage().rss - before).toBeLessThan(MAX_GROWTH_BYTES);
       expect(await deceived.observe(id)).toMatchObject({ phase: 'absent' });
       expect(await api.pods(NAMESPACE, id)).toEqual([]);

@@ -1,4 +1,7 @@
-/** A server's backend inside the network of a cluster, for a test outside of it: does what it is sent, and sends back what came of it. */
+/**
+ * A server's backend inside the network of a cluster, for a test outside of it: does what it is sent, and
+ * sends back what came of it.
+ */
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
 import type { KubernetesSettings } from '../../server/src/backends/kubernetes/settings.ts';
 import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
@@ -12,7 +15,10 @@ export type Asked =
 
 const errors: string[] = [];
 const settings = JSON.parse(process.argv[2] ?? '') as KubernetesSettings;
-const backend = await kubernetesJobBackend({ ...settings, onError: (error) => errors.push((error as Error).message) });
+const backend = await kubernetesJobBackend({
+  ...settings,
+  onError: (error) => errors.push((error as Error).message),
+});
 
 async function answer(asked: Asked): Promise<unknown> {
   switch (asked.verb) {

@@ -3,7 +3,10 @@ import { chown, mkdir, readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { writeServerImage } from '../../packaging/images/server-image.ts';
 import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
-import { kubernetesClient, type KubernetesClient } from '../../server/src/backends/kubernetes/kubernetes-client.ts';
+import {
+  kubernetesClient,
+  type KubernetesClient,
+} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
 import type { KubernetesObject, List, Pod } from '../../server/src/backends/kubernetes/objects.ts';
 import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { until } from '../conformance/box.ts';
@@ -36,7 +39,12 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
     await chown(`${cluster.directory}/data`, 1000, 1000);
     for (const object of await manifestsHere()) {
       const query = { fieldManager: 'test', force: true };
-      await client.json('PATCH', pathOf(object), { action: 'install', query, body: object, type: 'application/apply-patch+yaml' });
+      await client.json('PATCH', pathOf(object), {
+        action: 'install',
+        query,
+        body: object,
+        type: 'application/apply-patch+yaml',
+      });
     }
   });
 
@@ -47,9 +55,9 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
   });
 
   /**
-   * With the images that this node has. What this cluster lacks is done without: nothing provisions volumes, so that the records are on the node, and
-   * there is no kube-proxy by which a pod reaches the API server, so that the server's pod has the node's network.
-   * From there it reaches guests directly.
+   * With the images that this node has. What this cluster lacks is done without: nothing provisions volumes,
+   * so that the records are on the node, and there is no kube-proxy by which a pod reaches the API server, so
+   * that the server's pod has the node's network. From there it reaches guests directly.
    */
   async function manifestsHere(): Promise<Declared[]> {
     const text = (await readFile(MANIFESTS, 'utf8'))
@@ -61,7 +69,9 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
     const objects = fromYaml<Declared>(text).filter(({ kind }) => kind !== 'PersistentVolumeClaim');
     objects[0]!.metadata.labels = { 'pod-security.kubernetes.io/enforce': 'privileged' };
     const deployment = objects.find(({ kind }) => kind === 'Deployment') as unknown as {
-      spec: { template: { spec: { hostNetwork?: boolean; containers: { env: object[] }[]; volumes: object[] } } };
+      spec: {
+        template: { spec: { hostNetwork?: boolean; containers: { env: object[] }[]; volumes: object[] } };
+      };
     };
     const { spec: pod } = deployment.spec.template;
     pod.hostNetwork = true;
@@ -81,7 +91,8 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
       async () => {
         const { items } = await api.get<List<Pod>>(`/api/v1/namespaces/${namespace}/pods`, selector);
         const isReady = ({ metadata, status }: Pod) =>
-          metadata.name !== except && status?.conditions?.some(({ type, status: is }) => type === 'Ready' && is === 'True') === true;
+          metadata.name !== except &&
+          status?.conditions?.some(({ type, status: is }) => type === 'Ready' && is === 'True') === true;
         name = items.find(isReady)?.metadata.name;
         return name !== undefined;
       },
@@ -93,28 +104,48 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
   /** A program in the server's container, started by the node and not through the API server. */
   async function onNode(pod: string): Promise<(...argv: string[]) => Promise<string>> {
     const { status } = await api.get<Pod>(`/api/v1/namespaces/${namespace}/pods/${pod}`);
-    const container = (status!.containerStatuses![0] as { containerID?: string }).containerID!.replace('containerd://', '');
+    const container = (status!.containerStatuses![0] as { containerID?: string }).containerID!.replace(
+      'containerd://',
+      '',
+    );
     let number = 0;
-    return (...argv) => cluster.ctr('tasks', 'exec', '--fifo-dir', cluster.directory, '--exec-id', `test-${++number}`, container, ...argv);
+    return (...argv) =>
+      cluster.ctr(
+        'tasks',
+        'exec',
+        '--fifo-dir',
+        cluster.directory,
+        '--exec-id',
+        `test-${++number}`,
+        container,
+        ...argv,
+      );
   }
 
   it('is ready, makes sandboxes with the rights of its account, and loses none when it is replaced', async () => {
     const first = await readyPod();
-    const cay = (pod: string, ...args: string[]) => execIn(client, { namespace, pod, argv: ['cay', ...args] });
+    const cay = (pod: string, ...args: string[]) =>
+      execIn(client, { namespace, pod, argv: ['cay', ...args] });
     expect(await cay(first, 'run', '--', 'echo', 'from a pod')).toBe('from a pod\n');
     await cay(first, 'create', '--name', 'keeper');
     await cay(first, 'exec', 'keeper', '--', 'sh', '-c', 'echo kept > note; (sleep 600 & echo $! > pid)');
     await api.remove(`/api/v1/namespaces/${namespace}/pods/${first}`);
     const second = await readyPod(first);
-    expect(await cay(second, 'exec', 'keeper', '--', 'sh', '-c', 'cat note; kill -0 $(cat pid) && echo alive')).toBe('kept\nalive\n');
+    expect(
+      await cay(second, 'exec', 'keeper', '--', 'sh', '-c', 'cat note; kill -0 $(cat pid) && echo alive'),
+    ).toBe('kept\nalive\n');
     await cay(second, 'rm', 'keeper');
-    const projects = await api.get<List<KubernetesObject>>('/api/v1/namespaces', { labelSelector: 'cay.dev/project' });
+    const projects = await api.get<List<KubernetesObject>>('/api/v1/namespaces', {
+      labelSelector: 'cay.dev/project',
+    });
     const homes = projects.items.map(({ metadata }) => metadata.name);
     expect(homes).toEqual([expect.stringMatching(/^cay-sandboxes-prj-/)]);
     for (const home of ['cay-sandboxes', ...homes]) {
       // The network is tried in the background after each start.
       await until('nothing is left', async () => (await api.names(home)).length === 0, 30_000);
-      const policies = await api.get<List<KubernetesObject>>(`/apis/networking.k8s.io/v1/namespaces/${home}/networkpolicies`);
+      const policies = await api.get<List<KubernetesObject>>(
+        `/apis/networking.k8s.io/v1/namespaces/${home}/networkpolicies`,
+      );
       expect(policies.items.map(({ metadata }) => metadata.name)).toEqual(['cay-sandboxes']);
     }
   });
@@ -125,7 +156,9 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
     await cay('cay', 'create', '--name', 'direct');
     await cluster.hold('kube-apiserver');
     try {
-      expect(await cay('cay', 'exec', 'direct', '--', 'echo', 'without an API server')).toBe('without an API server\n');
+      expect(await cay('cay', 'exec', 'direct', '--', 'echo', 'without an API server')).toBe(
+        'without an API server\n',
+      );
     } finally {
       await cluster.release('kube-apiserver');
     }
@@ -138,9 +171,16 @@ describe.skipIf(why !== undefined)('the server in a cluster', () => {
         ),
       30_000,
     );
-    const policy = await api.get<{ spec: object }>('/apis/networking.k8s.io/v1/namespaces/cay-sandboxes/networkpolicies/cay-sandboxes');
+    const policy = await api.get<{ spec: object }>(
+      '/apis/networking.k8s.io/v1/namespaces/cay-sandboxes/networkpolicies/cay-sandboxes',
+    );
     const labels = { 'app.kubernetes.io/name': 'cay', 'app.kubernetes.io/component': 'server' };
-    const from = [{ namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'cay' } }, podSelector: { matchLabels: labels } }];
+    const from = [
+      {
+        namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'cay' } },
+        podSelector: { matchLabels: labels },
+      },
+    ];
     expect(policy.spec).toMatchObject({
       podSelector: {},
       policyTypes: ['Ingress', 'Egress'],

@@ -1,4 +1,6 @@
-/** A server on a real cluster that runs jobs: what an orchestrator asks of it, and finds of it in the cluster. */
+/**
+ * A server on a real cluster that runs jobs: what an orchestrator asks of it, and finds of it in the cluster.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -31,7 +33,11 @@ describe.skipIf(why !== undefined)('a server that runs jobs on a cluster', () =>
     await api.createNamespace(NAMESPACE);
     dataDir = await mkdtemp(join(tmpdir(), 'cay-jobs-'));
     const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
-    const backend = await kubernetesJobBackend({ kubeconfig: cluster.kubeconfig, namespace: NAMESPACE, ...images });
+    const backend = await kubernetesJobBackend({
+      kubeconfig: cluster.kubeconfig,
+      namespace: NAMESPACE,
+      ...images,
+    });
     server = await serve({ backend, dataDir, port: 0, log: serverLog('silent') });
   });
   afterAll(async () => {
@@ -41,7 +47,8 @@ describe.skipIf(why !== undefined)('a server that runs jobs on a cluster', () =>
     await rm(dataDir, { recursive: true, force: true });
   });
 
-  const claim = (script: string) => Sandbox.create({ cmd: ['sh', '-c', script], limits }, { url: server.url, apiKey: server.adminKey! });
+  const claim = (script: string) =>
+    Sandbox.create({ cmd: ['sh', '-c', script], limits }, { url: server.url, apiKey: server.adminKey! });
 
   it('claims one, tells how it stands, waits for it over a restart of the API server, and releases it', async () => {
     const sandbox = await claim('echo begun; until [ -e go ]; do sleep 0.05; done; echo over >&2; exit 3');
@@ -59,7 +66,11 @@ describe.skipIf(why !== undefined)('a server that runs jobs on a cluster', () =>
         () => false,
       );
     await until('the API server answers again', go, 60_000);
-    expect(await waiting).toMatchObject({ outcome: 'completed', end: { kind: 'exited', exitCode: 3 }, status: { complete: true, uid } });
+    expect(await waiting).toMatchObject({
+      outcome: 'completed',
+      end: { kind: 'exited', exitCode: 3 },
+      status: { complete: true, uid },
+    });
     await sandbox.stop();
     const events = await Array.fromAsync(sandbox.logs({ since: new Date(sandbox.info.createdAtMs) }));
     expect(events.flatMap((event) => ('data' in event ? [[event.type, event.data]] : []))).toEqual([

@@ -1,10 +1,16 @@
-/** A server that is killed at every step of what it does on a real cluster: the next one finishes or undoes it, and nothing is left. */
+/**
+ * A server that is killed at every step of what it does on a real cluster: the next one finishes or undoes
+ * it, and nothing is left.
+ */
 import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
-import type { AgentSandboxOptions, PoolAndStorage } from '../../server/src/backends/agent-sandbox/settings.ts';
+import type {
+  AgentSandboxOptions,
+  PoolAndStorage,
+} from '../../server/src/backends/agent-sandbox/settings.ts';
 import { isAway, type Backend, type Phase } from '../../server/src/backends/backend.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
 import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
@@ -42,18 +48,42 @@ const STARTED = 'kubernetes.start.recorded';
 const RECORDED = [STARTED, 'agent-sandbox.claim.taken'];
 
 function starting(from: Case['from'], next: Case['next'], points = [...STARTING, STARTED]): Case[] {
-  return points.map((point) => ({ from, verb: 'ensure', point, finds: [RECORDED.includes(point) ? 'ready' : 'starting'], next }));
+  return points.map((point) => ({
+    from,
+    verb: 'ensure',
+    point,
+    finds: [RECORDED.includes(point) ? 'ready' : 'starting'],
+    next,
+  }));
 }
 
 const CASES: Case[] = [
   ...starting('absent', 'ensure'),
   ...starting('absent', 'remove', ['kubernetes.start.begun', STARTED]),
   ...starting('stopped', 'ensure', ['kubernetes.start.begun', 'kubernetes.start.answered', STARTED]),
-  { from: 'lost', verb: 'ensure', point: 'kubernetes.start.cleared', finds: ['absent', 'failed'], next: 'ensure' },
+  {
+    from: 'lost',
+    verb: 'ensure',
+    point: 'kubernetes.start.cleared',
+    finds: ['absent', 'failed'],
+    next: 'ensure',
+  },
   { from: 'ready', verb: 'stop', point: 'kubernetes.stop.ended', finds: ['ready'], next: 'stop' },
   { from: 'ready', verb: 'stop', point: 'kubernetes.stop.recorded', finds: ['stopped'], next: 'ensure' },
-  { from: 'ready', verb: 'remove', point: 'kubernetes.remove.asked', finds: ['absent', 'failed'], next: 'ensure' },
-  { from: 'ready', verb: 'remove', point: 'kubernetes.remove.asked', finds: ['absent', 'failed'], next: 'remove' },
+  {
+    from: 'ready',
+    verb: 'remove',
+    point: 'kubernetes.remove.asked',
+    finds: ['absent', 'failed'],
+    next: 'ensure',
+  },
+  {
+    from: 'ready',
+    verb: 'remove',
+    point: 'kubernetes.remove.asked',
+    finds: ['absent', 'failed'],
+    next: 'remove',
+  },
 ];
 
 const WITH_VOLUMES: Case[] = [
@@ -61,13 +91,35 @@ const WITH_VOLUMES: Case[] = [
   ...starting('stopped', 'ensure', ['kubernetes.start.begun', STARTED]),
   { from: 'ready', verb: 'stop', point: 'kubernetes.stop.ended', finds: ['ready', 'failed'], next: 'stop' },
   { from: 'ready', verb: 'stop', point: 'kubernetes.suspend.recorded', finds: ['stopped'], next: 'ensure' },
-  { from: 'ready', verb: 'remove', point: 'kubernetes.remove.asked', finds: ['absent', 'failed'], next: 'remove' },
+  {
+    from: 'ready',
+    verb: 'remove',
+    point: 'kubernetes.remove.asked',
+    finds: ['absent', 'failed'],
+    next: 'remove',
+  },
 ];
 
 const FROM_THE_POOL: Case[] = [
-  ...starting('absent', 'ensure', ['kubernetes.start.begun', 'agent-sandbox.claim.given', 'agent-sandbox.claim.taken', STARTED]),
-  ...starting('absent', 'remove', ['kubernetes.start.begun', 'agent-sandbox.claim.given', 'agent-sandbox.claim.taken', STARTED]),
-  { from: 'ready', verb: 'remove', point: 'kubernetes.remove.asked', finds: ['absent', 'failed'], next: 'remove' },
+  ...starting('absent', 'ensure', [
+    'kubernetes.start.begun',
+    'agent-sandbox.claim.given',
+    'agent-sandbox.claim.taken',
+    STARTED,
+  ]),
+  ...starting('absent', 'remove', [
+    'kubernetes.start.begun',
+    'agent-sandbox.claim.given',
+    'agent-sandbox.claim.taken',
+    STARTED,
+  ]),
+  {
+    from: 'ready',
+    verb: 'remove',
+    point: 'kubernetes.remove.asked',
+    finds: ['absent', 'failed'],
+    next: 'remove',
+  },
 ];
 
 interface Kind {
@@ -86,7 +138,12 @@ const KINDS: Kind[] = [
     more: { storage: { size: '1Gi', storageClass: STORAGE_CLASS } },
     cases: WITH_VOLUMES,
   },
-  { title: 'agent-sandbox with a warm pool', backend: 'agent-sandbox', more: { warmPool: 2 }, cases: FROM_THE_POOL },
+  {
+    title: 'agent-sandbox with a warm pool',
+    backend: 'agent-sandbox',
+    more: { warmPool: 2 },
+    cases: FROM_THE_POOL,
+  },
 ];
 
 it('a server is killed at every gap that the code names', () => {
@@ -113,8 +170,14 @@ describe.skipIf(why !== undefined)('a server that is killed on a cluster', () =>
     const namespace = `killed-${newId('sbx').slice(4, 12)}`;
     await api.createNamespace(namespace);
     const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
-    const settings: AgentSandboxOptions = { kubeconfig: cluster.kubeconfig, namespace, ...images, ...kind.more };
-    const open = () => (kind.backend === 'kubernetes-job' ? kubernetesJobBackend : agentSandboxBackend)(settings);
+    const settings: AgentSandboxOptions = {
+      kubeconfig: cluster.kubeconfig,
+      namespace,
+      ...images,
+      ...kind.more,
+    };
+    const open = () =>
+      (kind.backend === 'kubernetes-job' ? kubernetesJobBackend : agentSandboxBackend)(settings);
     const atOnce = new Semaphore(AT_ONCE);
     const [earlier, later] = [await open(), await open()];
     try {
@@ -126,7 +189,9 @@ describe.skipIf(why !== undefined)('a server that is killed on a cluster', () =>
               await play(one, kind, { earlier, later, settings });
               return [];
             } catch (error) {
-              return [`${one.verb} from ${one.from} at ${one.point}, then ${one.next}: ${(error as Error).message}`];
+              return [
+                `${one.verb} from ${one.from} at ${one.point}, then ${one.next}: ${(error as Error).message}`,
+              ];
             }
           }),
         ),
@@ -134,7 +199,11 @@ describe.skipIf(why !== undefined)('a server that is killed on a cluster', () =>
       expect(problems.flat()).toEqual([]);
       expect(await later.list()).toEqual([]);
       if (kind.more.warmPool === undefined) expect(await api.names(namespace)).toEqual([]);
-      else expect((await api.get<List<KubernetesObject>>(`${EXTENSIONS}/namespaces/${namespace}/sandboxclaims`)).items).toEqual([]);
+      else
+        expect(
+          (await api.get<List<KubernetesObject>>(`${EXTENSIONS}/namespaces/${namespace}/sandboxclaims`))
+            .items,
+        ).toEqual([]);
     } finally {
       await Promise.all([earlier.close(), later.close()]);
       await api.remove(`/api/v1/namespaces/${namespace}`);
@@ -144,7 +213,11 @@ describe.skipIf(why !== undefined)('a server that is killed on a cluster', () =>
   async function play(
     { from, verb, point, finds, next }: Case,
     kind: Kind,
-    { earlier, later, settings }: { earlier: Backend; later: Backend; settings: AgentSandboxOptions & { namespace?: string } },
+    {
+      earlier,
+      later,
+      settings,
+    }: { earlier: Backend; later: Backend; settings: AgentSandboxOptions & { namespace?: string } },
   ): Promise<void> {
     const id = newId('sbx');
     const namespace = settings.namespace!;
@@ -174,7 +247,10 @@ describe.skipIf(why !== undefined)('a server that is killed on a cluster', () =>
   }
 });
 
-/** A stream that the killed server was about to open may take the guest for a moment from the one that comes after it. */
+/**
+ * A stream that the killed server was about to open may take the guest for a moment from the one that comes
+ * after it.
+ */
 async function patiently<T>(ask: () => Promise<T>): Promise<T> {
   for (let left = 10; ; left--) {
     try {
@@ -189,7 +265,10 @@ async function patiently<T>(ask: () => Promise<T>): Promise<T> {
 /** Resolves when the server has ended itself there, and not in any other way. */
 async function killedAt(point: string, deed: Deed): Promise<void> {
   const env = { ...process.env, CAY_FAULT_POINTS: JSON.stringify({ [point]: 'kill' }) };
-  const child = spawn(process.execPath, [CHILD, JSON.stringify(deed)], { stdio: ['ignore', 'inherit', 'inherit'], env });
+  const child = spawn(process.execPath, [CHILD, JSON.stringify(deed)], {
+    stdio: ['ignore', 'inherit', 'inherit'],
+    env,
+  });
   const timer = setTimeout(() => child.kill('SIGTERM'), 60_000);
   const signal = await new Promise((resolve) => child.once('exit', (_code, by) => resolve(by)));
   clearTimeout(timer);

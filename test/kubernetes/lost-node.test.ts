@@ -1,4 +1,6 @@
-/** A node that does not answer any more, and pods that the cluster ends, on a real cluster that notices soon. */
+/**
+ * A node that does not answer any more, and pods that the cluster ends, on a real cluster that notices soon.
+ */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Backend, Observation } from '../../server/src/backends/backend.ts';
@@ -64,7 +66,9 @@ describe.skipIf(why !== undefined)('a sandbox that its cluster takes away', () =
 
   const run = async (id: SandboxId) => {
     const guest = await backend.connect(id);
-    return (await drain(await guest.exec({ id: newId('cmd'), argv: ['true'], env: {}, workdir: '/', user: 'user' }))).exitCode;
+    return (
+      await drain(await guest.exec({ id: newId('cmd'), argv: ['true'], env: {}, workdir: '/', user: 'user' }))
+    ).exitCode;
   };
   const nodeIsReady = async () => {
     const [node] = (await api.get<List<Node>>('/api/v1/nodes')).items;
@@ -79,8 +83,14 @@ describe.skipIf(why !== undefined)('a sandbox that its cluster takes away', () =
       await until('the cluster misses the node', async () => !(await nodeIsReady()), 60_000);
       await until('it was told', () => lastOf(id)?.phase === 'failed', TOLD_MS);
       expect(lastOf(id)).toMatchObject({ reason: 'removed_outside', message: 'Its node does not answer' });
-      expect(await backend.observe(id)).toMatchObject({ phase: 'failed', message: 'Its node does not answer' });
-      await expect(backend.connect(id)).rejects.toMatchObject({ code: 'failed_precondition', message: /node does not answer/ });
+      expect(await backend.observe(id)).toMatchObject({
+        phase: 'failed',
+        message: 'Its node does not answer',
+      });
+      await expect(backend.connect(id)).rejects.toMatchObject({
+        code: 'failed_precondition',
+        message: /node does not answer/,
+      });
     } finally {
       await cluster.release('kubelet');
     }
@@ -105,7 +115,10 @@ describe.skipIf(why !== undefined)('a sandbox that its cluster takes away', () =
     const body = { apiVersion: 'policy/v1', kind: 'Eviction', metadata: { name, namespace: NAMESPACE } };
     await api.create(`/api/v1/namespaces/${NAMESPACE}/pods/${name}/eviction`, body);
     await until('it was told', () => lastOf(id)?.phase === 'failed', TOLD_MS);
-    expect(lastOf(id)).toMatchObject({ reason: 'removed_outside', message: /ended by the cluster \(EvictionByEvictionAPI\)/ });
+    expect(lastOf(id)).toMatchObject({
+      reason: 'removed_outside',
+      message: /ended by the cluster \(EvictionByEvictionAPI\)/,
+    });
     expect(await backend.ensure(id, spec)).toMatchObject({ phase: 'ready', incarnation: 2 });
     expect(await run(id)).toBe(0);
   });
@@ -117,7 +130,8 @@ describe.skipIf(why !== undefined)('a sandbox that its cluster takes away', () =
       metadata: { name: 'first' },
       value: 1_000_000,
     });
-    const [node] = (await api.get<List<Node & { status: { allocatable: { cpu: string } } }>>('/api/v1/nodes')).items;
+    const [node] = (await api.get<List<Node & { status: { allocatable: { cpu: string } } }>>('/api/v1/nodes'))
+      .items;
     const id = await make();
     // As much as the node has: the scheduler makes room.
     const resources = { requests: { cpu: node!.status.allocatable.cpu } };
@@ -128,12 +142,23 @@ describe.skipIf(why !== undefined)('a sandbox that its cluster takes away', () =
       spec: {
         priorityClassName: 'first',
         securityContext: { runAsNonRoot: true, runAsUser: 1000, seccompProfile: { type: 'RuntimeDefault' } },
-        containers: [{ name: 'c', image: 'cay.test/none:1', imagePullPolicy: 'Never', securityContext: security, resources }],
+        containers: [
+          {
+            name: 'c',
+            image: 'cay.test/none:1',
+            imagePullPolicy: 'Never',
+            securityContext: security,
+            resources,
+          },
+        ],
       },
     });
     try {
       await until('it was told', () => lastOf(id)?.phase === 'failed', 30_000);
-      expect(lastOf(id)).toMatchObject({ reason: 'removed_outside', message: /ended by the cluster \(Preempt/ });
+      expect(lastOf(id)).toMatchObject({
+        reason: 'removed_outside',
+        message: /ended by the cluster \(Preempt/,
+      });
     } finally {
       await api.remove(`/api/v1/namespaces/${NAMESPACE}/pods/first`);
       await until('it is gone', async () => !(await api.names(NAMESPACE)).includes('pods/first'), 30_000);

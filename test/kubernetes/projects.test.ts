@@ -1,4 +1,7 @@
-/** Projects in namespaces of their own, on a real API server, with an account that has no rights but those that are printed. */
+/**
+ * Projects in namespaces of their own, on a real API server, with an account that has no rights but those
+ * that are printed.
+ */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../../server/src/backends/backend.ts';
@@ -6,7 +9,10 @@ import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/k
 import { RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
 import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
 import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
-import { kubernetesClient, type KubernetesClient } from '../../server/src/backends/kubernetes/kubernetes-client.ts';
+import {
+  kubernetesClient,
+  type KubernetesClient,
+} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
 import { projectNamespace } from '../../server/src/backends/kubernetes/names.ts';
 import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
 import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
@@ -49,7 +55,8 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
   });
   afterEach(async () => {
     for (const close of closing) await close();
-    for (const project of [red, blue]) await api.remove(`/api/v1/namespaces/${projectNamespace(namespace, project)}`);
+    for (const project of [red, blue])
+      await api.remove(`/api/v1/namespaces/${projectNamespace(namespace, project)}`);
     await api.remove(`/api/v1/namespaces/${namespace}`);
   });
 
@@ -76,9 +83,14 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
   async function begin(backend: Backend, project: string): Promise<SandboxId> {
     const id = newId('sbx');
     const aborter = new AbortController();
-    const ended = backend.ensure(id, spec, { signal: aborter.signal, project }).catch((error: unknown) => error);
+    const ended = backend
+      .ensure(id, spec, { signal: aborter.signal, project })
+      .catch((error: unknown) => error);
     const there = async () => (await api.pods(projectNamespace(namespace, project), id)).length > 0;
-    await Promise.race([until('there is a pod', there, 20_000), ended.then((error) => Promise.reject(error as Error))]);
+    await Promise.race([
+      until('there is a pod', there, 20_000),
+      ended.then((error) => Promise.reject(error as Error)),
+    ]);
     closing.unshift(async () => {
       aborter.abort();
       await ended;
@@ -96,13 +108,25 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
     ] as const) {
       const home = projectNamespace(namespace, project);
       const { metadata } = await api.get<KubernetesObject>(`/api/v1/namespaces/${home}`);
-      expect(metadata.labels).toMatchObject({ 'pod-security.kubernetes.io/enforce': 'restricted', 'cay.dev/project': project });
-      const quotas = await api.get<List<{ spec: { hard: object } }>>(`/api/v1/namespaces/${home}/resourcequotas`);
+      expect(metadata.labels).toMatchObject({
+        'pod-security.kubernetes.io/enforce': 'restricted',
+        'cay.dev/project': project,
+      });
+      const quotas = await api.get<List<{ spec: { hard: object } }>>(
+        `/api/v1/namespaces/${home}/resourcequotas`,
+      );
       expect(quotas.items.map(({ spec: { hard } }) => hard)).toMatchObject([{ pods: '7' }]);
-      const policies = await api.get<List<{ spec: object }>>(`/apis/networking.k8s.io/v1/namespaces/${home}/networkpolicies`);
-      expect(policies.items.map((each) => each.spec)).toMatchObject([{ podSelector: {}, policyTypes: ['Ingress', 'Egress'] }]);
+      const policies = await api.get<List<{ spec: object }>>(
+        `/apis/networking.k8s.io/v1/namespaces/${home}/networkpolicies`,
+      );
+      expect(policies.items.map((each) => each.spec)).toMatchObject([
+        { podSelector: {}, policyTypes: ['Ingress', 'Egress'] },
+      ]);
       const [pod] = await api.pods(home, id);
-      expect(pod!.metadata.labels).toMatchObject({ 'cay.dev/project': project, 'cay.dev/installation': installation });
+      expect(pod!.metadata.labels).toMatchObject({
+        'cay.dev/project': project,
+        'cay.dev/installation': installation,
+      });
     }
     expect(await api.names(namespace)).toEqual([]);
   });
@@ -132,7 +156,11 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
       apiVersion: 'rbac.authorization.k8s.io/v1',
       kind: 'RoleBinding',
       metadata: { name: 'mine', namespace: where },
-      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: `cay-sandboxes-${installation}` },
+      roleRef: {
+        apiGroup: 'rbac.authorization.k8s.io',
+        kind: 'ClusterRole',
+        name: `cay-sandboxes-${installation}`,
+      },
       subjects: [{ kind: 'ServiceAccount', ...account }],
     });
     // The API server takes a policy up a moment after it was made, as it does with rights.
@@ -146,29 +174,49 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
     const denied = { code: 'permission_denied' };
     const refused = { message: expect.stringContaining('no namespaces but its own') as string };
     await expect(client.json('GET', '/api/v1/namespaces/cay/pods', { action })).rejects.toMatchObject(denied);
-    await expect(client.json('GET', `/api/v1/namespaces/${own}/secrets`, { action })).rejects.toMatchObject(denied);
-    await expect(client.json('DELETE', `/api/v1/namespaces/${own}`, { action })).rejects.toMatchObject(denied);
-    await expect(client.json('PATCH', '/api/v1/namespaces/cay', { action, body: label, type: merge })).rejects.toMatchObject(refused);
+    await expect(client.json('GET', `/api/v1/namespaces/${own}/secrets`, { action })).rejects.toMatchObject(
+      denied,
+    );
+    await expect(client.json('DELETE', `/api/v1/namespaces/${own}`, { action })).rejects.toMatchObject(
+      denied,
+    );
+    await expect(
+      client.json('PATCH', '/api/v1/namespaces/cay', { action, body: label, type: merge }),
+    ).rejects.toMatchObject(refused);
     const loose = { metadata: { labels: { 'pod-security.kubernetes.io/enforce': 'privileged' } } };
-    await expect(client.json('PATCH', `/api/v1/namespaces/${own}`, { action, body: loose, type: merge })).rejects.toMatchObject({
+    await expect(
+      client.json('PATCH', `/api/v1/namespaces/${own}`, { action, body: loose, type: merge }),
+    ).rejects.toMatchObject({
       message: expect.stringContaining('pods are not restricted') as string,
     });
     const plain = { apiVersion: 'v1', kind: 'Namespace', metadata: { name: `plain-${installation}` } };
-    await expect(client.json('POST', '/api/v1/namespaces', { action, body: plain })).rejects.toMatchObject(refused);
+    await expect(client.json('POST', '/api/v1/namespaces', { action, body: plain })).rejects.toMatchObject(
+      refused,
+    );
     const bindings = (where: string) => `/apis/rbac.authorization.k8s.io/v1/namespaces/${where}/rolebindings`;
-    await expect(client.json('POST', bindings('cay'), { action, body: binding('cay') })).rejects.toMatchObject(refused);
+    await expect(
+      client.json('POST', bindings('cay'), { action, body: binding('cay') }),
+    ).rejects.toMatchObject(refused);
     const stronger = { ...binding(own), roleRef: { ...binding(own).roleRef, name: 'cluster-admin' } };
-    await expect(client.json('POST', bindings(own), { action, body: stronger })).rejects.toMatchObject(denied);
+    await expect(client.json('POST', bindings(own), { action, body: stronger })).rejects.toMatchObject(
+      denied,
+    );
     expect((await api.pods(own, id)).length).toBe(1);
   });
 
-  it.each(projectRights('any').map(({ resource }) => resource))('names the rights to %s if they are missing', async (resource) => {
-    const all = rights();
-    const right = all.find((each) => each.clusterWide && each.resource === resource)!;
-    const backend = await open(installed(all.filter((each) => each !== right)));
-    const named = right.verbs.map((verb) => `${verb} ${resource}${right.group ? `.${right.group}` : ''}`);
-    await expect(backend.capabilities()).rejects.toMatchObject({ code: 'permission_denied', details: { rights: named } });
-  });
+  it.each(projectRights('any').map(({ resource }) => resource))(
+    'names the rights to %s if they are missing',
+    async (resource) => {
+      const all = rights();
+      const right = all.find((each) => each.clusterWide && each.resource === resource)!;
+      const backend = await open(installed(all.filter((each) => each !== right)));
+      const named = right.verbs.map((verb) => `${verb} ${resource}${right.group ? `.${right.group}` : ''}`);
+      await expect(backend.capabilities()).rejects.toMatchObject({
+        code: 'permission_denied',
+        details: { rights: named },
+      });
+    },
+  );
 
   it('leaves alone a namespace of that name that is somebody else’s', async () => {
     const backend = await open();
@@ -178,7 +226,9 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
       code: 'failed_precondition',
       details: { reason: 'foreign_object', kind: 'Namespace' },
     });
-    expect((await api.get<KubernetesObject>(`/api/v1/namespaces/${foreign}`)).metadata.labels).not.toHaveProperty('cay.dev/installation');
+    expect(
+      (await api.get<KubernetesObject>(`/api/v1/namespaces/${foreign}`)).metadata.labels,
+    ).not.toHaveProperty('cay.dev/installation');
   });
 
   it('prints what the namespace of a project has, and the API server takes it', async () => {
@@ -188,7 +238,12 @@ describe.skipIf(why !== undefined)('projects on a cluster', () => {
       const query = { fieldManager: 'cay', dryRun: 'All' };
       // A dry run makes no namespace for what comes after it.
       if (object.metadata.namespace !== undefined) object.metadata.namespace = 'cay';
-      const taken = (await client.json('PATCH', pathOf(object), { action, query, body: object, type: APPLY })) as Declared;
+      const taken = (await client.json('PATCH', pathOf(object), {
+        action,
+        query,
+        body: object,
+        type: APPLY,
+      })) as Declared;
       expect(taken).toMatchObject({ kind: object.kind, metadata: object.metadata });
     }
   });

@@ -5,7 +5,10 @@ import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/age
 import type { AgentSandboxOptions } from '../../server/src/backends/agent-sandbox/settings.ts';
 import { canSweep, type Backend, type Orphan, type Sweeping } from '../../server/src/backends/backend.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
-import { kubernetesClient, type KubernetesClient } from '../../server/src/backends/kubernetes/kubernetes-client.ts';
+import {
+  kubernetesClient,
+  type KubernetesClient,
+} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
 import { objectName } from '../../server/src/backends/kubernetes/names.ts';
 import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
 import { sandboxLabels } from '../../server/src/backends/kubernetes/workloads.ts';
@@ -50,8 +53,17 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
   const JOBS = { open: kubernetesJobBackend, path: '/apis/batch/v1', plural: 'jobs' };
   const SANDBOXES = { open: agentSandboxBackend, path: '/apis/agents.x-k8s.io/v1beta1', plural: 'sandboxes' };
 
-  async function open(kind: typeof JOBS | typeof SANDBOXES, more: Partial<AgentSandboxOptions> = {}): Promise<Backend & Sweeping> {
-    const settings = { kubeconfig: cluster.kubeconfig, namespace, guestImage: 'guest:1', baseImage: 'base:1', ...more };
+  async function open(
+    kind: typeof JOBS | typeof SANDBOXES,
+    more: Partial<AgentSandboxOptions> = {},
+  ): Promise<Backend & Sweeping> {
+    const settings = {
+      kubeconfig: cluster.kubeconfig,
+      namespace,
+      guestImage: 'guest:1',
+      baseImage: 'base:1',
+      ...more,
+    };
     const backend = await kind.open(settings);
     backends.push(backend);
     if (!canSweep(backend)) throw new Error('It cannot sweep');
@@ -72,7 +84,13 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
   const claim = { accessModes: ['ReadWriteOnce'], resources: { requests: { storage: '1Gi' } } };
   const pod = {
     securityContext: { runAsNonRoot: true, runAsUser: 1000, seccompProfile: { type: 'RuntimeDefault' } },
-    containers: [{ name: 'c', image: 'x', securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } } }],
+    containers: [
+      {
+        name: 'c',
+        image: 'x',
+        securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } },
+      },
+    ],
   };
 
   it.for([
@@ -97,14 +115,33 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
         continue;
       }
       const body = { propagationPolicy: 'Orphan' };
-      await client.json('DELETE', `${kind.path}/namespaces/${namespace}/${kind.plural}/${objectName(id)}`, { action: 'lose it', body });
-      await until('it is gone', async () => !(await api.names(namespace)).includes(`jobs/${objectName(id)}`), 20_000);
+      await client.json('DELETE', `${kind.path}/namespaces/${namespace}/${kind.plural}/${objectName(id)}`, {
+        action: 'lose it',
+        body,
+      });
+      await until(
+        'it is gone',
+        async () => !(await api.names(namespace)).includes(`jobs/${objectName(id)}`),
+        20_000,
+      );
     }
-    await create('persistentvolumeclaims', 'PersistentVolumeClaim', { name: 'lost', labels: labels('default') }, claim);
-    await create('persistentvolumeclaims', 'PersistentVolumeClaim', { name: 'foreign', labels: labels('other') }, claim);
+    await create(
+      'persistentvolumeclaims',
+      'PersistentVolumeClaim',
+      { name: 'lost', labels: labels('default') },
+      claim,
+    );
+    await create(
+      'persistentvolumeclaims',
+      'PersistentVolumeClaim',
+      { name: 'foreign', labels: labels('other') },
+      claim,
+    );
     await create('pods', 'Pod', { name: 'anybodys' }, pod);
     const node = { apiVersion: 'v1', kind: 'ConfigMap', name: 'kube-root-ca.crt' };
-    const { metadata } = await api.get<KubernetesObject>(`/api/v1/namespaces/${namespace}/configmaps/kube-root-ca.crt`);
+    const { metadata } = await api.get<KubernetesObject>(
+      `/api/v1/namespaces/${namespace}/configmaps/kube-root-ca.crt`,
+    );
     const ownerReferences = [{ ...node, uid: metadata.uid }];
     await create('pods', 'Pod', { name: 'of-another-kind', labels: labels('default'), ownerReferences }, pod);
 
@@ -114,11 +151,15 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
       { kind: 'volume_claim', name: 'lost' },
     ] as const;
     expect(await backend.sweep({ dryRun: true })).toEqual(orphans);
-    expect(await api.names(namespace)).toEqual(expect.arrayContaining([`pods/${stray!.metadata.name}`, 'persistentvolumeclaims/lost']));
+    expect(await api.names(namespace)).toEqual(
+      expect.arrayContaining([`pods/${stray!.metadata.name}`, 'persistentvolumeclaims/lost']),
+    );
     expect(await backend.sweep()).toEqual(orphans);
     await until('they are gone', async () => (await backend.sweep({ dryRun: true })).length === 0, 20_000);
     const left = await api.names(namespace);
-    expect(left).toEqual(expect.arrayContaining(['pods/anybodys', 'pods/of-another-kind', 'persistentvolumeclaims/foreign']));
+    expect(left).toEqual(
+      expect.arrayContaining(['pods/anybodys', 'pods/of-another-kind', 'persistentvolumeclaims/foreign']),
+    );
     expect(left).not.toContain('persistentvolumeclaims/lost');
     for (const id of [kept, foreign]) expect(await api.pods(namespace, id)).toHaveLength(1);
     expect((await backend.list()).map(({ id }) => id)).toEqual([kept]);
@@ -127,13 +168,16 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
   it('finds a warm pool that the settings ask for no longer', async () => {
     const EXTENSIONS = `/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/${namespace}`;
     const names = async (plural: string) =>
-      (await api.get<List<KubernetesObject>>(`${EXTENSIONS}/${plural}`)).items.map(({ metadata }) => metadata.name);
+      (await api.get<List<KubernetesObject>>(`${EXTENSIONS}/${plural}`)).items.map(
+        ({ metadata }) => metadata.name,
+      );
     const pooled = await open(SANDBOXES, { warmPool: 1 });
     const other = await open(SANDBOXES, { warmPool: 1, installation: 'other' });
     await Promise.all([pooled.capabilities(), other.capabilities()]);
     await until(
       'there is stock',
-      async () => (await api.get<List<KubernetesObject>>(`/api/v1/namespaces/${namespace}/pods`)).items.length === 2,
+      async () =>
+        (await api.get<List<KubernetesObject>>(`/api/v1/namespaces/${namespace}/pods`)).items.length === 2,
       20_000,
     );
     expect(await pooled.sweep({ dryRun: true })).toEqual([]);
@@ -143,8 +187,13 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
     expect(await (await open(SANDBOXES, { warmPool: 2 })).sweep()).toEqual([]);
     const none = await open(SANDBOXES);
     const [mine] = (await names('sandboxwarmpools')).filter((name) => !name.includes('other'));
-    const expected: Orphan[] = ['sandboxwarmpools', 'sandboxtemplates'].map((plural) => ({ kind: 'warm_pool', name: `${plural}/${mine}` }));
-    const found = [...expected, { kind: 'warm_pool', name: 'sandboxes/cay-default-warm' } as const].toSorted(byName);
+    const expected: Orphan[] = ['sandboxwarmpools', 'sandboxtemplates'].map((plural) => ({
+      kind: 'warm_pool',
+      name: `${plural}/${mine}`,
+    }));
+    const found = [...expected, { kind: 'warm_pool', name: 'sandboxes/cay-default-warm' } as const].toSorted(
+      byName,
+    );
     expect((await none.sweep({ dryRun: true })).toSorted(byName)).toEqual(found);
     expect((await none.sweep()).toSorted(byName)).toEqual(found);
     await until('all of it is gone', async () => (await names('sandboxtemplates')).length === 1, 20_000);
@@ -161,7 +210,9 @@ describe.skipIf(why !== undefined)('a sweep of a cluster', () => {
       const id = await begin(earlier);
       const foreign = await begin(await open(JOBS, { installation: 'other' }));
       await earlier.close();
-      expect(await opened.control.sweep(opened.principal, { dryRun: true })).toEqual([{ kind: 'sandbox', name: id }]);
+      expect(await opened.control.sweep(opened.principal, { dryRun: true })).toEqual([
+        { kind: 'sandbox', name: id },
+      ]);
       expect((await backend.observe(id)).phase).toBe('starting');
       expect(await opened.control.sweep(opened.principal)).toEqual([{ kind: 'sandbox', name: id }]);
       expect((await backend.observe(id)).phase).toBe('absent');

@@ -1,4 +1,7 @@
-/** The namespace that sandboxes live in, the rights of the server, and what is printed of both, on a real API server. */
+/**
+ * The namespace that sandboxes live in, the rights of the server, and what is printed of both, on a real API
+ * server.
+ */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
@@ -8,12 +11,19 @@ import type { Backend } from '../../server/src/backends/backend.ts';
 import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
 import { RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
 import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
-import { kubernetesClient, type KubernetesClient } from '../../server/src/backends/kubernetes/kubernetes-client.ts';
+import {
+  kubernetesClient,
+  type KubernetesClient,
+} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
 import { objectName } from '../../server/src/backends/kubernetes/names.ts';
 import type { KubernetesObject } from '../../server/src/backends/kubernetes/objects.ts';
 import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
 import type { KubernetesSettings } from '../../server/src/backends/kubernetes/settings.ts';
-import { TENANCY_RIGHTS, tenancyObjects, type TenancySettings } from '../../server/src/backends/kubernetes/tenancy.ts';
+import {
+  TENANCY_RIGHTS,
+  tenancyObjects,
+  type TenancySettings,
+} from '../../server/src/backends/kubernetes/tenancy.ts';
 import { tenancyKeeping } from '../../server/src/backends/kubernetes/tenancy-keeping.ts';
 import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
 import { until } from '../conformance/box.ts';
@@ -57,22 +67,35 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     await api.remove(`/api/v1/namespaces/${namespace}`);
   });
 
-  const objects = (tenancy: TenancySettings = { pods: 7 }) => tenancyObjects({ namespace, installation, tenancy });
+  const objects = (tenancy: TenancySettings = { pods: 7 }) =>
+    tenancyObjects({ namespace, installation, tenancy });
   const inNamespace = (path: string) => `/api/v1/namespaces/${namespace}/${path}`;
   const policy = () => `/apis/networking.k8s.io/v1/namespaces/${namespace}/networkpolicies/cay-sandboxes`;
   const quotaOf = async () =>
-    (await api.get<{ spec: { hard: Record<string, string> } }>(inNamespace('resourcequotas/cay-sandboxes'))).spec.hard;
+    (await api.get<{ spec: { hard: Record<string, string> } }>(inNamespace('resourcequotas/cay-sandboxes')))
+      .spec.hard;
 
   function keep(declared: Declared[], everyMs = 60_000) {
     const errors: unknown[] = [];
-    const keeping = tenancyKeeping(client, { installation, objects: () => declared, everyMs, onError: (error) => errors.push(error) });
+    const keeping = tenancyKeeping(client, {
+      installation,
+      objects: () => declared,
+      everyMs,
+      onError: (error) => errors.push(error),
+    });
     closing.push(() => keeping.stop());
     return { ...keeping, errors };
   }
 
   async function open(more: Partial<KubernetesSettings> = {}): Promise<Backend> {
     const images = { guestImage: 'guest:1', baseImage: 'base:1' };
-    const backend = await kubernetesJobBackend({ kubeconfig: cluster.kubeconfig, namespace, installation, ...images, ...more });
+    const backend = await kubernetesJobBackend({
+      kubeconfig: cluster.kubeconfig,
+      namespace,
+      installation,
+      ...images,
+      ...more,
+    });
     closing.push(() => backend.close());
     return backend;
   }
@@ -100,8 +123,15 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     });
     expect(await quotaOf()).toMatchObject({ pods: '7' });
     expect((await api.pods(namespace, id))[0]!.spec).toMatchObject({ automountServiceAccountToken: false });
-    const bare = { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'bare' }, spec: { containers: [{ name: 'c', image: 'x' }] } };
-    await expect(api.create(inNamespace('pods'), bare)).rejects.toMatchObject({ details: { reason: 'admission_refused' } });
+    const bare = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'bare' },
+      spec: { containers: [{ name: 'c', image: 'x' }] },
+    };
+    await expect(api.create(inNamespace('pods'), bare)).rejects.toMatchObject({
+      details: { reason: 'admission_refused' },
+    });
     expect((await api.names(namespace)).filter((name) => name.startsWith('secrets/'))).toEqual([]);
   });
 
@@ -120,7 +150,11 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
         const { spec: rule } = await api.get<{ spec: { egress?: object[]; ingress?: object[] } }>(policy());
         const ranges = await api.get<{ items: object[] }>(inNamespace('limitranges'));
         const closed = (rule.egress ?? []).length === 0 && (rule.ingress ?? []).length === 0;
-        return metadata.labels?.['pod-security.kubernetes.io/enforce'] === 'restricted' && closed && ranges.items.length === 1;
+        return (
+          metadata.labels?.['pod-security.kubernetes.io/enforce'] === 'restricted' &&
+          closed &&
+          ranges.items.length === 1
+        );
       },
       5_000,
     );
@@ -138,7 +172,10 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
 
   it('lets the server alone in where guests are reached directly, as long as that is asked for', async () => {
     const read = () => api.get<KubernetesObject & { spec: { ingress?: object[] } }>(policy());
-    const keeping = keep(objects({ pods: 7, direct: { port: 7071, namespace: 'cay', labels: { app: 'cay' } } }), 50);
+    const keeping = keep(
+      objects({ pods: 7, direct: { port: 7071, namespace: 'cay', labels: { app: 'cay' } } }),
+      50,
+    );
     await keeping.ready();
     const from = {
       namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'cay' } },
@@ -160,7 +197,11 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
   it('writes nothing where nothing differs', async () => {
     await keep(objects()).ready();
     const versions = () =>
-      Promise.all(objects().map(async (object) => (await api.get<KubernetesObject>(pathOf(object))).metadata.resourceVersion));
+      Promise.all(
+        objects().map(
+          async (object) => (await api.get<KubernetesObject>(pathOf(object))).metadata.resourceVersion,
+        ),
+      );
     // The cluster itself notes in the quota what is used of it.
     const quota = () => api.get<{ status?: { hard?: object } }>(inNamespace('resourcequotas/cay-sandboxes'));
     await until('the cluster has counted', async () => (await quota()).status?.hard !== undefined, 5_000);
@@ -185,13 +226,21 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
 
   it('says that the quota is used up', async () => {
     const backend = await open({ tenancy: { pods: 0 } });
-    await expect(backend.ensure(newId('sbx'), spec)).rejects.toMatchObject({ details: { reason: 'quota_exceeded' } });
+    await expect(backend.ensure(newId('sbx'), spec)).rejects.toMatchObject({
+      details: { reason: 'quota_exceeded' },
+    });
   });
 
   const accountOf = (declared: Declared[]) => accountKubeconfig(cluster, api, declared);
   const rights = [...RIGHTS, ...TENANCY_RIGHTS];
   const rbac = (account: string, given = rights) =>
-    rbacObjects({ installation: account, namespace, rights: given, account: { name: account, namespace: 'cay' }, perProject: false });
+    rbacObjects({
+      installation: account,
+      namespace,
+      rights: given,
+      account: { name: account, namespace: 'cay' },
+      perProject: false,
+    });
 
   it('needs no more rights than those that are printed: with them a sandbox is made, kept and removed', async () => {
     await keep(objects()).ready();
@@ -219,9 +268,17 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     const needed = rights.filter(({ optional }) => !optional);
     for (const [at, { group, resource, subresource, verbs }] of needed.entries()) {
       const without = rights.filter((right) => right !== needed[at]);
-      const backend = await open({ kubeconfig: await accountOf(rbac(`lacks-${at}`, without)), tenancy: { pods: 7 } });
-      const named = verbs.map((verb) => `${verb} ${resource}${subresource ? `/${subresource}` : ''}${group ? `.${group}` : ''}`);
-      await expect(backend.capabilities()).rejects.toMatchObject({ code: 'permission_denied', details: { rights: named } });
+      const backend = await open({
+        kubeconfig: await accountOf(rbac(`lacks-${at}`, without)),
+        tenancy: { pods: 7 },
+      });
+      const named = verbs.map(
+        (verb) => `${verb} ${resource}${subresource ? `/${subresource}` : ''}${group ? `.${group}` : ''}`,
+      );
+      await expect(backend.capabilities()).rejects.toMatchObject({
+        code: 'permission_denied',
+        details: { rights: named },
+      });
     }
   });
 
@@ -245,11 +302,22 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     const printed = await render();
     expect(printed.slice(0, 4)).toEqual(objects());
     expect(printed.slice(4)).toEqual(
-      rbacObjects({ installation, namespace, rights, account: { name: 'cay', namespace: 'cay' }, perProject: false }),
+      rbacObjects({
+        installation,
+        namespace,
+        rights,
+        account: { name: 'cay', namespace: 'cay' },
+        perProject: false,
+      }),
     );
     for (const object of printed) {
       const query = { fieldManager: 'cay', dryRun: 'All' };
-      const taken = (await client.json('PATCH', pathOf(object), { action, query, body: object, type: APPLY })) as KubernetesObject;
+      const taken = (await client.json('PATCH', pathOf(object), {
+        action,
+        query,
+        body: object,
+        type: APPLY,
+      })) as KubernetesObject;
       const live = printed.indexOf(object) < 4 ? await api.get<KubernetesObject>(pathOf(object)) : undefined;
       // Nothing of what is there would change.
       if (live) expect(taken).toEqual(live);
@@ -261,13 +329,22 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
     const manifests = fromYaml<Declared>(await readFile(file, 'utf8'));
     const query = { fieldManager: 'test', dryRun: 'All' };
     // A dry run makes no namespace for what comes after it.
-    const here = JSON.parse(JSON.stringify(manifests).replaceAll('"cay-sandboxes"', `"${namespace}"`)) as Declared[];
+    const here = JSON.parse(
+      JSON.stringify(manifests).replaceAll('"cay-sandboxes"', `"${namespace}"`),
+    ) as Declared[];
     await api.createNamespace(namespace);
     for (const object of here) {
-      const taken = (await client.json('PATCH', pathOf(object), { action, query, body: object, type: APPLY })) as Declared;
+      const taken = (await client.json('PATCH', pathOf(object), {
+        action,
+        query,
+        body: object,
+        type: APPLY,
+      })) as Declared;
       expect(taken).toMatchObject({ kind: object.kind, metadata: object.metadata });
     }
-    const { spec: deployed } = here.find(({ kind }) => kind === 'Deployment') as unknown as { spec: { template: { spec: object } } };
+    const { spec: deployed } = here.find(({ kind }) => kind === 'Deployment') as unknown as {
+      spec: { template: { spec: object } };
+    };
     const pod = {
       apiVersion: 'v1',
       kind: 'Pod',

@@ -31,26 +31,45 @@ describe('an image that is written without a daemon', () => {
       ]),
     });
 
-  it.each([true, false])('is an OCI layout whose parts are what their digests say, compressed: %s', async (compress) => {
-    const digest = await write('image.tar', compress);
-    await run('tar', ['xf', join(directory, 'image.tar'), '-C', directory]);
-    const read = (path: string) => readFile(join(directory, path));
-    const json = async <T>(path: string) => JSON.parse((await read(path)).toString()) as T;
-    const blob = async ({ digest: named, size }: Described) => {
-      const content = await read(`blobs/${named.replace(':', '/')}`);
-      expect([`sha256:${createHash('sha256').update(content).digest('hex')}`, content.length]).toEqual([named, size]);
-      return content;
-    };
-    const { manifests } = await json<{ manifests: (Described & { annotations: Record<string, string> })[] }>('index.json');
-    expect(manifests[0]).toMatchObject({ digest, annotations: { 'io.containerd.image.name': 'docker.io/cay/test:1' } });
-    const manifest = JSON.parse((await blob(manifests[0]!)).toString()) as { config: Described; layers: Described[] };
-    const config = JSON.parse((await blob(manifest.config)).toString()) as { rootfs: { diff_ids: string[] } };
-    const stored = await blob(manifest.layers[0]!);
-    const layer = compress ? gunzipSync(stored) : stored;
-    expect(`sha256:${createHash('sha256').update(layer).digest('hex')}`).toBe(config.rootfs.diff_ids[0]);
-    const [docker] = await json<{ Config: string; Layers: string[] }[]>('manifest.json');
-    expect(docker).toMatchObject({ Config: `blobs/${manifest.config.digest.replace(':', '/')}`, RepoTags: ['cay/test:1'] });
-  });
+  it.each([true, false])(
+    'is an OCI layout whose parts are what their digests say, compressed: %s',
+    async (compress) => {
+      const digest = await write('image.tar', compress);
+      await run('tar', ['xf', join(directory, 'image.tar'), '-C', directory]);
+      const read = (path: string) => readFile(join(directory, path));
+      const json = async <T>(path: string) => JSON.parse((await read(path)).toString()) as T;
+      const blob = async ({ digest: named, size }: Described) => {
+        const content = await read(`blobs/${named.replace(':', '/')}`);
+        expect([`sha256:${createHash('sha256').update(content).digest('hex')}`, content.length]).toEqual([
+          named,
+          size,
+        ]);
+        return content;
+      };
+      const { manifests } = await json<{
+        manifests: (Described & { annotations: Record<string, string> })[];
+      }>('index.json');
+      expect(manifests[0]).toMatchObject({
+        digest,
+        annotations: { 'io.containerd.image.name': 'docker.io/cay/test:1' },
+      });
+      const manifest = JSON.parse((await blob(manifests[0]!)).toString()) as {
+        config: Described;
+        layers: Described[];
+      };
+      const config = JSON.parse((await blob(manifest.config)).toString()) as {
+        rootfs: { diff_ids: string[] };
+      };
+      const stored = await blob(manifest.layers[0]!);
+      const layer = compress ? gunzipSync(stored) : stored;
+      expect(`sha256:${createHash('sha256').update(layer).digest('hex')}`).toBe(config.rootfs.diff_ids[0]);
+      const [docker] = await json<{ Config: string; Layers: string[] }[]>('manifest.json');
+      expect(docker).toMatchObject({
+        Config: `blobs/${manifest.config.digest.replace(':', '/')}`,
+        RepoTags: ['cay/test:1'],
+      });
+    },
+  );
 
   it('is the same each time', async () => {
     expect(await write('one.tar', true)).toBe(await write('other.tar', true));

@@ -10,9 +10,12 @@ import { ROOT } from '../support/markdown.ts';
 const read = (path: string) => readFile(join(ROOT, 'packaging/kubernetes', path), 'utf8');
 
 describe('packaging/kubernetes', () => {
-  it.each(Object.entries(files()))('%s is current; "node packaging/kubernetes/generate.ts" makes it so', async (path, text) => {
-    expect(await read(path)).toBe(text);
-  });
+  it.each(Object.entries(files()))(
+    '%s is current; "node packaging/kubernetes/generate.ts" makes it so',
+    async (path, text) => {
+      expect(await read(path)).toBe(text);
+    },
+  );
 
   it('has a guide with every right that the server needs, and what for', async () => {
     const guide = await readFile(join(ROOT, 'docs/guide/kubernetes.md'), 'utf8');
@@ -20,7 +23,9 @@ describe('packaging/kubernetes', () => {
       tenancy: { pods: 1, perProject: true },
     })) {
       const named = `\`${resource}${subresource ? `/${subresource}` : ''}${group ? `.${group}` : ''}\`${clusterWide ? ', in the whole cluster' : ''}`;
-      expect(guide).toContain(`| ${named} | ${verbs.join(', ')} | ${why}${optional ? ' (it can do without)' : ''} |`);
+      expect(guide).toContain(
+        `| ${named} | ${verbs.join(', ')} | ${why}${optional ? ' (it can do without)' : ''} |`,
+      );
     }
   });
 
@@ -28,9 +33,13 @@ describe('packaging/kubernetes', () => {
     const [values] = fromYaml<Record<string, string>>(await read('chart/values.yaml'));
     const template = await read('chart/templates/cay.yaml');
     // The chart has no other construct, so that this is all that Helm would do to it.
-    const chosen = template.replaceAll(/\{\{- if [^\n]*\n[^]*?\{\{- else \}\}\n([^]*?)\{\{- end \}\}\n/g, '$1');
-    const text = chosen.replaceAll(/\{\{ \.(?:Values\.(\w+)|Release\.Namespace) \}\}/g, (_, name: string | undefined) =>
-      name === undefined ? 'cay' : values![name]!,
+    const chosen = template.replaceAll(
+      /\{\{- if [^\n]*\n[^]*?\{\{- else \}\}\n([^]*?)\{\{- end \}\}\n/g,
+      '$1',
+    );
+    const text = chosen.replaceAll(
+      /\{\{ \.(?:Values\.(\w+)|Release\.Namespace) \}\}/g,
+      (_, name: string | undefined) => (name === undefined ? 'cay' : values![name]!),
     );
     expect(text).not.toContain('{{');
     const kept = (object: { metadata: { annotations?: object } }) => {

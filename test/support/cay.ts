@@ -65,9 +65,16 @@ export async function openCay(env: Record<string, string> = {}): Promise<Cay> {
 
 export async function ended(child: ChildProcess): Promise<Ran> {
   const output = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
-  for (const name of ['stdout', 'stderr'] as const) child[name]!.on('data', (chunk: Buffer) => output[name].push(chunk));
-  const code = await new Promise<number | null>((resolve, reject) => child.on('close', resolve).on('error', reject));
-  return { code, stdout: Buffer.concat(output.stdout).toString(), stderr: Buffer.concat(output.stderr).toString() };
+  for (const name of ['stdout', 'stderr'] as const)
+    child[name]!.on('data', (chunk: Buffer) => output[name].push(chunk));
+  const code = await new Promise<number | null>((resolve, reject) =>
+    child.on('close', resolve).on('error', reject),
+  );
+  return {
+    code,
+    stdout: Buffer.concat(output.stdout).toString(),
+    stderr: Buffer.concat(output.stderr).toString(),
+  };
 }
 
 /** Resolves when the child has printed it. */
@@ -78,6 +85,8 @@ export function printed(child: ChildProcess, wanted: string | RegExp): Promise<s
       text += chunk.toString();
       if (typeof wanted === 'string' ? text.includes(wanted) : wanted.test(text)) resolve(text);
     });
-    child.on('exit', (code) => reject(new Error(`It ended with ${code} and had printed only ${JSON.stringify(text)}`)));
+    child.on('exit', (code) =>
+      reject(new Error(`It ended with ${code} and had printed only ${JSON.stringify(text)}`)),
+    );
   });
 }

@@ -20,7 +20,9 @@ export interface Dockerd {
   readonly directory: string;
   /** Makes an image of the given name from this machine's shell, coreutils and Python. */
   importBaseImage(name?: string): Promise<void>;
-  /** Sends the engine a signal and waits for its end. Containers live on if it was started with `liveRestore`. */
+  /**
+   * Sends the engine a signal and waits for its end. Containers live on if it was started with `liveRestore`.
+   */
   halt(signal?: 'SIGTERM' | 'SIGKILL'): Promise<void>;
   /** Starts it again after `halt`. */
   resume(): Promise<void>;
@@ -75,7 +77,10 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
         ...(options.liveRestore ? ['--live-restore'] : []),
         ...(options.btrfsBytes ? ['--storage-driver=btrfs'] : []),
       ],
-      { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, PATH: `${process.env['PATH']}:/usr/sbin:/sbin` } },
+      {
+        stdio: ['ignore', 'pipe', 'pipe'],
+        env: { ...process.env, PATH: `${process.env['PATH']}:/usr/sbin:/sbin` },
+      },
     );
     child.stdout.pipe(log, { end: false });
     child.stderr.pipe(log);
@@ -110,8 +115,11 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
     child.kill(signal);
     await ended;
     engine = undefined;
-    // Its containerd dies with it, a little later; an engine that is started before that would wait for it in vain.
-    await untilGone(() => belongings(directory).then((lines) => lines.filter((line) => !line.includes('containerd-shim'))));
+    // Its containerd dies with it, a little later; an engine that is started before that would wait for it in
+    // vain.
+    await untilGone(() =>
+      belongings(directory).then((lines) => lines.filter((line) => !line.includes('containerd-shim'))),
+    );
   }
 
   const self: Dockerd = {
@@ -120,7 +128,11 @@ export async function startDockerd(options: DockerdOptions = {}): Promise<Docker
     directory,
     async importBaseImage(name = 'base') {
       const archive = await hostImageTar();
-      const status = await call('POST', `/images/create?fromSrc=-&repo=${encodeURIComponent(name)}&tag=latest`, archive.stdout);
+      const status = await call(
+        'POST',
+        `/images/create?fromSrc=-&repo=${encodeURIComponent(name)}&tag=latest`,
+        archive.stdout,
+      );
       if (status !== 200) throw new Error(`Docker did not import the image: status ${status}`);
       await archive.done;
     },
@@ -158,7 +170,8 @@ async function belongings(directory: string): Promise<string[]> {
 
 async function untilGone(look: () => Promise<string[]>): Promise<void> {
   const deadline = Date.now() + 10_000;
-  while ((await look()).length > 0 && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 50));
+  while ((await look()).length > 0 && Date.now() < deadline)
+    await new Promise((resolve) => setTimeout(resolve, 50));
 }
 
 /** Ends what belongs to this engine and outlived it. */
@@ -181,7 +194,9 @@ async function killStragglers(directory: string): Promise<void> {
 
 /** A shim's children are the containers; it ends when they have. */
 async function killChildren(pid: number): Promise<void> {
-  const { stdout } = await run('ps', ['-o', 'pid=,comm=', '--ppid', String(pid)]).catch(() => ({ stdout: '' }));
+  const { stdout } = await run('ps', ['-o', 'pid=,comm=', '--ppid', String(pid)]).catch(() => ({
+    stdout: '',
+  }));
   for (const line of stdout.split('\n').filter((each) => each.trim() !== '' && !each.includes('containerd')))
     process.kill(Number.parseInt(line, 10), 'SIGKILL');
 }

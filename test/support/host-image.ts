@@ -27,7 +27,21 @@ const LEFT_OUT = [
   'config-*',
   'turtledemo',
 ];
-const DIRECTORIES = ['etc', 'dev', 'home', 'proc', 'root', 'run', 'sys', 'tmp', 'usr/bin', 'usr/lib', 'usr/lib64', 'usr/sbin', 'var/tmp'];
+const DIRECTORIES = [
+  'etc',
+  'dev',
+  'home',
+  'proc',
+  'root',
+  'run',
+  'sys',
+  'tmp',
+  'usr/bin',
+  'usr/lib',
+  'usr/lib64',
+  'usr/sbin',
+  'var/tmp',
+];
 
 /** `done` rejects if tar failed. */
 export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<void> }> {
@@ -37,12 +51,26 @@ export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<
   await chmod(staging, 0o755);
   for (const directory of ['tmp', 'var/tmp']) await chmod(`${staging}/${directory}`, 0o1777);
   for (const link of ['bin', 'lib', 'lib64', 'sbin']) await symlink(`usr/${link}`, `${staging}/${link}`);
-  await writeFile(`${staging}/etc/passwd`, 'root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n');
+  await writeFile(
+    `${staging}/etc/passwd`,
+    'root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n',
+  );
   await writeFile(`${staging}/etc/group`, 'root:x:0:\nnogroup:x:65534:\n');
   const files = await filesOfHost();
   const tar = spawn(
     'tar',
-    ['-c', '--owner=0', '--group=0', ...LEFT_OUT.map((name) => `--exclude=${name}`), '-C', staging, '.', '-C', '/', ...files],
+    [
+      '-c',
+      '--owner=0',
+      '--group=0',
+      ...LEFT_OUT.map((name) => `--exclude=${name}`),
+      '-C',
+      staging,
+      '.',
+      '-C',
+      '/',
+      ...files,
+    ],
     {
       stdio: ['ignore', 'pipe', 'pipe'],
     },
@@ -59,19 +87,27 @@ export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<
   return { stdout: tar.stdout, done };
 }
 
-/** Programs and the libraries they are linked with, as paths below `/` that lead through no symlinked directory. */
+/**
+ * Programs and the libraries they are linked with, as paths below `/` that lead through no symlinked
+ * directory.
+ */
 async function filesOfHost(): Promise<string[]> {
   const programs = PROGRAMS.split(' ')
     .flatMap((name) => ['/usr/bin', '/usr/sbin'].map((directory) => `${directory}/${name}`))
     .filter((path) => existsSync(path));
-  const modules = ['/usr/lib/python3.11', '/usr/lib/python3.12', '/usr/lib/python3.13'].filter((path) => existsSync(path));
+  const modules = ['/usr/lib/python3.11', '/usr/lib/python3.12', '/usr/lib/python3.13'].filter((path) =>
+    existsSync(path),
+  );
   const dynload = modules.flatMap((path) => list(`${path}/lib-dynload`));
-  const perl = list('/usr/lib/x86_64-linux-gnu/perl-base').length > 0 ? ['/usr/lib/x86_64-linux-gnu/perl-base'] : [];
+  const perl =
+    list('/usr/lib/x86_64-linux-gnu/perl-base').length > 0 ? ['/usr/lib/x86_64-linux-gnu/perl-base'] : [];
   const { stdout } = await run('ldd', [...programs, ...dynload], { maxBuffer: 16 * 1024 * 1024 }).catch(
     (error: { stdout: string }) => error,
   );
   // Only what a line points to: the name of each file that was asked about stands there too, before a colon.
-  const libraries = new Set([...stdout.matchAll(/^\t(?:.*=> )?(\/\S+) \(0x/gm)].map((match) => match[1] as string));
+  const libraries = new Set(
+    [...stdout.matchAll(/^\t(?:.*=> )?(\/\S+) \(0x/gm)].map((match) => match[1] as string),
+  );
   const paths = new Set<string>();
   for (const path of [...programs, ...libraries, ...modules, ...perl]) {
     const slash = path.lastIndexOf('/');

@@ -15,9 +15,19 @@ export async function localGround(options: Partial<OpenLocalOptions> & { runtime
   const open = () => openLocal({ dir, ...options });
   const first = await open();
   const { name } = JSON.parse(await readFile(join(dir, 'installation.json'), 'utf8')) as { name: string };
-  const cgroupRoots = ['', 'memory', 'cpu', 'cpuacct', 'pids', 'freezer', 'devices', 'blkio', 'cpuset', 'systemd', 'unified'].map(
-    (controller) => join('/sys/fs/cgroup', controller, `cay-${name}`),
-  );
+  const cgroupRoots = [
+    '',
+    'memory',
+    'cpu',
+    'cpuacct',
+    'pids',
+    'freezer',
+    'devices',
+    'blkio',
+    'cpuset',
+    'systemd',
+    'unified',
+  ].map((controller) => join('/sys/fs/cgroup', controller, `cay-${name}`));
 
   async function cgroups(): Promise<string[]> {
     const found: string[] = [];
@@ -29,7 +39,9 @@ export async function localGround(options: Partial<OpenLocalOptions> & { runtime
   }
 
   async function instanceOf(id: string): Promise<string> {
-    const record = JSON.parse(await readFile(join(dir, 'sandboxes', `${id}.json`), 'utf8')) as { instance: string };
+    const record = JSON.parse(await readFile(join(dir, 'sandboxes', `${id}.json`), 'utf8')) as {
+      instance: string;
+    };
     return record.instance;
   }
 
@@ -43,7 +55,9 @@ export async function localGround(options: Partial<OpenLocalOptions> & { runtime
     },
     async crash(id) {
       const instance = await instanceOf(id);
-      const group = (await cgroups()).find((path) => path.endsWith(`/${instance}`) && existsSync(join(path, 'cgroup.procs')));
+      const group = (await cgroups()).find(
+        (path) => path.endsWith(`/${instance}`) && existsSync(join(path, 'cgroup.procs')),
+      );
       for (const pid of (await readFile(join(group!, 'cgroup.procs'), 'utf8')).split('\n')) {
         // One that ends before its turn is as good as killed.
         if (pid !== '')
@@ -55,8 +69,11 @@ export async function localGround(options: Partial<OpenLocalOptions> & { runtime
       }
     },
     async leftovers() {
-      const mounts = (await readFile('/proc/self/mounts', 'utf8')).split('\n').map((line) => line.split(' ')[1] ?? '');
-      const entries = async (path: string) => (await readdir(join(dir, path)).catch(() => [])).map((entry) => join(dir, path, entry));
+      const mounts = (await readFile('/proc/self/mounts', 'utf8'))
+        .split('\n')
+        .map((line) => line.split(' ')[1] ?? '');
+      const entries = async (path: string) =>
+        (await readdir(join(dir, path)).catch(() => [])).map((entry) => join(dir, path, entry));
       return [
         ...(await cgroups()),
         // The pool that all trees stand on stays mounted as long as the backend is open.

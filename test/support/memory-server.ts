@@ -11,7 +11,13 @@ export interface MemoryServer extends AsyncDisposable {
 
 export async function memoryServer(options: { corsOrigins?: string[] } = {}): Promise<MemoryServer> {
   const dataDir = await mkdtemp('/tmp/cay-memory-server-');
-  const server = await serve({ backend: memoryBackend(), dataDir, port: 0, log: serverLog('silent'), ...options });
+  const server = await serve({
+    backend: memoryBackend(),
+    dataDir,
+    port: 0,
+    log: serverLog('silent'),
+    ...options,
+  });
   return {
     url: server.url,
     apiKey: server.adminKey!,

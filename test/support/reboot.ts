@@ -1,6 +1,7 @@
 /**
- * What a restart of the machine leaves of an installation whose server has been killed: its files. Every process of a sandbox ends, and
- * cgroups, mounts and loop devices are gone. Nothing else on this machine is touched.
+ * What a restart of the machine leaves of an installation whose server has been killed: its files. Every
+ * process of a sandbox ends, and cgroups, mounts and loop devices are gone. Nothing else on this machine is
+ * touched.
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
@@ -41,7 +42,8 @@ function end(group: string): void {
     ['cgroup.freeze', '0'],
   ] as const)
     if (existsSync(join(group, file))) ignore(() => writeFileSync(join(group, file), value));
-  for (const pid of read(join(group, 'cgroup.procs')).split('\n')) if (pid !== '') ignore(() => process.kill(Number(pid), 'SIGKILL'));
+  for (const pid of read(join(group, 'cgroup.procs')).split('\n'))
+    if (pid !== '') ignore(() => process.kill(Number(pid), 'SIGKILL'));
   ignore(() => rmdirSync(group));
 }
 

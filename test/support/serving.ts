@@ -14,7 +14,10 @@ export interface Serving {
 
 /** Resolves when it answers. */
 export async function startServing(env: NodeJS.ProcessEnv): Promise<Serving> {
-  const child = spawn(process.execPath, [MAIN, 'up', '--log-level', 'info'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [MAIN, 'up', '--log-level', 'info'], {
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let words = '';
   child.stderr.on('data', (chunk: Buffer) => (words += chunk.toString()));
   child.stdout.on('data', (chunk: Buffer) => (words += chunk.toString()));
@@ -22,7 +25,9 @@ export async function startServing(env: NodeJS.ProcessEnv): Promise<Serving> {
     const file = await readFile(join(env['CAY_DATA']!, 'server.json'), 'utf8').catch(() => undefined);
     const server = file === undefined ? undefined : (JSON.parse(file) as { pid: number; url: string });
     if (server?.pid === child.pid) {
-      const { key } = JSON.parse(await readFile(join(env['CAY_DATA']!, 'cli.json'), 'utf8')) as { key: string };
+      const { key } = JSON.parse(await readFile(join(env['CAY_DATA']!, 'cli.json'), 'utf8')) as {
+        key: string;
+      };
       return { child, url: server!.url, key };
     }
     if (child.exitCode !== null) break;
@@ -32,7 +37,10 @@ export async function startServing(env: NodeJS.ProcessEnv): Promise<Serving> {
 }
 
 /** Resolves when it is gone. */
-export async function killServing({ child }: Pick<Serving, 'child'>, signal: NodeJS.Signals = 'SIGKILL'): Promise<void> {
+export async function killServing(
+  { child }: Pick<Serving, 'child'>,
+  signal: NodeJS.Signals = 'SIGKILL',
+): Promise<void> {
   const gone = new Promise((resolve) => child.once('exit', resolve));
   if (child.exitCode !== null || child.signalCode !== null) return;
   child.kill(signal);

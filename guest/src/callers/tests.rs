@@ -4,7 +4,13 @@ use std::net::TcpStream;
 use super::*;
 
 fn listening(callers: &mut Callers, poller: &Poller, key: &[u8]) -> Result<u16, Failure> {
-    callers.listen(&Value::map([("port", callers.port().map_or(0, i64::from).into()), ("key", Value::Bytes(key.to_vec()))]), poller)
+    callers.listen(
+        &Value::map([
+            ("port", callers.port().map_or(0, i64::from).into()),
+            ("key", Value::Bytes(key.to_vec())),
+        ]),
+        poller,
+    )
 }
 
 /// Lets what has arrived be seen, and hands on what the loop would.
@@ -31,7 +37,10 @@ fn what_is_not_a_port_or_a_key_is_refused() {
         assert_eq!(callers.listen(&request, &poller).unwrap_err().code, "invalid_argument");
     }
     let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
-    let request = Value::map([("port", i64::from(taken.local_addr().unwrap().port()).into()), ("key", Value::Bytes(vec![1; 32]))]);
+    let request = Value::map([
+        ("port", i64::from(taken.local_addr().unwrap().port()).into()),
+        ("key", Value::Bytes(vec![1; 32])),
+    ]);
     assert_eq!(callers.listen(&request, &poller).unwrap_err().code, "failed_precondition");
     assert_eq!(callers.port(), None);
 }

@@ -132,12 +132,17 @@ impl Output {
             Ok(Some(n)) => {
                 log.push(self.channel, &buffer[..n]);
                 if n >= 65_536 && !self.widened && self.channel != 3 {
-                    // Who writes this much saves many switches with a wider pipe; who may not have it goes on as before.
+                    // Who writes this much saves many switches with a wider pipe; who may not have it goes on
+                    // as before.
                     self.widened = true;
                     // SAFETY: no pointers.
                     unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
                 }
-                if n < buffer.len() && self.channel != 3 && n < 4096 { Progress::Empty } else { Progress::More }
+                if n < buffer.len() && self.channel != 3 && n < 4096 {
+                    Progress::Empty
+                } else {
+                    Progress::More
+                }
             }
         }
     }
@@ -152,7 +157,9 @@ impl Output {
 
     /// Watches again.
     pub fn resume(&mut self, key: u64, poller: &Poller) {
-        if self.paused && poller.add(self.fd.as_raw_fd(), Token::Command(key, self.channel), true, false).is_ok() {
+        if self.paused
+            && poller.add(self.fd.as_raw_fd(), Token::Command(key, self.channel), true, false).is_ok()
+        {
             self.paused = false;
         }
     }
@@ -171,7 +178,8 @@ impl Stdin {
         }
     }
 
-    /// Closes when all is written. A terminal cannot be closed from this side: it gets its end-of-file character.
+    /// Closes when all is written. A terminal cannot be closed from this side: it gets its end-of-file
+    /// character.
     pub fn close(&mut self, pty: bool) {
         if pty && !self.close {
             self.queue.push_back(Input { stream: 0, bytes: vec![4], at: 0 });
@@ -193,7 +201,8 @@ impl Stdin {
                 }
                 Ok(None) => {
                     if !self.watched {
-                        self.watched = poller.add(self.fd.as_raw_fd(), Token::Command(key, 0), false, true).is_ok();
+                        self.watched =
+                            poller.add(self.fd.as_raw_fd(), Token::Command(key, 0), false, true).is_ok();
                     }
                     return true;
                 }
@@ -227,7 +236,8 @@ impl Command {
         self.outputs.retain(|output| output.channel != channel);
     }
 
-    /// Gives up the output descriptors of an ended command; children that were left behind may still write to them.
+    /// Gives up the output descriptors of an ended command; children that were left behind may still write to
+    /// them.
     pub fn take_outputs(&mut self) -> Vec<OwnedFd> {
         self.outputs.drain(..).map(|output| output.fd).collect()
     }

@@ -53,14 +53,17 @@ impl Commands {
     /// Kills all that is below a supervisor, and looks again until nothing is.
     pub fn kill_tree(&mut self, supervisor: i32, attempt: u32, timers: &mut Timers) {
         if let Some((_, key)) = self.supervisors.get(&supervisor) {
-            if process_table::kill_below(supervisor) > 0 || self.table.get(key).is_some_and(|command| command.pid == 0) {
+            if process_table::kill_below(supervisor) > 0
+                || self.table.get(key).is_some_and(|command| command.pid == 0)
+            {
                 // What cannot be killed (it waits for a disk) is looked at less and less often.
                 let pause = if attempt < 200 { 3 } else { 250 };
                 timers.after(Duration::from_millis(pause), Timer::KillTree(supervisor, attempt + 1));
             }
             return;
         }
-        // Somebody inside has killed the supervisor: what is left is the command's own session and what is below it.
+        // Somebody inside has killed the supervisor: what is left is the command's own session and what is
+        // below it.
         for (&main, key) in &self.orphans {
             if self.table.get(key).is_some_and(|command| command.supervisor == supervisor) {
                 let below = process_table::descendants(&process_table::read(), main);
@@ -79,10 +82,15 @@ impl Commands {
     /// `signal`.
     pub fn signal(&mut self, request: &Value, timers: &mut Timers) -> Result<(), Failure> {
         let signal = request.int("signal").filter(|signal| (1..=64).contains(signal));
-        let signal = signal.ok_or_else(|| Failure::new("invalid_argument", "A signal is a number from 1 to 64"))? as i32;
+        let signal = signal
+            .ok_or_else(|| Failure::new("invalid_argument", "A signal is a number from 1 to 64"))?
+            as i32;
         let (_, command) = self.known(request)?;
         if command.status.is_some() {
-            return Err(Failure::new("failed_precondition", format!("The command \"{}\" has ended", command.id)));
+            return Err(Failure::new(
+                "failed_precondition",
+                format!("The command \"{}\" has ended", command.id),
+            ));
         }
         if signal == libc::SIGKILL {
             command.killed = true;
@@ -105,7 +113,10 @@ impl Commands {
         let (_, command) = self.known(request)?;
         let Some(pty) = command.pty() else {
             let reason = if command.end.is_some() { "has ended" } else { "has no terminal" };
-            return Err(Failure::new("failed_precondition", format!("The command \"{}\" {reason}", command.id)));
+            return Err(Failure::new(
+                "failed_precondition",
+                format!("The command \"{}\" {reason}", command.id),
+            ));
         };
         pty::resize(pty, size).map_err(|errno| Failure::from_errno(errno, "resize a terminal"))?;
         let mut group: libc::pid_t = 0;
@@ -131,13 +142,17 @@ impl Commands {
         Ok(())
     }
 
-    /// `commands`, oldest first. They have to fit into one frame: of very many the oldest are left out, and each has its
-    /// share of the room for arguments.
+    /// `commands`, oldest first. They have to fit into one frame: of very many the oldest are left out, and
+    /// each has its share of the room for arguments.
     pub fn list(&self) -> Value {
-        let mut all: Vec<(&u64, &Command)> = self.table.iter().filter(|(_, command)| command.pid != 0).collect();
+        let mut all: Vec<(&u64, &Command)> =
+            self.table.iter().filter(|(_, command)| command.pid != 0).collect();
         all.sort_by_key(|(key, _)| **key);
         let listed = &all[all.len().saturating_sub(MOST_LISTED)..];
         let share = LISTED_ARGUMENTS / listed.len().max(1);
-        Value::map([("commands", Value::Array(listed.iter().map(|(_, command)| command.describe(share)).collect()))])
+        Value::map([(
+            "commands",
+            Value::Array(listed.iter().map(|(_, command)| command.describe(share)).collect()),
+        )])
     }
 }

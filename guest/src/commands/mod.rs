@@ -103,12 +103,23 @@ impl Commands {
 
     fn known(&mut self, request: &Value) -> Result<(u64, &mut Command), Failure> {
         let id = request::id(request)?;
-        let key = self.find(id).ok_or_else(|| Failure::new("not_found", format!("There is no command \"{id}\"")))?;
-        self.table.get_mut(&key).map(|command| (key, command)).ok_or_else(|| Failure::new("internal", "A command got lost"))
+        let key = self
+            .find(id)
+            .ok_or_else(|| Failure::new("not_found", format!("There is no command \"{id}\"")))?;
+        self.table
+            .get_mut(&key)
+            .map(|command| (key, command))
+            .ok_or_else(|| Failure::new("internal", "A command got lost"))
     }
 
     /// Starts a command and gives its key.
-    pub fn start(&mut self, request: ExecRequest, poller: &Poller, timers: &mut Timers, memory: &mut Memory) -> Result<u64, Failure> {
+    pub fn start(
+        &mut self,
+        request: ExecRequest,
+        poller: &Poller,
+        timers: &mut Timers,
+        memory: &mut Memory,
+    ) -> Result<u64, Failure> {
         let oom_kills_before = memory.oom_kills();
         let (supervisor, streams) = self.spawner.start(&request)?;
         let key = self.next_key;
@@ -120,7 +131,8 @@ impl Commands {
         }
         for (fd, channel) in [(streams.stdout, 1), (streams.stderr, 2), (streams.pty, 3)] {
             if let Some(fd) = fd {
-                // Only a lack of memory or watches can be in the way; the command then runs without that output.
+                // Only a lack of memory or watches can be in the way; the command then runs without that
+                // output.
                 outputs.extend(Output::new(fd, channel, key, poller));
             }
         }
@@ -198,7 +210,15 @@ impl Commands {
         }
     }
 
-    fn apply(&mut self, key: u64, phase: Phase, poller: &Poller, buffer: &mut [u8], timers: &mut Timers, memory: &mut Memory) {
+    fn apply(
+        &mut self,
+        key: u64,
+        phase: Phase,
+        poller: &Poller,
+        buffer: &mut [u8],
+        timers: &mut Timers,
+        memory: &mut Memory,
+    ) {
         match phase {
             Phase::Starting => {}
             Phase::Running(pid) => self.started(key, pid),
@@ -234,7 +254,15 @@ impl Commands {
     }
 
     /// The command's own process is over.
-    fn over(&mut self, key: u64, status: i32, poller: &Poller, buffer: &mut [u8], timers: &mut Timers, memory: &mut Memory) {
+    fn over(
+        &mut self,
+        key: u64,
+        status: i32,
+        poller: &Poller,
+        buffer: &mut [u8],
+        timers: &mut Timers,
+        memory: &mut Memory,
+    ) {
         let Some(command) = self.table.get_mut(&key) else { return };
         if command.status.is_some() {
             return;
@@ -270,7 +298,9 @@ impl Commands {
         command.end = Some(match signal {
             _ if command.timed_out => End::TimedOut,
             Some(_) if command.guarded => End::OomKilled,
-            Some(libc::SIGKILL) if !command.killed && memory.oom_kills() > command.oom_kills_before => End::OomKilled,
+            Some(libc::SIGKILL) if !command.killed && memory.oom_kills() > command.oom_kills_before => {
+                End::OomKilled
+            }
             Some(signal) => End::Signalled(signal),
             None => End::Exited(libc::WEXITSTATUS(status)),
         });
@@ -279,7 +309,9 @@ impl Commands {
         for fd in command.take_outputs() {
             let raw = fd.as_raw_fd();
             poller.remove(raw);
-            if self.supervisors.contains_key(&command.supervisor) && poller.add(raw, Token::Leftover(raw), true, false).is_ok() {
+            if self.supervisors.contains_key(&command.supervisor)
+                && poller.add(raw, Token::Leftover(raw), true, false).is_ok()
+            {
                 self.leftovers.insert(raw, fd);
             }
         }
@@ -288,9 +320,18 @@ impl Commands {
     }
 
     /// A child of ours has ended.
-    pub fn reaped(&mut self, pid: i32, status: i32, poller: &Poller, buffer: &mut [u8], timers: &mut Timers, memory: &mut Memory) {
+    pub fn reaped(
+        &mut self,
+        pid: i32,
+        status: i32,
+        poller: &Poller,
+        buffer: &mut [u8],
+        timers: &mut Timers,
+        memory: &mut Memory,
+    ) {
         if let Some((mut supervisor, key)) = self.supervisors.remove(&pid) {
-            // One that was killed from inside leaves its command to us, perhaps before it could say that it runs.
+            // One that was killed from inside leaves its command to us, perhaps before it could say that it
+            // runs.
             let phase = match (supervisor.phase(), supervisor.early_pid()) {
                 (Phase::Starting, Some(pid)) => Phase::Running(pid),
                 (Phase::Starting, None) => Phase::Failed(supervisor::step::CLONE, libc::EIO),
@@ -326,7 +367,8 @@ impl Commands {
                 break;
             }
         }
-        // Until the start is known the command's ends are open here too, so nothing can look closed by mistake.
+        // Until the start is known the command's ends are open here too, so nothing can look closed by
+        // mistake.
         if closed {
             command.close_output(part);
         }
@@ -376,12 +418,18 @@ impl Commands {
     /// Keeps the ended commands within their bounds. What somebody is reading stays until it is read.
     fn trim(&mut self) {
         while self.ended.len() > REMEMBERED {
-            let Some(key) = self.ended.iter().copied().find(|key| self.table.get(key).is_none_or(|command| command.readers.is_empty())) else {
+            let Some(key) = self
+                .ended
+                .iter()
+                .copied()
+                .find(|key| self.table.get(key).is_none_or(|command| command.readers.is_empty()))
+            else {
                 break;
             };
             self.drop_ended(key);
         }
-        let mut kept: u64 = self.ended.iter().filter_map(|key| self.table.get(key)).map(|command| command.log.kept()).sum();
+        let mut kept: u64 =
+            self.ended.iter().filter_map(|key| self.table.get(key)).map(|command| command.log.kept()).sum();
         for key in &self.ended {
             if kept <= KEPT_OUTPUT {
                 break;

@@ -1,7 +1,8 @@
 //! What a command has written, as far as it is kept.
 //!
-//! Output is numbered by bytes from 0, all channels together, in the order in which it was read. The log keeps the newest part of it.
-//! Older bytes go when room is needed: those that some reader has acknowledged, and with `Overflow::Drop` any.
+//! Output is numbered by bytes from 0, all channels together, in the order in which it was read. The log
+//! keeps the newest part of it. Older bytes go when room is needed: those that some reader has acknowledged,
+//! and with `Overflow::Drop` any.
 
 use std::collections::VecDeque;
 
@@ -40,7 +41,14 @@ impl OutputLog {
     /// An empty log that keeps `keep` bytes.
     pub fn new(keep: u64, overflow: Overflow) -> OutputLog {
         let least = if overflow == Overflow::Wait { LEAST_WAIT } else { 4096 };
-        OutputLog { chunks: VecDeque::new(), kept_from: 0, total: 0, acknowledged: 0, keep: keep.clamp(least, MOST), overflow }
+        OutputLog {
+            chunks: VecDeque::new(),
+            kept_from: 0,
+            total: 0,
+            acknowledged: 0,
+            keep: keep.clamp(least, MOST),
+            overflow,
+        }
     }
 
     /// Offset of the first byte that is kept.
@@ -68,7 +76,9 @@ impl OutputLog {
         for piece in bytes.chunks(CHUNK) {
             self.total += piece.len() as u64;
             match self.chunks.back_mut() {
-                Some(last) if last.channel == channel && last.bytes.len() + piece.len() <= CHUNK => last.bytes.extend_from_slice(piece),
+                Some(last) if last.channel == channel && last.bytes.len() + piece.len() <= CHUNK => {
+                    last.bytes.extend_from_slice(piece)
+                }
                 _ => self.chunks.push_back(Chunk { channel, bytes: piece.to_vec() }),
             }
         }
@@ -107,7 +117,8 @@ impl OutputLog {
         self.chunks.shrink_to_fit();
     }
 
-    /// At most `limit` bytes of one channel from `offset` on, which must not be before `kept_from`; `None` at the end.
+    /// At most `limit` bytes of one channel from `offset` on, which must not be before `kept_from`; `None` at
+    /// the end.
     pub fn at(&self, offset: u64, limit: usize) -> Option<(u8, &[u8])> {
         if offset < self.kept_from || offset >= self.total {
             return None;

@@ -13,7 +13,9 @@ pub fn open(size: (u16, u16), uid: u32) -> Result<(OwnedFd, OwnedFd), i32> {
             .or_else(|_| sys::owned(libc::open(c"/dev/pts/ptmx".as_ptr(), flags | libc::O_NONBLOCK)))?;
         let unlock: libc::c_int = 0;
         let mut number: libc::c_uint = 0;
-        if libc::ioctl(ours.as_raw_fd(), libc::TIOCSPTLCK, &unlock) < 0 || libc::ioctl(ours.as_raw_fd(), libc::TIOCGPTN, &mut number) < 0 {
+        if libc::ioctl(ours.as_raw_fd(), libc::TIOCSPTLCK, &unlock) < 0
+            || libc::ioctl(ours.as_raw_fd(), libc::TIOCGPTN, &mut number) < 0
+        {
             return Err(sys::errno());
         }
         let path = format!("/dev/pts/{number}\0");
@@ -29,5 +31,9 @@ pub fn open(size: (u16, u16), uid: u32) -> Result<(OwnedFd, OwnedFd), i32> {
 pub fn resize(ours: &OwnedFd, (cols, rows): (u16, u16)) -> Result<(), i32> {
     let size = libc::winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the size lives for the call.
-    if unsafe { libc::ioctl(ours.as_raw_fd(), libc::TIOCSWINSZ, &size) } < 0 { Err(sys::errno()) } else { Ok(()) }
+    if unsafe { libc::ioctl(ours.as_raw_fd(), libc::TIOCSWINSZ, &size) } < 0 {
+        Err(sys::errno())
+    } else {
+        Ok(())
+    }
 }

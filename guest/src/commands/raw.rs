@@ -1,7 +1,8 @@
 //! System calls without a C library, for the code that runs between clone and exec.
 //!
-//! A supervisor shares the guest's memory, and so also its thread-local storage, where a C library keeps `errno`.
-//! Nothing here touches it: arguments in registers, the result as the kernel gives it (negative is an errno).
+//! A supervisor shares the guest's memory, and so also its thread-local storage, where a C library keeps
+//! `errno`. Nothing here touches it: arguments in registers, the result as the kernel gives it (negative is
+//! an errno).
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
@@ -21,9 +22,16 @@ mod arch {
     }
 
     /// # Safety
-    /// `stack` is the upper end of memory that nobody else uses; `pid` is written with CLONE_PARENT_SETTID; `run` never returns.
+    /// `stack` is the upper end of memory that nobody else uses; `pid` is written with CLONE_PARENT_SETTID;
+    /// `run` never returns.
     #[inline(never)]
-    pub unsafe fn clone(flags: usize, stack: *mut u8, pid: *mut i32, run: unsafe extern "C" fn(*mut u8) -> !, argument: *mut u8) -> isize {
+    pub unsafe fn clone(
+        flags: usize,
+        stack: *mut u8,
+        pid: *mut i32,
+        run: unsafe extern "C" fn(*mut u8) -> !,
+        argument: *mut u8,
+    ) -> isize {
         let result: isize;
         // SAFETY: the child leaves this frame at once, on its own stack.
         unsafe {
@@ -63,9 +71,16 @@ mod arch {
     }
 
     /// # Safety
-    /// `stack` is the upper end of memory that nobody else uses; `pid` is written with CLONE_PARENT_SETTID; `run` never returns.
+    /// `stack` is the upper end of memory that nobody else uses; `pid` is written with CLONE_PARENT_SETTID;
+    /// `run` never returns.
     #[inline(never)]
-    pub unsafe fn clone(flags: usize, stack: *mut u8, pid: *mut i32, run: unsafe extern "C" fn(*mut u8) -> !, argument: *mut u8) -> isize {
+    pub unsafe fn clone(
+        flags: usize,
+        stack: *mut u8,
+        pid: *mut i32,
+        run: unsafe extern "C" fn(*mut u8) -> !,
+        argument: *mut u8,
+    ) -> isize {
         let result: isize;
         // SAFETY: the child leaves this frame at once, on its own stack.
         unsafe {

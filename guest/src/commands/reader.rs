@@ -40,7 +40,17 @@ pub enum Step {
 impl Reader {
     /// Reads the command `key` from `offset` on.
     pub fn new(key: u64, offset: u64, existing: bool) -> Reader {
-        Reader { key, position: offset, from: offset, existing, started: false, message_bytes: 0, skipped: 0, granted: 0, queued: false }
+        Reader {
+            key,
+            position: offset,
+            from: offset,
+            existing,
+            started: false,
+            message_bytes: 0,
+            skipped: 0,
+            granted: 0,
+            queued: false,
+        }
     }
 
     /// The server has taken `bytes` more; everything before the returned offset is acknowledged.

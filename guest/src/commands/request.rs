@@ -52,7 +52,8 @@ fn invalid(message: impl Into<String>) -> Failure {
 /// The `id` of a request.
 pub fn id(request: &Value) -> Result<&str, Failure> {
     let id = request.text("id").unwrap_or_default();
-    let valid = (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+    let valid = (1..=128).contains(&id.len())
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     if valid { Ok(id) } else { Err(invalid("A command's id is 1 to 128 of A-Z a-z 0-9 _ . -")) }
 }
 
@@ -96,7 +97,10 @@ pub fn exec(request: &Value) -> Result<ExecRequest, Failure> {
         Some(Value::Map(entries)) => {
             for (name, value) in entries {
                 if name.is_empty() || name.contains(['=', '\0']) {
-                    return Err(invalid(format!("\"{}\" cannot be the name of a variable", name.escape_default())));
+                    return Err(invalid(format!(
+                        "\"{}\" cannot be the name of a variable",
+                        name.escape_default()
+                    )));
                 }
                 let value = c_bytes(value, "a variable")?;
                 if name == "PATH" {

@@ -95,8 +95,12 @@ impl Supervisor {
         let shared = self.area.shared();
         let phase = match shared.phase.load(Ordering::Acquire) {
             phase::RUNNING => Phase::Running(shared.pid.load(Ordering::Relaxed)),
-            phase::FAILED => Phase::Failed(shared.step.load(Ordering::Relaxed), shared.errno.load(Ordering::Relaxed)),
-            phase::ENDED => Phase::Ended(shared.pid.load(Ordering::Relaxed), shared.status.load(Ordering::Relaxed)),
+            phase::FAILED => {
+                Phase::Failed(shared.step.load(Ordering::Relaxed), shared.errno.load(Ordering::Relaxed))
+            }
+            phase::ENDED => {
+                Phase::Ended(shared.pid.load(Ordering::Relaxed), shared.status.load(Ordering::Relaxed))
+            }
             _ => Phase::Starting,
         };
         if phase != Phase::Starting {
@@ -132,8 +136,18 @@ impl Spawner {
     /// `poke` is the event descriptor that tells the loop; `nofile` the limit that commands get.
     pub fn new(poke: RawFd, nofile: [u64; 2]) -> Result<Spawner, i32> {
         // SAFETY: a constant string; no pointers.
-        let (null, is_root) = unsafe { (libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC), libc::geteuid() == 0) };
-        Ok(Spawner { poke, nofile, open_files: None, processes: None, is_root, null: sys::owned(null)?, spare: Vec::new() })
+        let (null, is_root) = unsafe {
+            (libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC), libc::geteuid() == 0)
+        };
+        Ok(Spawner {
+            poke,
+            nofile,
+            open_files: None,
+            processes: None,
+            is_root,
+            null: sys::owned(null)?,
+            spare: Vec::new(),
+        })
     }
 
     /// Starts a command. Whether it could be started is known when its phase is no longer `Starting`.
@@ -142,14 +156,19 @@ impl Spawner {
         // SAFETY: no pointers.
         let me = unsafe { (libc::geteuid(), libc::getegid()) };
         if !self.is_root && (user.uid, user.gid) != me {
-            return Err(Failure::new("permission_denied", "The guest is not root and cannot act as another user").with("exitCode", 126));
+            return Err(Failure::new(
+                "permission_denied",
+                "The guest is not root and cannot act as another user",
+            )
+            .with("exitCode", 126));
         }
         let cannot = |errno| Failure::from_errno(errno, "start a command");
         let mut ours = Streams::default();
         let mut theirs = Vec::with_capacity(3);
         let mut streams = [self.null.as_raw_fd(); 3];
         if let Some(size) = request.pty {
-            let (master, slave) = pty::open(size, user.uid).map_err(|errno| Failure::from_errno(errno, "open a terminal"))?;
+            let (master, slave) =
+                pty::open(size, user.uid).map_err(|errno| Failure::from_errno(errno, "open a terminal"))?;
             streams = [slave.as_raw_fd(); 3];
             theirs.push(slave);
             ours.pty = Some(master);
@@ -203,7 +222,10 @@ impl Spawner {
                 } else if !name.is_empty() {
                     for directory in request.path.split(|byte| *byte == b':').take(256) {
                         let directory = if directory.is_empty() { b"." } else { directory };
-                        candidates.push(Candidate { path: text(&[directory, b"/", name].concat()), argv: argv.as_ptr() });
+                        candidates.push(Candidate {
+                            path: text(&[directory, b"/", name].concat()),
+                            argv: argv.as_ptr(),
+                        });
                     }
                 }
                 arrays.push(argv);
@@ -237,8 +259,15 @@ impl Spawner {
             nofile: self.open_files.map_or(self.nofile, |limit| [limit.min(self.nofile[1]); 2]),
             nproc: self.processes.map_or([libc::RLIM_INFINITY; 2], |limit| [limit; 2]),
         };
-        let plan = Plan { _strings: strings, _arrays: arrays, _candidates: candidates, _groups: groups, _theirs: theirs };
-        // SAFETY: the area is ours and large enough; the plan lives in the Supervisor until the phase changes.
+        let plan = Plan {
+            _strings: strings,
+            _arrays: arrays,
+            _candidates: candidates,
+            _groups: groups,
+            _theirs: theirs,
+        };
+        // SAFETY: the area is ours and large enough; the plan lives in the Supervisor until the phase
+        // changes.
         let pid = unsafe {
             area.0.cast::<Shared>().write(shared);
             supervisor::start(area.0)
@@ -272,18 +301,31 @@ pub fn failure(failed_step: i32, errno: i32, request: &ExecRequest) -> Failure {
     let same = |failure: Failure, code, what: &str| Failure { code, ..failure }.with("what", what);
     match (failed_step, errno) {
         (step::EXEC, libc::ENOENT | libc::ENOTDIR) => {
-            let message =
-                if name.contains('/') { format!("There is no program \"{name}\"") } else { format!("There is no program \"{name}\" in PATH") };
-            Failure::new("not_found", message).with("what", "command").with("exitCode", 127).with("errno", "ENOENT")
+            let message = if name.contains('/') {
+                format!("There is no program \"{name}\"")
+            } else {
+                format!("There is no program \"{name}\" in PATH")
+            };
+            Failure::new("not_found", message)
+                .with("what", "command")
+                .with("exitCode", 127)
+                .with("errno", "ENOENT")
         }
-        (step::EXEC, libc::EACCES | libc::EPERM | libc::ENOEXEC | libc::EISDIR | libc::ELOOP | libc::ETXTBSY) => {
-            same(Failure::from_errno(errno, &format!("run \"{name}\"")), "permission_denied", "command").with("exitCode", 126)
-        }
-        (step::EXEC, _) => Failure::from_errno(errno, &format!("run \"{name}\"")).with("what", "command").with("exitCode", 126),
-        (step::WORKDIR, libc::ENOENT | libc::ENOTDIR) => {
-            same(Failure::from_errno(errno, &format!("go to the working directory \"{cwd}\"")), "not_found", "workdir")
-        }
-        (step::WORKDIR, _) => Failure::from_errno(errno, &format!("go to the working directory \"{cwd}\"")).with("what", "workdir"),
+        (
+            step::EXEC,
+            libc::EACCES | libc::EPERM | libc::ENOEXEC | libc::EISDIR | libc::ELOOP | libc::ETXTBSY,
+        ) => same(Failure::from_errno(errno, &format!("run \"{name}\"")), "permission_denied", "command")
+            .with("exitCode", 126),
+        (step::EXEC, _) => Failure::from_errno(errno, &format!("run \"{name}\""))
+            .with("what", "command")
+            .with("exitCode", 126),
+        (step::WORKDIR, libc::ENOENT | libc::ENOTDIR) => same(
+            Failure::from_errno(errno, &format!("go to the working directory \"{cwd}\"")),
+            "not_found",
+            "workdir",
+        ),
+        (step::WORKDIR, _) => Failure::from_errno(errno, &format!("go to the working directory \"{cwd}\""))
+            .with("what", "workdir"),
         (step::USER, _) => Failure::from_errno(errno, "act as the user").with("what", "user"),
         _ => Failure::from_errno(errno, "start a command"),
     }

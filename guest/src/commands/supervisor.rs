@@ -1,14 +1,16 @@
 //! The process above each command: it finds everything that the command leaves behind.
 //!
-//! A supervisor is a child subreaper, so what daemonises itself (double fork, `setsid`, empty environment) becomes
-//! its child and stays below it in the process tree, where a kill can find it. It lives until it has no child left.
+//! A supervisor is a child subreaper, so what daemonises itself (double fork, `setsid`, empty environment)
+//! becomes its child and stays below it in the process tree, where a kill can find it. It lives until it has
+//! no child left.
 //!
-//! To be cheap it is no copy of the guest: it shares the guest's memory and descriptors (`CLONE_VM | CLONE_FILES`) and needs
-//! nothing but a small stack. It may therefore run only the code in this file: no allocation, no C library, no panic.
-//! The command itself is made with `CLONE_VM | CLONE_VFORK` and a descriptor table of its own: it borrows the memory until it calls `execve`.
+//! To be cheap it is no copy of the guest: it shares the guest's memory and descriptors (`CLONE_VM |
+//! CLONE_FILES`) and needs nothing but a small stack. It may therefore run only the code in this file: no
+//! allocation, no C library, no panic. The command itself is made with `CLONE_VM | CLONE_VFORK` and a
+//! descriptor table of its own: it borrows the memory until it calls `execve`.
 //!
-//! Signals cannot reach the guest through it: a supervisor blocks them all, and a SIGKILL ends only the supervisor,
-//! whereupon the guest as PID 1 inherits the command.
+//! Signals cannot reach the guest through it: a supervisor blocks them all, and a SIGKILL ends only the
+//! supervisor, whereupon the guest as PID 1 inherits the command.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -74,7 +76,8 @@ pub struct Shared {
     pub streams: [i32; 3],
     /// They are a terminal to be controlled.
     pub pty: bool,
-    /// The guest is not PID 1, whose end would be everybody's: a supervisor left over would hold its descriptors.
+    /// The guest is not PID 1, whose end would be everybody's: a supervisor left over would hold its
+    /// descriptors.
     pub dies_with_guest: bool,
     /// Become the user.
     pub change_user: bool,
@@ -104,11 +107,19 @@ static ALL_SIGNALS: u64 = !0;
 /// Starts the supervisor; its pid, or a negative errno. The caller has blocked all signals of its thread.
 ///
 /// # Safety
-/// `area` is `AREA` bytes, page-aligned, holds a filled `Shared` at its bottom and stays until the supervisor has been waited for;
-/// everything that `Shared` points to stays until the phase is no longer `STARTING`.
+/// `area` is `AREA` bytes, page-aligned, holds a filled `Shared` at its bottom and stays until the supervisor
+/// has been waited for; everything that `Shared` points to stays until the phase is no longer `STARTING`.
 pub unsafe fn start(area: *mut u8) -> isize {
     // SAFETY: the upper end of the area is the supervisor's stack.
-    unsafe { clone((libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD) as usize, area.add(AREA - 64), core::ptr::null_mut(), supervise, area) }
+    unsafe {
+        clone(
+            (libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD) as usize,
+            area.add(AREA - 64),
+            core::ptr::null_mut(),
+            supervise,
+            area,
+        )
+    }
 }
 
 unsafe extern "C" fn supervise(area: *mut u8) -> ! {
@@ -119,7 +130,8 @@ unsafe extern "C" fn supervise(area: *mut u8) -> ! {
         if shared.dies_with_guest {
             call(libc::SYS_prctl, libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0, 0);
         }
-        // The kernel notes the pid before the command runs: whatever happens to us afterwards, the guest knows it.
+        // The kernel notes the pid before the command runs: whatever happens to us afterwards, the guest
+        // knows it.
         let flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID | libc::SIGCHLD) as usize;
         let main = clone(flags, area.add(SHARED + CHILD_STACK), shared.pid.as_ptr(), run_command, area);
         if main < 0 {
@@ -133,9 +145,17 @@ unsafe extern "C" fn supervise(area: *mut u8) -> ! {
         let mut status: i32 = 0;
         let mut told = true;
         loop {
-            // Once the command itself is over, whether others are left is asked first: if none is, our own end tells it.
+            // Once the command itself is over, whether others are left is asked first: if none is, our own
+            // end tells it.
             let options = if told { 0 } else { libc::WNOHANG as usize };
-            let pid = call(libc::SYS_wait4, usize::MAX, &raw mut status as usize, options | libc::__WALL as usize, 0, 0);
+            let pid = call(
+                libc::SYS_wait4,
+                usize::MAX,
+                &raw mut status as usize,
+                options | libc::__WALL as usize,
+                0,
+                0,
+            );
             if pid == main {
                 if shared.phase.load(Ordering::Relaxed) == phase::RUNNING {
                     shared.status.store(status, Ordering::Relaxed);
@@ -207,7 +227,14 @@ unsafe extern "C" fn run_command(area: *mut u8) -> ! {
         let mut error = -(libc::ENOENT as isize);
         let mut candidate = shared.candidates;
         while !(*candidate).path.is_null() {
-            let result = call(libc::SYS_execve, (*candidate).path as usize, (*candidate).argv as usize, shared.env as usize, 0, 0);
+            let result = call(
+                libc::SYS_execve,
+                (*candidate).path as usize,
+                (*candidate).argv as usize,
+                shared.env as usize,
+                0,
+                0,
+            );
             // As `execvp` does it: a program that may not be run is remembered while others are tried.
             if result == -(libc::EACCES as isize) {
                 error = result;
@@ -223,13 +250,21 @@ unsafe extern "C" fn run_command(area: *mut u8) -> ! {
     }
 }
 
-/// The kernel takes commands before it takes the guest. The guest's own score is not changed by it: a process made by vfork has its own.
+/// The kernel takes commands before it takes the guest. The guest's own score is not changed by it: a process
+/// made by vfork has its own.
 #[inline(always)]
 unsafe fn raise_oom_score() {
     // SAFETY: constant strings.
     unsafe {
         let path = c"/proc/self/oom_score_adj";
-        let fd = call(libc::SYS_openat, libc::AT_FDCWD as usize, path.as_ptr() as usize, (libc::O_WRONLY | libc::O_CLOEXEC) as usize, 0, 0);
+        let fd = call(
+            libc::SYS_openat,
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            (libc::O_WRONLY | libc::O_CLOEXEC) as usize,
+            0,
+            0,
+        );
         if fd >= 0 {
             call(libc::SYS_write, fd as usize, c"500".as_ptr() as usize, 3, 0, 0);
             call(libc::SYS_close, fd as usize, 0, 0, 0, 0);

@@ -33,7 +33,9 @@ fn nothing_is_heard_before_hello() {
     let mut connection = Connection::new(&Value::map([]));
     assert!(connection.receive(&open(1), &mut Vec::new()).is_err());
     assert!(
-        Connection::new(&Value::map([])).receive(&frame(Kind::Hello, 0, 0, &map(&Value::map([("protocol", 2.into())]))), &mut Vec::new()).is_err()
+        Connection::new(&Value::map([]))
+            .receive(&frame(Kind::Hello, 0, 0, &map(&Value::map([("protocol", 2.into())]))), &mut Vec::new())
+            .is_err()
     );
 }
 
@@ -101,7 +103,8 @@ fn random_frames_never_panic_and_streams_stay_bounded() {
         let mut bytes = Vec::new();
         let mut next = 1;
         for _ in 0..random.below(8) {
-            let stream = if random.below(8) == 0 { random.below(9) as u32 } else { 1 + 2 * random.below(4) as u32 };
+            let stream =
+                if random.below(8) == 0 { random.below(9) as u32 } else { 1 + 2 * random.below(4) as u32 };
             bytes.extend(match random.below(9) {
                 0..=2 => {
                     next += 2;
@@ -109,7 +112,9 @@ fn random_frames_never_panic_and_streams_stay_bounded() {
                 }
                 3 => frame(Kind::Message, 0, stream, &map(&Value::map([("closeStdin", true.into())]))),
                 4 => frame(Kind::Data, random.below(5) as u8, stream, &vec![0; random.below(600) as usize]),
-                5 => frame(Kind::Credit, 0, stream, &(random.below(u64::from(u32::MAX)) as u32).to_be_bytes()),
+                5 => {
+                    frame(Kind::Credit, 0, stream, &(random.below(u64::from(u32::MAX)) as u32).to_be_bytes())
+                }
                 6 => frame(Kind::End, 0, stream, &[]),
                 7 => frame(Kind::Reset, 0, stream, &map(&Value::map([("code", "cancelled".into())]))),
                 _ => frame(Kind::Ping, 0, 0, &[1; 8]),

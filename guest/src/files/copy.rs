@@ -1,4 +1,5 @@
-//! Copies a file or a tree as it is: content, modes, times, symlinks, and owners where the user may give them.
+//! Copies a file or a tree as it is: content, modes, times, symlinks, and owners where the user may give
+//! them.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -19,7 +20,8 @@ const UNFINISHED: u32 = libc::S_ISVTX | 0o700;
 /// A name in an open directory.
 pub type Place<'a> = (RawFd, &'a CStr);
 
-/// Copies `from` to `to`, which must not exist. What was copied before a failure is left for the caller to remove.
+/// Copies `from` to `to`, which must not exist. What was copied before a failure is left for the caller to
+/// remove.
 pub fn copy(from: Place, to: Place, path: &[u8], stream: &dyn TaskStream) -> Result<(), Stopped> {
     let mut copier = Copier { buffer: vec![0; sys::BUFFER], stream };
     let stat = sys::stat_at(from.0, from.1, false).doing("copy", path)?;
@@ -32,7 +34,8 @@ pub fn copy(from: Place, to: Place, path: &[u8], stream: &dyn TaskStream) -> Res
     while let Some(step) = walk.step().doing("copy", path)? {
         let found = sys::stat_at(walk.directory(), walk.name(), false);
         if step == Step::Left {
-            let source = sys::open_at(walk.directory(), walk.name(), sys::DIRECTORY, 0).doing("copy", walk.path())?;
+            let source =
+                sys::open_at(walk.directory(), walk.name(), sys::DIRECTORY, 0).doing("copy", walk.path())?;
             xattrs::copy(source.as_raw_fd(), chain.top(), &mut copier.buffer);
             finish(&chain.top(), &found.doing("copy", walk.path())?).doing("copy", walk.path())?;
             chain.pop().doing("copy", walk.path())?;
@@ -53,8 +56,8 @@ pub fn copy(from: Place, to: Place, path: &[u8], stream: &dyn TaskStream) -> Res
     finish(&chain.top(), &stat).doing("copy", path)
 }
 
-/// A directory with a mode that no other has: whoever owns the one around it could put another in its place, which would then be
-/// filled and given away. It gets its own mode when it is complete.
+/// A directory with a mode that no other has: whoever owns the one around it could put another in its place,
+/// which would then be filled and given away. It gets its own mode when it is complete.
 fn make((directory, name): Place) -> io::Result<std::os::fd::OwnedFd> {
     sys::make_directory_at(directory, name, UNFINISHED)?;
     let made = sys::open_at(directory, name, sys::DIRECTORY, 0)?;
@@ -87,7 +90,8 @@ impl Copier<'_> {
 
     /// Stretches of zeros become holes, so that a sparse file stays one.
     fn file(&mut self, from: Place, to: Place, path: &[u8]) -> Result<(), Stopped> {
-        let source = sys::open_at(from.0, from.1, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0).doing("copy", path)?;
+        let source = sys::open_at(from.0, from.1, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
+            .doing("copy", path)?;
         let stat = sys::stat_fd(&source).doing("copy", path)?;
         if sys::kind(&stat) != libc::S_IFREG {
             return Err(sys::errno(libc::EBUSY)).doing("copy", path);

@@ -20,7 +20,8 @@ pub fn mkdir(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
     if let Some(reach) = reach {
         let Place { directory, name, parents } = reach.place(&path, Last::Followed, true, "make")?;
         let made = reach.make_directory(directory.as_raw_fd(), &name).doing("make", path.bytes())?;
-        mode.map_or(Ok(()), |mode| sys::change_mode(&made, mode)).doing("change the mode of", path.bytes())?;
+        mode.map_or(Ok(()), |mode| sys::change_mode(&made, mode))
+            .doing("change the mode of", path.bytes())?;
         parents.keep();
         return stream.send(&Value::map([("created", true.into())]));
     }
@@ -75,7 +76,9 @@ impl Parents {
             match path.stat(true) {
                 Ok(stat) if sys::kind(&stat) == libc::S_IFDIR => break,
                 Ok(_) => return Err(sys::errno(libc::ENOTDIR)).doing("make", path.bytes()),
-                Err(error) if !sys::is(&error, libc::ENOENT) => return Err(error).doing("make", path.bytes()),
+                Err(error) if !sys::is(&error, libc::ENOENT) => {
+                    return Err(error).doing("make", path.bytes());
+                }
                 Err(_) => {}
             }
             next = path.parent();
@@ -102,7 +105,10 @@ impl Parents {
 impl Drop for Parents {
     fn drop(&mut self) {
         for (directory, name) in self.made.iter().rev() {
-            let _ = sys::remove_directory_at(directory.as_ref().map_or(libc::AT_FDCWD, |held| held.as_raw_fd()), name);
+            let _ = sys::remove_directory_at(
+                directory.as_ref().map_or(libc::AT_FDCWD, |held| held.as_raw_fd()),
+                name,
+            );
         }
     }
 }
@@ -141,7 +147,10 @@ mod tests {
         assert_eq!(mkdir("file/below"), "invalid_argument");
         assert_eq!(mkdir(&format!("p/q/{}", "x".repeat(300))), "invalid_argument");
         assert_eq!(scratch.names(""), ["file"]);
-        assert_eq!(code(&fails("mkdir", Value::map([("path", scratch.path("m")), ("mode", 0o10000.into())]))), "invalid_argument");
+        assert_eq!(
+            code(&fails("mkdir", Value::map([("path", scratch.path("m")), ("mode", 0o10000.into())]))),
+            "invalid_argument"
+        );
         as_user(4321, || assert_eq!(mkdir("denied/x"), "permission_denied"));
     }
 

@@ -1,5 +1,5 @@
-//! What a whole tree needs beyond what somebody's own files do: its ids as they are inside the sandbox, its hard links,
-//! attributes and holes. Used on the host, where trees belong to shifted ids.
+//! What a whole tree needs beyond what somebody's own files do: its ids as they are inside the sandbox, its
+//! hard links, attributes and holes. Used on the host, where trees belong to shifted ids.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -12,7 +12,8 @@ use super::xattrs;
 
 /// The user that an id nobody inside can have is shown as, as kernels do.
 const NOBODY: u32 = 65_534;
-/// Bytes of names of files with further links that are remembered. Links to files beyond become files of their own.
+/// Bytes of names of files with further links that are remembered. Links to files beyond become files of
+/// their own.
 const MOST_LINK_BYTES: usize = 256 << 20;
 
 /// The ids that users of a sandbox have on the host.
@@ -153,7 +154,11 @@ impl Unpacking {
         for (name, value) in &header.attributes {
             match xattrs::write(file.as_raw_fd(), name, value) {
                 Ok(()) => {}
-                Err(error) if [libc::ENOTSUP, libc::ERANGE, libc::E2BIG, libc::ENAMETOOLONG].iter().any(|number| sys::is(&error, *number)) => {
+                Err(error)
+                    if [libc::ENOTSUP, libc::ERANGE, libc::E2BIG, libc::ENAMETOOLONG]
+                        .iter()
+                        .any(|number| sys::is(&error, *number)) =>
+                {
                     self.left_out.attributes += 1;
                 }
                 Err(error) => return Err(error),

@@ -47,7 +47,8 @@ fn fingerprint(scratch: &Scratch, name: &str, shift: u32) -> Vec<String> {
             line += &format!(" {:?}", fs::read_link(&path).expect("a link"));
         } else if meta.is_file() || meta.is_dir() {
             let mut buffer = vec![0; xattrs::LARGEST];
-            let mut attributes = xattrs::read(fs::File::open(&path).expect("open").as_raw_fd(), &mut buffer).0;
+            let mut attributes =
+                xattrs::read(fs::File::open(&path).expect("open").as_raw_fd(), &mut buffer).0;
             attributes.sort();
             line += &format!(" {attributes:?}");
         }
@@ -58,7 +59,9 @@ fn fingerprint(scratch: &Scratch, name: &str, shift: u32) -> Vec<String> {
             line += &format!(" {} {:x}", meta.len(), hasher.finish());
         }
         if meta.is_dir() {
-            waiting.extend(fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry").path()));
+            waiting.extend(
+                fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry").path()),
+            );
         } else if meta.nlink() > 1 {
             links.entry(meta.ino()).or_insert_with(Vec::new).push(format!("{below:?}"));
         }
@@ -85,15 +88,20 @@ fn grow(scratch: &Scratch, name: &str, random: &mut Random) {
             _ => n.to_string().into_bytes(),
         };
         own.truncate(255);
-        let path = directories[random.below(directories.len() as u64) as usize].join(std::ffi::OsStr::from_bytes(&own));
+        let path = directories[random.below(directories.len() as u64) as usize]
+            .join(std::ffi::OsStr::from_bytes(&own));
         match random.below(8) {
             0 | 1 => {
                 fs::create_dir(&path).expect("made");
                 directories.push(path.clone());
             }
-            2 => symlink(["nowhere", "..", "/etc/passwd", &"t".repeat(200)][random.below(4) as usize], &path).expect("linked"),
-            3 => sys::make_fifo_at(libc::AT_FDCWD, &c_string(path.as_os_str().as_bytes()), 0o640).expect("made"),
-            4 if !files.is_empty() => fs::hard_link(&files[random.below(files.len() as u64) as usize], &path).expect("linked"),
+            2 => symlink(["nowhere", "..", "/etc/passwd", &"t".repeat(200)][random.below(4) as usize], &path)
+                .expect("linked"),
+            3 => sys::make_fifo_at(libc::AT_FDCWD, &c_string(path.as_os_str().as_bytes()), 0o640)
+                .expect("made"),
+            4 if !files.is_empty() => {
+                fs::hard_link(&files[random.below(files.len() as u64) as usize], &path).expect("linked")
+            }
             _ => {
                 let content: Vec<u8> = (0..random.below(3000)).map(|_| random.below(256) as u8).collect();
                 fs::write(&path, content).expect("written");
@@ -108,7 +116,12 @@ fn grow(scratch: &Scratch, name: &str, random: &mut Random) {
             }
         }
         let meta = fs::symlink_metadata(&path).expect("there");
-        std::os::unix::fs::lchown(&path, Some(random.below(60_000) as u32), Some(random.below(60_000) as u32)).expect("changed");
+        std::os::unix::fs::lchown(
+            &path,
+            Some(random.below(60_000) as u32),
+            Some(random.below(60_000) as u32),
+        )
+        .expect("changed");
         if meta.is_file() || meta.is_dir() {
             if random.below(4) == 0 {
                 let file = fs::File::open(&path).expect("open");
@@ -116,10 +129,12 @@ fn grow(scratch: &Scratch, name: &str, random: &mut Random) {
                 // A file system without attributes has nothing to keep.
                 let _ = xattrs::write(file.as_raw_fd(), name, b"\0\n=value");
             }
-            fs::set_permissions(&path, fs::Permissions::from_mode(random.below(0o10000) as u32)).expect("changed");
+            fs::set_permissions(&path, fs::Permissions::from_mode(random.below(0o10000) as u32))
+                .expect("changed");
         }
         let time = (random.below(1 << 33) as i64 - (1 << 31), random.below(1_000_000_000) as i64);
-        sys::set_modified_at(libc::AT_FDCWD, &c_string(path.as_os_str().as_bytes()), time.0, time.1).expect("changed");
+        sys::set_modified_at(libc::AT_FDCWD, &c_string(path.as_os_str().as_bytes()), time.0, time.1)
+            .expect("changed");
     }
 }
 
@@ -163,7 +178,11 @@ fn the_systems_tar_reads_a_whole_tree() {
             println!("skipped: there is no tar here");
             return;
         };
-        std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), &packed(&scratch, "from", HERE).0).expect("written");
+        std::io::Write::write_all(
+            &mut child.stdin.take().expect("a pipe"),
+            &packed(&scratch, "from", HERE).0,
+        )
+        .expect("written");
         assert!(child.wait().expect("ended").success());
         assert_eq!(fingerprint(&scratch, "to", 0), fingerprint(&scratch, "from", 0), "seed {seed}");
     }
@@ -188,7 +207,9 @@ fn holes_stay_holes_and_zeros_become_some() {
     assert_eq!(fingerprint(&scratch, "to", 0), fingerprint(&scratch, "from", 0));
     assert!(meta("to/huge").blocks() < 10_000 && meta("to/zeros").blocks() < 100);
     let mut middle = [0; 13];
-    fs::File::open(scratch.at("to/huge")).and_then(|file| file.read_exact_at(&mut middle, 7 << 30)).expect("read");
+    fs::File::open(scratch.at("to/huge"))
+        .and_then(|file| file.read_exact_at(&mut middle, 7 << 30))
+        .expect("read");
     assert_eq!(&middle, b"in the middle");
 }
 
@@ -204,7 +225,10 @@ fn sockets_are_counted_and_foreign_owners_are_nobody() {
     let (archive, left_out) = packed(&scratch, "from", THERE);
     assert_eq!(left_out, LeftOut { files: 1, owners: 2, ..LeftOut::default() });
     unpacked(&scratch, "to", THERE, &archive).expect("unpacked");
-    assert_eq!((scratch.names("to"), fs::metadata(scratch.at("to/file")).expect("there").uid()), (vec!["file".into()], 300_000 + 65_534));
+    assert_eq!(
+        (scratch.names("to"), fs::metadata(scratch.at("to/file")).expect("there").uid()),
+        (vec!["file".into()], 300_000 + 65_534)
+    );
 }
 
 #[test]
@@ -220,9 +244,12 @@ fn only_the_chosen_paths_are_packed_and_no_symlink_leads_there() {
     };
     unpacked(&scratch, "to", Ids { host: 0, ..HERE }, &chosen(b"/a/b").expect("packed")).expect("unpacked");
     assert_eq!((scratch.names("to"), scratch.names("to/a/b")), (vec!["a".into()], vec!["file".into()]));
-    for (path, expected) in
-        [(&b"up/etc"[..], "invalid_argument"), (b"../from", "invalid_argument"), (b"none", "not_found"), (b"//a", "invalid_argument")]
-    {
+    for (path, expected) in [
+        (&b"up/etc"[..], "invalid_argument"),
+        (b"../from", "invalid_argument"),
+        (b"none", "not_found"),
+        (b"//a", "invalid_argument"),
+    ] {
         assert_eq!(code(&chosen(path).expect_err("refused")), expected, "{}", shown(path));
     }
 }
@@ -238,8 +265,13 @@ fn ids_beyond_the_range_and_devices_are_refused_and_missing_parents_belong_to_ro
         [bytes, vec![0; 1024]].concat()
     };
     let scratch = Scratch::new();
-    for archive in [entry(b'0', "x", 65_536), entry(b'0', "x", u32::MAX), entry(b'3', "x", 0), entry(b'4', "x", 0)] {
-        assert_eq!(code(&unpacked(&scratch, "to", THERE, &archive).expect_err("refused")), "invalid_argument");
+    for archive in
+        [entry(b'0', "x", 65_536), entry(b'0', "x", u32::MAX), entry(b'3', "x", 0), entry(b'4', "x", 0)]
+    {
+        assert_eq!(
+            code(&unpacked(&scratch, "to", THERE, &archive).expect_err("refused")),
+            "invalid_argument"
+        );
         assert!(scratch.names("to").is_empty());
     }
     unpacked(&scratch, "to", THERE, &entry(b'0', "a/b/file", 7)).expect("unpacked");
@@ -264,10 +296,17 @@ fn damaged_trees_never_panic_and_never_leave_the_directory() {
             // Mostly where numbers, names and maps are.
             let at = random.below(archive.len() as u64) as usize;
             let at = if round % 2 == 0 { at } else { at / 512 * 512 + random.below(60) as usize };
-            archive[at] = if random.below(2) == 0 { b"0123456789/.\n"[random.below(13) as usize] } else { random.below(256) as u8 };
+            archive[at] = if random.below(2) == 0 {
+                b"0123456789/.\n"[random.below(13) as usize]
+            } else {
+                random.below(256) as u8
+            };
         }
         let _ = unpacked(&scratch, "to", THERE, &archive);
-        assert_eq!((scratch.names(""), scratch.names("outside")), (vec!["outside".to_owned(), "to".to_owned()], vec!["file".to_owned()]));
+        assert_eq!(
+            (scratch.names(""), scratch.names("outside")),
+            (vec!["outside".to_owned(), "to".to_owned()], vec!["file".to_owned()])
+        );
         assert_eq!(fs::read(scratch.at("outside/file")).expect("there"), b"safe");
         fs::remove_dir_all(scratch.at("to")).expect("removed");
     }
@@ -278,7 +317,10 @@ fn ids_are_shifted_and_never_leave_their_range() {
     let ids = Ids::parse("100000:65536").expect("ids");
     assert_eq!((ids.inside(100_000), ids.inside(165_535)), (Some(0), Some(65_535)));
     assert_eq!((ids.inside(99_999), ids.inside(165_536), ids.inside(0)), (None, None, None));
-    assert_eq!((ids.outside(0), ids.outside(65_535), ids.outside(65_536), ids.outside(u32::MAX)), (Some(100_000), Some(165_535), None, None));
+    assert_eq!(
+        (ids.outside(0), ids.outside(65_535), ids.outside(65_536), ids.outside(u32::MAX)),
+        (Some(100_000), Some(165_535), None, None)
+    );
     assert_eq!(Ids::parse("0:4294967295"), Some(Ids { host: 0, size: u32::MAX }));
     for bad in ["", "1", "1:", ":1", "1:0", "-1:5", "1:4294967295", "x:1", "1:2:3", "4294967296:1"] {
         assert_eq!(Ids::parse(bad), None, "{bad}");

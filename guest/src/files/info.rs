@@ -42,7 +42,8 @@ pub fn info(name: &[u8], path: &[u8], stat: &libc::stat) -> Value {
         libc::S_IFCHR => "char",
         _ => "file",
     };
-    let mtime_ms = (stat.st_mtime as i64).saturating_mul(1000).saturating_add(stat.st_mtime_nsec as i64 / 1_000_000);
+    let mtime_ms =
+        (stat.st_mtime as i64).saturating_mul(1000).saturating_add(stat.st_mtime_nsec as i64 / 1_000_000);
     Value::map([
         ("name", Value::name(name)),
         ("path", Value::name(path)),
@@ -71,7 +72,8 @@ mod tests {
         fs::set_permissions(scratch.at("file"), fs::Permissions::from_mode(0o640)).expect("changed");
         symlink("file", scratch.at("link")).expect("linked");
 
-        let info = run("stat", Value::map([("path", scratch.path("link")), ("follow", true.into())])).message("info");
+        let info = run("stat", Value::map([("path", scratch.path("link")), ("follow", true.into())]))
+            .message("info");
         assert_eq!(info.text("type"), Some("file"));
         assert_eq!(info.text("name"), Some("link"));
         assert_eq!((info.int("size"), info.int("mode")), (Some(5), Some(0o640)));
@@ -104,6 +106,9 @@ mod tests {
         let request = Value::map([("path", Value::Bytes(path.clone()))]);
         assert!(super::super::run("stat", &request, &mut TestStream::new()).is_err());
         fs::write(std::ffi::OsStr::from_bytes(&path), "").expect("written");
-        assert_eq!(run("stat", request).message("info").get("name"), Some(&Value::Bytes(b"\xff\xfe".to_vec())));
+        assert_eq!(
+            run("stat", request).message("info").get("name"),
+            Some(&Value::Bytes(b"\xff\xfe".to_vec()))
+        );
     }
 }

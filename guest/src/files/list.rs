@@ -38,7 +38,11 @@ pub fn list(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped>
         batch.add(entry, walk.path().len(), stream)?;
         if sys::kind(&stat) == libc::S_IFDIR && walk.depth() < depth && walk.path().len() < LONGEST_PATH {
             match walk.enter() {
-                Err(error) if ![libc::EACCES, libc::ENOENT, libc::ENOTDIR, libc::ELOOP].iter().any(|n| sys::is(&error, *n)) => {
+                Err(error)
+                    if ![libc::EACCES, libc::ENOENT, libc::ENOTDIR, libc::ELOOP]
+                        .iter()
+                        .any(|n| sys::is(&error, *n)) =>
+                {
                     return Err(error).doing("list", walk.path());
                 }
                 _ => {}
@@ -58,7 +62,11 @@ impl Batch {
     fn add(&mut self, entry: Value, path_length: usize, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
         self.bytes += path_length + entry.bytes("target").map_or(0, <[u8]>::len) + 128;
         self.entries.push(entry);
-        if self.entries.len() == BATCH_ENTRIES || self.bytes >= BATCH_BYTES { self.flush(stream) } else { Ok(()) }
+        if self.entries.len() == BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
+            self.flush(stream)
+        } else {
+            Ok(())
+        }
     }
 
     fn flush(&mut self, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
@@ -89,7 +97,9 @@ mod tests {
 
     fn paths(scratch: &Scratch, stream: &TestStream) -> Vec<String> {
         let root = format!("{}/", scratch.root().display());
-        let path = |entry: &Value| entry.text("path").and_then(|path| path.strip_prefix(&root)).expect("below").to_owned();
+        let path = |entry: &Value| {
+            entry.text("path").and_then(|path| path.strip_prefix(&root)).expect("below").to_owned()
+        };
         entries(stream).iter().map(path).collect()
     }
 
@@ -136,7 +146,9 @@ mod tests {
     #[test]
     fn files_missing_directories_and_senseless_depths_are_refused() {
         let scratch = tree();
-        let list = |name: &str, depth: Value| fails("list", Value::map([("path", scratch.path(name)), ("depth", depth)]));
+        let list = |name: &str, depth: Value| {
+            fails("list", Value::map([("path", scratch.path(name)), ("depth", depth)]))
+        };
         assert_eq!(errno(&list("a", 1.into())), "ENOTDIR");
         assert_eq!(code(&list("none", 1.into())), "not_found");
         assert_eq!(code(&list("b", 0.into())), "invalid_argument");
@@ -164,7 +176,10 @@ mod tests {
         as_user(4321, || {
             let stream = run("list", Value::map([("path", scratch.path("")), ("depth", 9.into())]));
             assert_eq!(paths(&scratch, &stream), ["B", "a", "b", "b/inner", "b/z", "c", "link"]);
-            assert_eq!(code(&fails("list", Value::map([("path", scratch.path("b/inner"))]))), "permission_denied");
+            assert_eq!(
+                code(&fails("list", Value::map([("path", scratch.path("b/inner"))]))),
+                "permission_denied"
+            );
         });
     }
 }

@@ -56,8 +56,14 @@ pub fn run(op: &str, request: &Value, stream: &mut dyn TaskStream) -> Result<(),
     }
 }
 
-/// Runs one with root's reach for `user`, on a thread that is root's. Those that have no such reach get the user's rights.
-pub fn run_reaching(op: &str, request: &Value, user: Identity, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+/// Runs one with root's reach for `user`, on a thread that is root's. Those that have no such reach get the
+/// user's rights.
+pub fn run_reaching(
+    op: &str,
+    request: &Value,
+    user: Identity,
+    stream: &mut dyn TaskStream,
+) -> Result<(), Stopped> {
     let reach = Reach::new(user);
     if let Some(Operation::Reaching(operation)) = operation(op) {
         return operation(request, Some(&reach), stream);

@@ -20,8 +20,10 @@ impl Names {
         let mut names = Names::default();
         loop {
             // SAFETY: the pointer and the length describe `buffer`.
-            let filled =
-                sys::check(|| unsafe { libc::syscall(libc::SYS_getdents64, directory.as_raw_fd(), buffer.as_mut_ptr(), buffer.len()) as i32 })?;
+            let filled = sys::check(|| unsafe {
+                libc::syscall(libc::SYS_getdents64, directory.as_raw_fd(), buffer.as_mut_ptr(), buffer.len())
+                    as i32
+            })?;
             if filled == 0 {
                 break;
             }

@@ -89,7 +89,9 @@ impl FilePath {
         for _ in 0..40 {
             match path.stat(false) {
                 Ok(stat) if sys::kind(&stat) == libc::S_IFLNK => {}
-                Err(error) if !sys::is(&error, libc::ENOENT) => return Err(error).doing("follow", self.bytes()),
+                Err(error) if !sys::is(&error, libc::ENOENT) => {
+                    return Err(error).doing("follow", self.bytes());
+                }
                 _ => return Ok(path),
             }
             let target = sys::read_link_at(libc::AT_FDCWD, &path.c()).doing("follow", self.bytes())?;
@@ -118,7 +120,8 @@ pub fn mode(request: &Value, key: &str) -> Result<Option<u32>, Stopped> {
 /// The parts of a name inside an archive or below a directory: none is empty, `.` or `..`.
 /// A leading `/` is dropped. `None` if a part is `..` or there is a NUL.
 pub fn parts(name: &[u8]) -> Option<Vec<&[u8]>> {
-    let parts: Vec<&[u8]> = name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    let parts: Vec<&[u8]> =
+        name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     if name.contains(&0) || parts.contains(&&b".."[..]) { None } else { Some(parts) }
 }
 

@@ -1,7 +1,8 @@
 //! `reach`: root's reach on behalf of a user, for callers that rule the whole sandbox.
 //!
-//! What is made belongs to the user from its first moment. Paths are walked by descriptors, one name at a time. A symlink that
-//! is not root's may have been put there by whoever wants root to write elsewhere: from there on the user's own rights decide.
+//! What is made belongs to the user from its first moment. Paths are walked by descriptors, one name at a
+//! time. A symlink that is not root's may have been put there by whoever wants root to write elsewhere: from
+//! there on the user's own rights decide.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -93,7 +94,9 @@ impl Reach {
                 return Ok(Place { directory, name, parents });
             }
             let found = match sys::open_at(directory.as_raw_fd(), &name, libc::O_PATH | libc::O_NOFOLLOW, 0) {
-                Err(error) if sys::is(&error, libc::ENOENT) && at_end => return Ok(Place { directory, name, parents }),
+                Err(error) if sys::is(&error, libc::ENOENT) && at_end => {
+                    return Ok(Place { directory, name, parents });
+                }
                 Err(error) if sys::is(&error, libc::ENOENT) && make => {
                     let made = self.make_directory(directory.as_raw_fd(), &name)?;
                     parents.made_in(std::mem::replace(&mut directory, made), name);
@@ -129,8 +132,8 @@ impl Reach {
         Err(sys::errno(libc::EINVAL))
     }
 
-    /// Makes a directory that is the user's. Where the user may make it, the user does: then nobody can put another in its place
-    /// before it is given away. Elsewhere only root could.
+    /// Makes a directory that is the user's. Where the user may make it, the user does: then nobody can put
+    /// another in its place before it is given away. Elsewhere only root could.
     pub fn make_directory(&self, directory: RawFd, name: &CStr) -> io::Result<OwnedFd> {
         let open = || sys::open_at(directory, name, sys::DIRECTORY, 0);
         if !self.makes_as_root() {
@@ -144,7 +147,8 @@ impl Reach {
         sys::make_directory_at(directory, name, UNGIVEN)?;
         let made = open()?;
         let stat = sys::stat_fd(&made)?;
-        // Whoever owns the directory around it can put another of root's in its place; none has such a mode, and only root can give it one.
+        // Whoever owns the directory around it can put another of root's in its place; none has such a mode,
+        // and only root can give it one.
         if stat.st_uid != 0 || sys::permissions(&stat) & !INHERITED != UNGIVEN {
             return Err(sys::errno(libc::EBUSY));
         }
@@ -155,7 +159,8 @@ impl Reach {
 
     /// Does one thing with the user's rights and comes back. The real and the saved id stay root's.
     fn as_user<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<io::Result<T>> {
-        let result = take(&self.user.groups, [KEEP, self.user.gid, KEEP], [KEEP, self.user.uid, KEEP]).map(|()| work());
+        let result = take(&self.user.groups, [KEEP, self.user.gid, KEEP], [KEEP, self.user.uid, KEEP])
+            .map(|()| work());
         // SAFETY: no memory is passed. The user's id goes first, because only root may change the rest.
         let back = sys::check(|| unsafe { libc::syscall(libc::SYS_setresuid, KEEP, 0, KEEP) as i32 });
         back.and_then(|_| take(&[], [KEEP, 0, KEEP], [KEEP; 3]))?;

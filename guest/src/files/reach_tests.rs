@@ -20,9 +20,12 @@ fn reach(op: &str, entries: &[(&str, Value)]) -> Option<Result<TestStream, Stopp
         return None;
     }
     let request = Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect());
-    let user = Identity { uid: USER, gid: USER, groups: vec![USER], home: b"/".to_vec(), name: b"user".to_vec() };
+    let user =
+        Identity { uid: USER, gid: USER, groups: vec![USER], home: b"/".to_vec(), name: b"user".to_vec() };
     let mut stream = TestStream::with([b"new".to_vec()]);
-    let ran = std::thread::scope(|scope| scope.spawn(|| run_reaching(op, &request, user, &mut stream)).join().expect("no panic"));
+    let ran = std::thread::scope(|scope| {
+        scope.spawn(|| run_reaching(op, &request, user, &mut stream)).join().expect("no panic")
+    });
     Some(ran.map(|()| stream))
 }
 
@@ -41,7 +44,8 @@ fn refused(op: &str, entries: &[(&str, Value)]) {
 /// `home` is the user's, `etc` with `etc/secret` root's.
 fn world() -> Option<Scratch> {
     let scratch = Scratch::new();
-    fs::set_permissions(scratch.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("changed");
+    fs::set_permissions(scratch.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("changed");
     for name in ["home", "etc"] {
         fs::create_dir(scratch.at(name)).expect("made");
     }
@@ -68,7 +72,13 @@ fn what_is_made_anywhere_is_the_users() {
     }
     assert_eq!(owner(&scratch, ""), (0, 0));
     done("write", &[("path", scratch.path("etc/secret"))]);
-    assert_eq!((fs::read_to_string(scratch.at("etc/secret")).expect("there").as_str(), owner(&scratch, "etc/secret")), ("new", (USER, USER)));
+    assert_eq!(
+        (
+            fs::read_to_string(scratch.at("etc/secret")).expect("there").as_str(),
+            owner(&scratch, "etc/secret")
+        ),
+        ("new", (USER, USER))
+    );
     done("move", &[("from", scratch.path("app/src/main")), ("to", scratch.path("etc/main"))]);
     done("remove", &[("path", scratch.path("etc/main"))]);
     assert_eq!(scratch.names("etc"), ["secret"]);
@@ -92,7 +102,14 @@ fn links_of_root_are_followed_and_those_of_others_lead_where_the_user_may_go() {
     refused("write", &[("path", scratch.path("home/file"))]);
     refused("mkdir", &[("path", scratch.path("home/out/new"))]);
     refused("remove", &[("path", scratch.path("home/out/secret"))]);
-    refused("move", &[("from", scratch.path("home/own")), ("to", scratch.path("home/out/secret")), ("overwrite", true.into())]);
+    refused(
+        "move",
+        &[
+            ("from", scratch.path("home/own")),
+            ("to", scratch.path("home/out/secret")),
+            ("overwrite", true.into()),
+        ],
+    );
     refused("move", &[("from", scratch.path("home/out/secret")), ("to", scratch.path("home/mine"))]);
     refused("xattrs", &[("path", scratch.path("home/file")), ("set", Value::map([("a", "b".into())]))]);
     assert_eq!(fs::read_to_string(scratch.at("etc/secret")).expect("there"), "old");
@@ -130,7 +147,9 @@ fn links_that_swap_while_it_works_change_nothing_of_roots() {
 #[test]
 fn a_directory_of_roots_that_takes_the_place_of_a_new_one_stays_roots() {
     let Some(scratch) = world() else { return };
-    let mode = |name: &str, mode| fs::set_permissions(scratch.at(name), std::os::unix::fs::PermissionsExt::from_mode(mode));
+    let mode = |name: &str, mode| {
+        fs::set_permissions(scratch.at(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
+    };
     fs::create_dir(scratch.at("home/roots")).expect("made");
     fs::write(scratch.at("home/roots/kept"), "").expect("written");
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -154,6 +173,8 @@ fn a_directory_of_roots_that_takes_the_place_of_a_new_one_stays_roots() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    let found = ["home/roots", "home/new", "home/old"].into_iter().find(|name| scratch.at(&format!("{name}/kept")).exists());
+    let found = ["home/roots", "home/new", "home/old"]
+        .into_iter()
+        .find(|name| scratch.at(&format!("{name}/kept")).exists());
     assert_eq!(owner(&scratch, found.expect("not empty, so nobody removes it")), (0, 0));
 }

@@ -27,7 +27,12 @@ pub fn read(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped>
         let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let filled = match sys::read_at(&file, &mut buffer[..wanted], offset) {
             // An offset too large for the file system is past the end of every file.
-            Err(error) if offset > stat.st_size && (sys::is(&error, libc::EINVAL) || sys::is(&error, libc::EOVERFLOW)) => 0,
+            Err(error)
+                if offset > stat.st_size
+                    && (sys::is(&error, libc::EINVAL) || sys::is(&error, libc::EOVERFLOW)) =>
+            {
+                0
+            }
             read => read.doing("read", path.bytes())?,
         };
         if filled == 0 {
@@ -66,7 +71,10 @@ mod tests {
     use super::*;
 
     fn range(scratch: &Scratch, name: &str, offset: i64, length: i64) -> TestStream {
-        run("read", Value::map([("path", scratch.path(name)), ("offset", offset.into()), ("length", length.into())]))
+        run(
+            "read",
+            Value::map([("path", scratch.path(name)), ("offset", offset.into()), ("length", length.into())]),
+        )
     }
 
     #[test]
@@ -108,7 +116,12 @@ mod tests {
     #[test]
     fn what_is_not_a_regular_file_is_refused_and_a_fifo_does_not_hang() {
         let scratch = Scratch::new();
-        sys::make_fifo_at(libc::AT_FDCWD, &FilePath::of(&Value::map([("p", scratch.path("fifo"))]), "p").expect("a path").c(), 0o644).expect("made");
+        sys::make_fifo_at(
+            libc::AT_FDCWD,
+            &FilePath::of(&Value::map([("p", scratch.path("fifo"))]), "p").expect("a path").c(),
+            0o644,
+        )
+        .expect("made");
         let _socket = std::os::unix::net::UnixListener::bind(scratch.at("socket")).expect("bound");
         for name in ["fifo", "socket", ""] {
             assert_eq!(code(&fails("read", Value::map([("path", scratch.path(name))]))), "invalid_argument");
@@ -127,7 +140,10 @@ mod tests {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(scratch.at("secret"), mode).expect("changed");
         as_user(4321, || {
-            assert_eq!(code(&fails("read", Value::map([("path", scratch.path("secret"))]))), "permission_denied");
+            assert_eq!(
+                code(&fails("read", Value::map([("path", scratch.path("secret"))]))),
+                "permission_denied"
+            );
         });
     }
 }

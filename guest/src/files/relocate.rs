@@ -22,7 +22,8 @@ pub fn relocate(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStr
     match sys::rename_at(source.0, source.1, target.0, target.1, overwrite) {
         Err(error) if sys::is(&error, libc::EXDEV) => {
             let to_directory = to.parent().and_then(|directory| directory.real().ok());
-            let into_itself = matches!((from.real(), to_directory), (Ok(from), Some(to)) if to.is_within(&from));
+            let into_itself =
+                matches!((from.real(), to_directory), (Ok(from), Some(to)) if to.is_within(&from));
             if into_itself {
                 return Err(sys::errno(libc::EINVAL)).doing("move", from.bytes());
             }
@@ -34,7 +35,13 @@ pub fn relocate(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStr
 }
 
 /// The copy gets its name when it is complete, and the original goes after that.
-fn across(from: Place, to: Place, path: &FilePath, overwrite: bool, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
+fn across(
+    from: Place,
+    to: Place,
+    path: &FilePath,
+    overwrite: bool,
+    stream: &mut dyn TaskStream,
+) -> Result<(), Stopped> {
     if !overwrite && sys::stat_at(to.0, to.1, false).is_ok() {
         return Err(sys::errno(libc::EEXIST)).doing("move", path.bytes());
     }
@@ -105,10 +112,12 @@ mod tests {
         let sparse = fs::File::create(scratch.at("tree/sparse")).expect("made");
         sparse.set_len(100 << 20).expect("grown");
         symlink("sub/file", scratch.at("tree/link")).expect("linked");
-        fs::set_permissions(scratch.at("tree/sub/file"), fs::Permissions::from_mode(0o4751)).expect("changed");
+        fs::set_permissions(scratch.at("tree/sub/file"), fs::Permissions::from_mode(0o4751))
+            .expect("changed");
         fs::set_permissions(scratch.at("tree/sub"), fs::Permissions::from_mode(0o555)).expect("changed");
         std::os::unix::fs::chown(scratch.at("tree/sub/file"), Some(4321), Some(4322)).expect("changed");
-        fs::set_permissions(scratch.at("tree/sub/file"), fs::Permissions::from_mode(0o4751)).expect("changed");
+        fs::set_permissions(scratch.at("tree/sub/file"), fs::Permissions::from_mode(0o4751))
+            .expect("changed");
         let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
         fs::File::open(scratch.at("tree/sub")).and_then(|file| file.set_modified(then)).expect("changed");
 
@@ -136,11 +145,15 @@ mod tests {
         fs::create_dir(scratch.at("tree")).expect("made");
         fs::write(scratch.at("tree/a"), "a").expect("written");
         fs::write(scratch.at("tree/large"), vec![1; 3 << 20]).expect("written");
-        assert_eq!(code(&fails("move", request(&scratch, "tree", "up/disk/tree", false))), "resource_exhausted");
+        assert_eq!(
+            code(&fails("move", request(&scratch, "tree", "up/disk/tree", false))),
+            "resource_exhausted"
+        );
         assert_eq!(errno(&fails("move", request(&scratch, "up", "up/disk/up", false))), "EINVAL");
         let mut stream = TestStream::new();
         TestStream::vanish(&stream.gone);
-        let stopped = super::super::run("move", &request(&scratch, "tree", "up/disk/tree", false), &mut stream);
+        let stopped =
+            super::super::run("move", &request(&scratch, "tree", "up/disk/tree", false), &mut stream);
         assert_eq!(code(&stopped.expect_err("stopped")), "gone");
         assert!(scratch.names("up/disk").is_empty());
         assert_eq!(scratch.names("tree"), ["a", "large"]);

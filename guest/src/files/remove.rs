@@ -29,7 +29,12 @@ pub fn remove(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStrea
 
 /// Removes the directory `name` and everything in it. Every step is taken relative to an open directory and
 /// follows no symlink, so that whoever swaps one in meanwhile leads it nowhere. Stops when `stream` is gone.
-pub fn remove_tree(directory: RawFd, name: &CStr, path: &[u8], stream: Option<&dyn TaskStream>) -> Result<(), Stopped> {
+pub fn remove_tree(
+    directory: RawFd,
+    name: &CStr,
+    path: &[u8],
+    stream: Option<&dyn TaskStream>,
+) -> Result<(), Stopped> {
     let removed = sys::open_at(directory, name, sys::DIRECTORY, 0).and_then(|root| Walk::new(root, path));
     let mut walk = match removed {
         // An empty directory need not be readable to be removed.
@@ -51,7 +56,9 @@ pub fn remove_tree(directory: RawFd, name: &CStr, path: &[u8], stream: Option<&d
         match sys::unlink_at(walk.directory(), walk.name()) {
             Ok(()) => {}
             Err(error) if sys::is(&error, libc::ENOENT) => {}
-            Err(error) if sys::is(&error, libc::EISDIR) || sys::is(&error, libc::EPERM) => enter(&mut walk, error)?,
+            Err(error) if sys::is(&error, libc::EISDIR) || sys::is(&error, libc::EPERM) => {
+                enter(&mut walk, error)?
+            }
             Err(error) => return Err(error).doing("remove", walk.path()),
         }
     }
@@ -62,10 +69,14 @@ fn enter(walk: &mut Walk, refused: std::io::Error) -> Result<(), Stopped> {
     match walk.enter() {
         Ok(()) => Ok(()),
         Err(error) if sys::is(&error, libc::EACCES) => {
-            sys::remove_directory_at(walk.directory(), walk.name()).map_err(|_| error).doing("remove", walk.path())
+            sys::remove_directory_at(walk.directory(), walk.name())
+                .map_err(|_| error)
+                .doing("remove", walk.path())
         }
         // Not a directory after all: what the first attempt said is the reason.
-        Err(error) if sys::is(&error, libc::ENOTDIR) || sys::is(&error, libc::ELOOP) => Err(refused).doing("remove", walk.path()),
+        Err(error) if sys::is(&error, libc::ENOTDIR) || sys::is(&error, libc::ELOOP) => {
+            Err(refused).doing("remove", walk.path())
+        }
         Err(error) => Err(error).doing("remove", walk.path()),
     }
 }
@@ -104,7 +115,10 @@ mod tests {
     fn the_root_and_what_ends_above_are_refused() {
         let scratch = Scratch::new();
         for path in ["/", "//", "/.", "/..", "/tmp/.."] {
-            assert_eq!(code(&fails("remove", Value::map([("path", path.into()), ("recursive", true.into())]))), "invalid_argument");
+            assert_eq!(
+                code(&fails("remove", Value::map([("path", path.into()), ("recursive", true.into())]))),
+                "invalid_argument"
+            );
         }
         assert_eq!(code(&fails("remove", request(&scratch, "x/..", true))), "invalid_argument");
     }
@@ -116,7 +130,8 @@ mod tests {
         (0..600).for_each(|n| fs::write(scratch.at(&format!("tree/{n}")), "").expect("written"));
         let mut stream = TestStream::new();
         TestStream::vanish(&stream.gone);
-        let stopped = super::super::run("remove", &request(&scratch, "tree", true), &mut stream).expect_err("stopped");
+        let stopped =
+            super::super::run("remove", &request(&scratch, "tree", true), &mut stream).expect_err("stopped");
         assert_eq!(code(&stopped), "gone");
         assert!(scratch.names("tree").len() > 300);
     }

@@ -19,7 +19,8 @@ pub fn chmod(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
     let change = |path: &FilePath| {
         let name = path.c();
         // SAFETY: `name` ends with NUL.
-        sys::check(|| unsafe { libc::chmod(name.as_ptr(), mode as libc::mode_t) }).doing("change the mode of", path.bytes())
+        sys::check(|| unsafe { libc::chmod(name.as_ptr(), mode as libc::mode_t) })
+            .doing("change the mode of", path.bytes())
     };
     if request.flag("recursive") && is_directory(&path, "change the mode of")? {
         let mut root = sys::open(&path.c(), libc::O_RDONLY | libc::O_DIRECTORY, 0);
@@ -77,9 +78,10 @@ fn change_mode_at(directory: RawFd, name: &CStr, mode: u32) -> io::Result<()> {
     // SAFETY: `itself` ends with NUL.
     match sys::check(|| unsafe { libc::chmod(itself.as_ptr(), mode as libc::mode_t) }) {
         // Without /proc, what can be opened can still be changed.
-        Err(error) if sys::is(&error, libc::ENOENT) => {
-            sys::change_mode(&sys::open_at(directory, name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)?, mode)
-        }
+        Err(error) if sys::is(&error, libc::ENOENT) => sys::change_mode(
+            &sys::open_at(directory, name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)?,
+            mode,
+        ),
         changed => changed.map(drop),
     }
 }
@@ -105,7 +107,9 @@ pub fn chown(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
                 changed => changed.doing(VERB, walk.path())?,
             }
             match walk.enter() {
-                Err(error) if ![libc::ENOTDIR, libc::ELOOP, libc::ENOENT].iter().any(|n| sys::is(&error, *n)) => {
+                Err(error)
+                    if ![libc::ENOTDIR, libc::ELOOP, libc::ENOENT].iter().any(|n| sys::is(&error, *n)) =>
+                {
                     return Err(error).doing(VERB, walk.path());
                 }
                 _ => {}
@@ -150,14 +154,24 @@ mod tests {
     fn chmod_changes_one_file_or_a_tree_but_not_through_links_in_it() {
         let scratch = tree();
         let chmod = |name: &str, mode: i64, recursive: bool| {
-            run("chmod", Value::map([("path", scratch.path(name)), ("mode", mode.into()), ("recursive", recursive.into())]));
+            run(
+                "chmod",
+                Value::map([
+                    ("path", scratch.path(name)),
+                    ("mode", mode.into()),
+                    ("recursive", recursive.into()),
+                ]),
+            );
         };
         chmod("tree", 0o700, true);
         assert_eq!(modes(&scratch), [0o700, 0o700, 0o700, 0o700, 0o644]);
         chmod("tree/link", 0o600, true);
         chmod("tree/file", 0o4711, false);
         assert_eq!(modes(&scratch), [0o700, 0o4711, 0o700, 0o700, 0o600]);
-        assert_eq!(code(&fails("chmod", Value::map([("path", scratch.path("none")), ("mode", 1.into())]))), "not_found");
+        assert_eq!(
+            code(&fails("chmod", Value::map([("path", scratch.path("none")), ("mode", 1.into())]))),
+            "not_found"
+        );
         assert_eq!(code(&fails("chmod", Value::map([("path", scratch.path("tree"))]))), "invalid_argument");
     }
 
@@ -170,11 +184,27 @@ mod tests {
         let scratch = tree();
         as_user(4321, || {
             let path = || scratch.path("tree");
-            assert_eq!(code(&fails("chmod", Value::map([("path", path()), ("mode", 0o700.into())]))), "permission_denied");
+            assert_eq!(
+                code(&fails("chmod", Value::map([("path", path()), ("mode", 0o700.into())]))),
+                "permission_denied"
+            );
         });
-        run("chown", Value::map([("path", scratch.path("tree")), ("owner", "4321:4321".into()), ("recursive", true.into())]));
+        run(
+            "chown",
+            Value::map([
+                ("path", scratch.path("tree")),
+                ("owner", "4321:4321".into()),
+                ("recursive", true.into()),
+            ]),
+        );
         as_user(4321, || {
-            let request = |mode: i64| Value::map([("path", scratch.path("tree")), ("mode", mode.into()), ("recursive", true.into())]);
+            let request = |mode: i64| {
+                Value::map([
+                    ("path", scratch.path("tree")),
+                    ("mode", mode.into()),
+                    ("recursive", true.into()),
+                ])
+            };
             run("chmod", request(0));
             run("chmod", request(0o750));
         });
@@ -188,14 +218,29 @@ mod tests {
             return;
         }
         let scratch = tree();
-        let owner = |name: &str| fs::symlink_metadata(scratch.at(name)).map(|meta| (meta.uid(), meta.gid())).expect("there");
-        run("chown", Value::map([("path", scratch.path("tree")), ("owner", "4321:4322".into()), ("recursive", true.into())]));
+        let owner = |name: &str| {
+            fs::symlink_metadata(scratch.at(name)).map(|meta| (meta.uid(), meta.gid())).expect("there")
+        };
+        run(
+            "chown",
+            Value::map([
+                ("path", scratch.path("tree")),
+                ("owner", "4321:4322".into()),
+                ("recursive", true.into()),
+            ]),
+        );
         for name in ["tree", "tree/file", "tree/sub", "tree/sub/file", "tree/link"] {
             assert_eq!(owner(name), (4321, 4322));
         }
         assert_eq!(owner("outside"), (0, 0));
         run("chown", Value::map([("path", scratch.path("tree")), ("owner", "5000".into())]));
         assert_eq!((owner("tree"), owner("tree/file")), ((5000, 4322), (4321, 4322)));
-        assert_eq!(code(&fails("chown", Value::map([("path", scratch.path("tree")), ("owner", "no-such-user".into())]))), "not_found");
+        assert_eq!(
+            code(&fails(
+                "chown",
+                Value::map([("path", scratch.path("tree")), ("owner", "no-such-user".into())])
+            )),
+            "not_found"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Files with holes: what of them is data, the map that says so in an archive, and writing them.
 //!
-//! The map is GNU's version 1.0: numbers with a newline after each, first how many segments there are, then where
-//! each begins and how long it is, filled up to a whole block.
+//! The map is GNU's version 1.0: numbers with a newline after each, first how many segments there are, then
+//! where each begins and how long it is, filled up to a whole block.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,11 @@ pub fn segments(file: &impl AsRawFd, size: i64) -> io::Result<Vec<Segment>> {
     let mut at = 0;
     while at < size {
         let Some(start) = seek(file, at, libc::SEEK_DATA)?.filter(|start| *start < size) else { break };
-        let end = if segments.len() + 2 >= MOST_SEGMENTS { size } else { seek(file, start, libc::SEEK_HOLE)?.unwrap_or(size).min(size) };
+        let end = if segments.len() + 2 >= MOST_SEGMENTS {
+            size
+        } else {
+            seek(file, start, libc::SEEK_HOLE)?.unwrap_or(size).min(size)
+        };
         segments.push((start, end - start));
         at = end;
     }
@@ -81,14 +85,20 @@ impl MapReader {
             }
             match byte {
                 b'0'..=b'9' => {
-                    let number = self.number.unwrap_or(0).checked_mul(10).and_then(|number| number.checked_add(i64::from(byte - b'0')));
+                    let number = self
+                        .number
+                        .unwrap_or(0)
+                        .checked_mul(10)
+                        .and_then(|number| number.checked_add(i64::from(byte - b'0')));
                     self.number = Some(number.ok_or_else(nonsense)?);
                 }
                 b'\n' => self.numbers.push(self.number.take().ok_or_else(nonsense)?),
                 _ => return Err(nonsense()),
             }
             if self.count().is_some_and(|count| count > MOST_SEGMENTS) {
-                return Err(invalid(format!("The archive has a sparse file in more than {MOST_SEGMENTS} pieces")));
+                return Err(invalid(format!(
+                    "The archive has a sparse file in more than {MOST_SEGMENTS} pieces"
+                )));
             }
         }
         Ok(())
@@ -136,7 +146,8 @@ impl<'a> SparseWriter<'a> {
             while self.left == 0 {
                 (self.at, self.left) = self.segments.next().ok_or_else(|| sys::errno(libc::EINVAL))?;
             }
-            let (now, later) = piece.split_at(piece.len().min(usize::try_from(self.left).unwrap_or(usize::MAX)));
+            let (now, later) =
+                piece.split_at(piece.len().min(usize::try_from(self.left).unwrap_or(usize::MAX)));
             if self.holes {
                 self.write_data(now)?
             } else {

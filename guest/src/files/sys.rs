@@ -56,14 +56,22 @@ pub fn is(error: &io::Error, number: i32) -> bool {
 
 /// Fails with `Gone` once the stream is: for long work that neither sends nor receives.
 pub fn alive(stream: &dyn TaskStream) -> Result<(), Stopped> {
-    if poll(&mut [(stream.gone(), false)], 0).is_ok_and(|ready| ready == 1) { Err(Stopped::Gone) } else { Ok(()) }
+    if poll(&mut [(stream.gone(), false)], 0).is_ok_and(|ready| ready == 1) {
+        Err(Stopped::Gone)
+    } else {
+        Ok(())
+    }
 }
 
 /// Waits until a descriptor is readable or has ended and marks those that are. Returns how many.
 pub fn poll(descriptors: &mut [(RawFd, bool)], timeout_ms: i32) -> io::Result<usize> {
-    let mut polled: Vec<libc::pollfd> = descriptors.iter().map(|(fd, _)| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    let mut polled: Vec<libc::pollfd> = descriptors
+        .iter()
+        .map(|(fd, _)| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 })
+        .collect();
     // SAFETY: the pointer and the count describe `polled`.
-    let ready = check(|| unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) })?;
+    let ready =
+        check(|| unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) })?;
     for (descriptor, polled) in descriptors.iter_mut().zip(&polled) {
         descriptor.1 = polled.revents != 0;
     }
@@ -131,7 +139,9 @@ pub fn permissions(stat: &libc::stat) -> u32 {
 pub fn read_link_at(directory: RawFd, name: &CStr) -> io::Result<Vec<u8>> {
     let mut target = vec![0u8; 4096];
     // SAFETY: the pointer and the length describe `target`.
-    let length = check(|| unsafe { libc::readlinkat(directory, name.as_ptr(), target.as_mut_ptr().cast(), target.len()) as i32 })?;
+    let length = check(|| unsafe {
+        libc::readlinkat(directory, name.as_ptr(), target.as_mut_ptr().cast(), target.len()) as i32
+    })?;
     target.truncate(length as usize);
     target.shrink_to_fit();
     Ok(target)
@@ -174,10 +184,17 @@ pub fn link_at(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr
 }
 
 /// Renames; without `replace` a taken name is `EEXIST`.
-pub fn rename_at(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr, replace: bool) -> io::Result<()> {
+pub fn rename_at(
+    from_directory: RawFd,
+    from: &CStr,
+    directory: RawFd,
+    name: &CStr,
+    replace: bool,
+) -> io::Result<()> {
     if replace {
         // SAFETY: both strings end with NUL.
-        return check(|| unsafe { libc::renameat(from_directory, from.as_ptr(), directory, name.as_ptr()) }).map(drop);
+        return check(|| unsafe { libc::renameat(from_directory, from.as_ptr(), directory, name.as_ptr()) })
+            .map(drop);
     }
     match rename_no_replace(from_directory, from, directory, name) {
         Err(error) if has_no_flag(&error) => rename_onto_claim(from_directory, from, directory, name),
@@ -188,16 +205,28 @@ pub fn rename_at(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CS
 /// Gives a file that is complete the name that it is for, in the same directory; a taken one is `EEXIST`.
 pub fn publish_at(directory: RawFd, from: &CStr, name: &CStr) -> io::Result<()> {
     match rename_no_replace(directory, from, directory, name) {
-        // A second name is refused where one is taken, so that one of many wins, and nobody sees the file before it is whole.
-        Err(error) if has_no_flag(&error) => link_at(directory, from, directory, name).and_then(|()| unlink_at(directory, from)),
+        // A second name is refused where one is taken, so that one of many wins, and nobody sees the file
+        // before it is whole.
+        Err(error) if has_no_flag(&error) => {
+            link_at(directory, from, directory, name).and_then(|()| unlink_at(directory, from))
+        }
         renamed => renamed,
     }
 }
 
 fn rename_no_replace(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr) -> io::Result<()> {
     // SAFETY: both strings end with NUL. Not every libc has a wrapper for this call.
-    check(|| unsafe { libc::syscall(libc::SYS_renameat2, from_directory, from.as_ptr(), directory, name.as_ptr(), libc::RENAME_NOREPLACE) as i32 })
-        .map(drop)
+    check(|| unsafe {
+        libc::syscall(
+            libc::SYS_renameat2,
+            from_directory,
+            from.as_ptr(),
+            directory,
+            name.as_ptr(),
+            libc::RENAME_NOREPLACE,
+        ) as i32
+    })
+    .map(drop)
 }
 
 /// Not every file system knows how not to replace, such as a volume of a pod in gVisor.
@@ -205,7 +234,8 @@ fn has_no_flag(error: &io::Error) -> bool {
     is(error, libc::EINVAL) || is(error, libc::ENOSYS)
 }
 
-/// The name is taken first by something empty, which one of many can do, and which the rename then replaces: whoever watches sees a rename.
+/// The name is taken first by something empty, which one of many can do, and which the rename then replaces:
+/// whoever watches sees a rename.
 fn rename_onto_claim(from_directory: RawFd, from: &CStr, directory: RawFd, name: &CStr) -> io::Result<()> {
     let is_directory = kind(&stat_at(from_directory, from, false)?) == libc::S_IFDIR;
     if is_directory {
@@ -228,7 +258,8 @@ pub fn change_mode(fd: &impl AsRawFd, mode: u32) -> io::Result<()> {
 /// `fchownat` of the name itself, never of what a symlink points to. `u32::MAX` leaves an id as it is.
 pub fn change_owner_at(directory: RawFd, name: &CStr, uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: `name` ends with NUL.
-    check(|| unsafe { libc::fchownat(directory, name.as_ptr(), uid, gid, libc::AT_SYMLINK_NOFOLLOW) }).map(drop)
+    check(|| unsafe { libc::fchownat(directory, name.as_ptr(), uid, gid, libc::AT_SYMLINK_NOFOLLOW) })
+        .map(drop)
 }
 
 /// `fchown`.
@@ -241,7 +272,8 @@ pub fn change_owner(fd: &impl AsRawFd, uid: u32, gid: u32) -> io::Result<()> {
 pub fn set_modified_at(directory: RawFd, name: &CStr, seconds: i64, nanoseconds: i64) -> io::Result<()> {
     let times = times(seconds, nanoseconds);
     // SAFETY: `name` ends with NUL, `times` has two elements.
-    check(|| unsafe { libc::utimensat(directory, name.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }).map(drop)
+    check(|| unsafe { libc::utimensat(directory, name.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) })
+        .map(drop)
 }
 
 /// Sets the time of the last modification.

@@ -72,9 +72,11 @@ impl Header {
         if !plain(&self.link) {
             record(&mut records, b"linkpath", &self.link);
         }
-        for (key, value, largest) in
-            [("size", self.size, 0o77777777777), ("uid", i64::from(self.uid), 0o7777777), ("gid", i64::from(self.gid), 0o7777777)]
-        {
+        for (key, value, largest) in [
+            ("size", self.size, 0o77777777777),
+            ("uid", i64::from(self.uid), 0o7777777),
+            ("gid", i64::from(self.gid), 0o7777777),
+        ] {
             if !(0..=largest).contains(&value) {
                 record(&mut records, key.as_bytes(), value.to_string().as_bytes());
             }
@@ -123,7 +125,9 @@ impl Header {
         if sum != unsigned && sum != signed {
             return Err(BadHeader("a wrong checksum"));
         }
-        let size = number(field(block, SIZE)).filter(|size| *size >= 0).ok_or(BadHeader("a size that is not a number"))?;
+        let size = number(field(block, SIZE))
+            .filter(|size| *size >= 0)
+            .ok_or(BadHeader("a size that is not a number"))?;
         let mut name = text(field(block, NAME)).to_vec();
         // GNU's own format has other things where ustar has the first part of a long name.
         let prefix = text(field(block, PREFIX));
@@ -185,7 +189,8 @@ pub fn time(value: &[u8]) -> Option<(i64, i64)> {
     if !fraction.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let nanoseconds = (0..9).fold(0, |sum, n| sum * 10 + i64::from(fraction.get(n).map_or(0, |digit| digit - b'0')));
+    let nanoseconds =
+        (0..9).fold(0, |sum, n| sum * 10 + i64::from(fraction.get(n).map_or(0, |digit| digit - b'0')));
     match (negative, nanoseconds) {
         (false, _) => Some((seconds, nanoseconds)),
         (true, 0) => Some((-seconds, 0)),
@@ -271,8 +276,12 @@ fn put_octal(block: &mut Block, place: (usize, usize), value: i64) {
 /// Octal digits between spaces and NULs, or GNU's big-endian binary with the top bit set.
 fn number(field: &[u8]) -> Option<i64> {
     match field.first() {
-        Some(0x80) => field[1..].iter().try_fold(0i64, |sum, byte| sum.checked_mul(256)?.checked_add(i64::from(*byte))),
-        Some(0xff) => field[1..].iter().try_fold(-1i64, |sum, byte| sum.checked_mul(256)?.checked_add(i64::from(*byte))),
+        Some(0x80) => {
+            field[1..].iter().try_fold(0i64, |sum, byte| sum.checked_mul(256)?.checked_add(i64::from(*byte)))
+        }
+        Some(0xff) => {
+            field[1..].iter().try_fold(-1i64, |sum, byte| sum.checked_mul(256)?.checked_add(i64::from(*byte)))
+        }
         Some(0x81..) => None,
         _ => {
             let blank = |byte: &u8| *byte == b' ' || *byte == 0;
@@ -291,7 +300,8 @@ fn number(field: &[u8]) -> Option<i64> {
 fn checksums(block: &Block) -> (i64, i64) {
     let own = CHECKSUM.0..CHECKSUM.0 + CHECKSUM.1;
     let bytes = block.iter().enumerate().map(|(at, byte)| if own.contains(&at) { b' ' } else { *byte });
-    bytes.fold((0, 0), |(unsigned, signed), byte| (unsigned + i64::from(byte), signed + i64::from(byte as i8)))
+    bytes
+        .fold((0, 0), |(unsigned, signed), byte| (unsigned + i64::from(byte), signed + i64::from(byte as i8)))
 }
 
 #[cfg(test)]
@@ -340,7 +350,16 @@ mod tests {
             record(&mut bytes, b"path", &value);
             assert_eq!(records(&bytes), Ok(vec![(&b"path"[..], &value[..])]), "{length}");
         }
-        for bytes in [&b"5 a=b"[..], b"99 a=b\n", b"0 a=b\n", b"2 \n", b" a=b\n", b"-6 a=b\n", b"99999999999999999999 a=b\n", b"6 aab\n"] {
+        for bytes in [
+            &b"5 a=b"[..],
+            b"99 a=b\n",
+            b"0 a=b\n",
+            b"2 \n",
+            b" a=b\n",
+            b"-6 a=b\n",
+            b"99999999999999999999 a=b\n",
+            b"6 aab\n",
+        ] {
             assert!(records(bytes).is_err(), "{bytes:?}");
         }
     }

@@ -4,7 +4,9 @@ use crate::task::{Stopped, TaskStream};
 
 use super::sparse::{MapReader, Segment};
 use super::sys::{invalid, shown};
-use super::tar_header::{ATTRIBUTE, Attribute, BLOCK, BadHeader, Block, Header, decimal, padding, records, time, unescaped};
+use super::tar_header::{
+    ATTRIBUTE, Attribute, BLOCK, BadHeader, Block, Header, decimal, padding, records, time, unescaped,
+};
 
 /// Of a GNU long name or link.
 const LONGEST_NAME: i64 = 64 * 1024;
@@ -76,7 +78,8 @@ impl<'a> TarReader<'a> {
         }
     }
 
-    /// Takes the map at the start of a sparse file of `size` bytes in the archive. Returns how many bytes of content are left.
+    /// Takes the map at the start of a sparse file of `size` bytes in the archive. Returns how many bytes of
+    /// content are left.
     pub fn map(&mut self, size: i64, real: i64) -> Result<(Vec<Segment>, i64), Stopped> {
         let mut map = MapReader::default();
         let mut left = size;
@@ -91,7 +94,11 @@ impl<'a> TarReader<'a> {
     }
 
     /// Hands `size` bytes of content to `take`, in pieces, and passes over what fills up the last block.
-    pub fn content(&mut self, size: i64, mut take: impl FnMut(&[u8]) -> Result<(), Stopped>) -> Result<(), Stopped> {
+    pub fn content(
+        &mut self,
+        size: i64,
+        mut take: impl FnMut(&[u8]) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
         let mut left = size;
         while left > 0 {
             let piece = self.piece(usize::try_from(left).unwrap_or(usize::MAX))?;
@@ -181,7 +188,9 @@ impl Overrides {
         header.mtime = self.mtime.unwrap_or(header.mtime);
         header.attributes = self.attributes;
         if let Some(sparse) = self.sparse {
-            let (Sparse { major: Some(1), minor: Some(0), name: Some(name), size: Some(size) }, b'0') = (sparse, header.kind) else {
+            let (Sparse { major: Some(1), minor: Some(0), name: Some(name), size: Some(size) }, b'0') =
+                (sparse, header.kind)
+            else {
                 return Err(invalid("The archive has a sparse file of a kind that is not supported"));
             };
             header.name = name;

@@ -43,7 +43,12 @@ pub fn tar(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> 
 }
 
 /// A whole tree, or these paths of it and what is below them, with all that `faithful.rs` tells of.
-pub fn pack(root: &OwnedFd, ids: Ids, paths: &[&[u8]], stream: &mut dyn TaskStream) -> Result<LeftOut, Stopped> {
+pub fn pack(
+    root: &OwnedFd,
+    ids: Ids,
+    paths: &[&[u8]],
+    stream: &mut dyn TaskStream,
+) -> Result<LeftOut, Stopped> {
     let mut archive = Archive::new(stream, Some(Packing::new(ids)));
     let open = || sys::open_at(root.as_raw_fd(), c".", sys::DIRECTORY, 0).doing("archive", b"/");
     if paths.is_empty() {
@@ -63,7 +68,9 @@ fn wanted(request: &Value) -> Result<Option<Vec<&[u8]>>, Stopped> {
     match request.get("paths") {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Array(paths)) => {
-            let paths = paths.iter().map(|path| path.as_bytes().ok_or_else(|| invalid("A path to archive is text or bytes")));
+            let paths = paths
+                .iter()
+                .map(|path| path.as_bytes().ok_or_else(|| invalid("A path to archive is text or bytes")));
             paths.collect::<Result<_, _>>().map(Some)
         }
         Some(_) => Err(invalid("The paths to archive are an array")),
@@ -92,13 +99,15 @@ impl<'a> Archive<'a> {
         let Some((last, parents)) = parts.split_last() else { return self.below(root, b"") };
         let mut directory = root;
         for part in parents {
-            directory = sys::open_at(directory.as_raw_fd(), &c_string(part), sys::DIRECTORY, 0).doing("archive", name)?;
+            directory = sys::open_at(directory.as_raw_fd(), &c_string(part), sys::DIRECTORY, 0)
+                .doing("archive", name)?;
         }
         let (last, whole) = (c_string(last), parts.join(&b'/'));
         let stat = sys::stat_at(directory.as_raw_fd(), &last, false).doing("archive", name)?;
         self.entry(directory.as_raw_fd(), &last, &whole, &stat)?;
         if sys::kind(&stat) == libc::S_IFDIR {
-            let below = sys::open_at(directory.as_raw_fd(), &last, sys::DIRECTORY, 0).doing("archive", name)?;
+            let below =
+                sys::open_at(directory.as_raw_fd(), &last, sys::DIRECTORY, 0).doing("archive", name)?;
             self.below(below, &whole)?;
         }
         Ok(())
@@ -129,13 +138,19 @@ impl<'a> Archive<'a> {
         let kind = sys::kind(stat);
         if let Some(packing) = &mut self.packing {
             if name.len() / 2 >= MOST_PARTS && name.split(|byte| *byte == b'/').count() > MOST_PARTS {
-                let message = format!("Cannot archive \"{}\": it is more than {MOST_PARTS} directories deep", shown(name));
+                let message = format!(
+                    "Cannot archive \"{}\": it is more than {MOST_PARTS} directories deep",
+                    shown(name)
+                );
                 return Err(Failure::new("failed_precondition", message).into());
             }
             if !matches!(kind, libc::S_IFREG | libc::S_IFDIR | libc::S_IFIFO | libc::S_IFLNK) {
                 packing.left_out.files += 1;
             } else if let Some(earlier) = packing.earlier(name, stat) {
-                return self.header(Header { kind: b'1', name: name.to_vec(), link: earlier, ..Header::default() }, stat);
+                return self.header(
+                    Header { kind: b'1', name: name.to_vec(), link: earlier, ..Header::default() },
+                    stat,
+                );
             }
         }
         match kind {
@@ -148,10 +163,20 @@ impl<'a> Archive<'a> {
                 }
                 self.header(header, stat)
             }
-            libc::S_IFIFO => self.header(Header { kind: b'6', name: name.to_vec(), ..Header::default() }, stat),
+            libc::S_IFIFO => {
+                self.header(Header { kind: b'6', name: name.to_vec(), ..Header::default() }, stat)
+            }
             libc::S_IFLNK => match sys::read_link_at(directory, at) {
                 Err(error) if sys::is(&error, libc::ENOENT) => Ok(()),
-                target => self.header(Header { kind: b'2', name: name.to_vec(), link: target.doing("archive", name)?, ..Header::default() }, stat),
+                target => self.header(
+                    Header {
+                        kind: b'2',
+                        name: name.to_vec(),
+                        link: target.doing("archive", name)?,
+                        ..Header::default()
+                    },
+                    stat,
+                ),
             },
             _ => Ok(()),
         }
@@ -159,7 +184,8 @@ impl<'a> Archive<'a> {
 
     /// The header promises a size, so that many bytes follow whatever happens to the file meanwhile.
     fn file(&mut self, directory: RawFd, at: &CStr, name: &[u8]) -> Result<(), Stopped> {
-        let file = match sys::open_at(directory, at, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0) {
+        let file = match sys::open_at(directory, at, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)
+        {
             Err(error) if sys::is(&error, libc::ENOENT) => return Ok(()),
             file => file.doing("archive", name)?,
         };
@@ -206,7 +232,8 @@ impl<'a> Archive<'a> {
 
     /// Owner, mode and time are the file's.
     fn header(&mut self, header: Header, stat: &libc::stat) -> Result<(), Stopped> {
-        let (uid, gid) = self.packing.as_mut().map_or((stat.st_uid, stat.st_gid), |packing| packing.owner(stat));
+        let (uid, gid) =
+            self.packing.as_mut().map_or((stat.st_uid, stat.st_gid), |packing| packing.owner(stat));
         let mtime = (stat.st_mtime, if self.packing.is_some() { stat.st_mtime_nsec } else { 0 });
         let mut bytes = Vec::with_capacity(BLOCK);
         Header { mode: sys::permissions(stat), uid, gid, mtime, ..header }.encode(&mut bytes);

@@ -23,7 +23,8 @@ fn tree(scratch: &Scratch) {
     fs::write(scratch.at(&format!("{long}/file")), "long").expect("written");
     symlink("../nowhere", scratch.at("from/link")).expect("linked");
     symlink("t".repeat(300), scratch.at("from/long-link")).expect("linked");
-    sys::make_fifo_at(libc::AT_FDCWD, &c_string(scratch.at("from/fifo").as_os_str().as_bytes()), 0o600).expect("made");
+    sys::make_fifo_at(libc::AT_FDCWD, &c_string(scratch.at("from/fifo").as_os_str().as_bytes()), 0o600)
+        .expect("made");
     let _ = std::os::unix::net::UnixListener::bind(scratch.at("from/socket")).expect("bound");
     fs::set_permissions(scratch.at("from/dir/empty"), fs::Permissions::from_mode(0o500)).expect("changed");
     let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
@@ -49,7 +50,13 @@ fn fingerprint(scratch: &Scratch, name: &str) -> Vec<String> {
                 String::new()
             };
             let below = path.strip_prefix(scratch.at(name)).expect("below");
-            lines.push(format!("{below:?} {:o} {}:{} {} {content}", meta.mode(), meta.uid(), meta.gid(), meta.mtime()));
+            lines.push(format!(
+                "{below:?} {:o} {}:{} {} {content}",
+                meta.mode(),
+                meta.uid(),
+                meta.gid(),
+                meta.mtime()
+            ));
             if meta.is_dir() {
                 waiting.push(path);
             }
@@ -78,7 +85,10 @@ fn a_tree_survives_tar_and_untar_in_pieces_of_any_size() {
     for (n, piece) in [131_072, 7, 512, 1000].into_iter().enumerate() {
         let stream = unpack(&scratch, &format!("to{n}/new/place"), &archive, piece);
         assert_eq!(fingerprint(&scratch, &format!("to{n}/new/place")), fingerprint(&scratch, "from"));
-        assert_eq!((stream.message("entries"), stream.message("bytes")), (Value::Int(12), Value::Int(200_001 + 2 + 1 + 3 + 4)));
+        assert_eq!(
+            (stream.message("entries"), stream.message("bytes")),
+            (Value::Int(12), Value::Int(200_001 + 2 + 1 + 3 + 4))
+        );
     }
     // Once more over itself.
     unpack(&scratch, "to0/new/place", &archive, 4096);
@@ -134,8 +144,13 @@ fn only_the_paths_asked_for_are_archived_and_none_leaves_the_directory() {
     let chosen = |paths: &[&str]| request(Value::Array(paths.iter().map(|path| (*path).into()).collect()));
     let stream = run("tar", chosen(&["script", "./dir/"]));
     unpack(&scratch, "to", &stream.data, 100_000);
-    assert_eq!((scratch.names("to"), scratch.names("to/dir")), (vec!["dir".into(), "script".into()], vec!["empty".into(), "file".into()]));
-    for paths in [&["../from/script"][..], &["dir/../script"], &["/script"], &["root/etc/passwd"], &["script/x"]] {
+    assert_eq!(
+        (scratch.names("to"), scratch.names("to/dir")),
+        (vec!["dir".into(), "script".into()], vec!["empty".into(), "file".into()])
+    );
+    for paths in
+        [&["../from/script"][..], &["dir/../script"], &["/script"], &["root/etc/passwd"], &["script/x"]]
+    {
         assert_eq!(code(&fails("tar", chosen(paths))), "invalid_argument", "{paths:?}");
     }
     assert_eq!(code(&fails("tar", chosen(&["none"]))), "not_found");
@@ -177,7 +192,14 @@ fn files_that_change_while_they_are_read_still_make_a_valid_archive() {
 #[test]
 fn sizes_beyond_eight_gigabytes_and_odd_times_are_told_by_pax_records() {
     let mut bytes = Vec::new();
-    let header = Header { kind: b'0', name: b"huge".to_vec(), size: 9_000_000_000, mtime: (-5, 0), uid: u32::MAX - 1, ..Header::default() };
+    let header = Header {
+        kind: b'0',
+        name: b"huge".to_vec(),
+        size: 9_000_000_000,
+        mtime: (-5, 0),
+        uid: u32::MAX - 1,
+        ..Header::default()
+    };
     header.encode(&mut bytes);
     let mut stream = TestStream::with([bytes]);
     let mut reader = super::super::tar_read::TarReader::new(&mut stream);
@@ -190,7 +212,9 @@ fn what_may_not_be_read_fails_instead_of_being_left_out() {
     fs::create_dir(scratch.at("from")).expect("made");
     fs::write(scratch.at("from/secret"), "x").expect("written");
     fs::set_permissions(scratch.at("from/secret"), fs::Permissions::from_mode(0o600)).expect("changed");
-    as_user(4321, || assert_eq!(code(&fails("tar", Value::map([("path", scratch.path("from"))]))), "permission_denied"));
+    as_user(4321, || {
+        assert_eq!(code(&fails("tar", Value::map([("path", scratch.path("from"))]))), "permission_denied")
+    });
 }
 
 /// Run with `--release -- --ignored --nocapture`: a measurement, not a check.
@@ -210,12 +234,17 @@ fn throughput() {
     measure("tar", &mut || drop(run_with("tar", request(), TestStream::new().counting())));
     let file = || Value::map([("path", scratch.path("from/large"))]);
     measure("read", &mut || drop(run_with("read", file(), TestStream::new().counting())));
-    let chunks = |bytes: Vec<u8>| TestStream::with(bytes.chunks(131_072).map(<[u8]>::to_vec).collect::<Vec<_>>());
+    let chunks =
+        |bytes: Vec<u8>| TestStream::with(bytes.chunks(131_072).map(<[u8]>::to_vec).collect::<Vec<_>>());
     let input = chunks(archive(&scratch, "from"));
     let mut input = Some(input);
-    measure("untar", &mut || drop(run_with("untar", Value::map([("path", scratch.path("to"))]), input.take().expect("once"))));
+    measure("untar", &mut || {
+        drop(run_with("untar", Value::map([("path", scratch.path("to"))]), input.take().expect("once")))
+    });
     let mut input = Some(chunks(vec![4; bytes]));
-    measure("write", &mut || drop(run_with("write", Value::map([("path", scratch.path("out"))]), input.take().expect("once"))));
+    measure("write", &mut || {
+        drop(run_with("write", Value::map([("path", scratch.path("out"))]), input.take().expect("once")))
+    });
 }
 
 #[test]

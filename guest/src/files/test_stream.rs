@@ -125,7 +125,8 @@ pub fn code(stopped: &Stopped) -> &'static str {
 pub fn errno(stopped: &Stopped) -> String {
     match stopped {
         Stopped::Failed(failure) => {
-            let found = failure.details.iter().find(|(key, _)| key == "errno").map(|(_, value)| value.clone());
+            let found =
+                failure.details.iter().find(|(key, _)| key == "errno").map(|(_, value)| value.clone());
             if let Some(Value::Text(name)) = found { name } else { String::new() }
         }
         Stopped::Gone => String::new(),
@@ -159,7 +160,9 @@ impl Scratch {
     /// Names in a directory of it, sorted.
     pub fn names(&self, name: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.at(name)).expect("a directory");
-        let mut names: Vec<String> = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -178,7 +181,8 @@ impl SmallDisk {
     pub fn mount(at: PathBuf, bytes: u32) -> Option<SmallDisk> {
         std::fs::create_dir_all(&at).expect("a mount point");
         let size = format!("size={bytes}");
-        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&at).status();
+        let mounted =
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&at).status();
         if mounted.is_ok_and(|status| status.success()) {
             return Some(SmallDisk(at));
         }

@@ -21,7 +21,8 @@ pub const MOST_PARTS: usize = 2048;
 /// Holds a directory without needing the right to read it, and never through a symlink.
 const HOLD: i32 = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
 
-/// Unpacks as the archive comes in. What was unpacked before a failure stays, except a file that is not complete.
+/// Unpacks as the archive comes in. What was unpacked before a failure stays, except a file that is not
+/// complete.
 pub fn untar(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped> {
     let path = FilePath::of(request, "path")?;
     Parents::make(&path)?.keep();
@@ -61,7 +62,15 @@ struct Attributes {
 
 impl Unpacker {
     fn new(root: OwnedFd, unpacking: Option<Unpacking>) -> Unpacker {
-        Unpacker { root, directory: None, open: Vec::new(), pending: Vec::new(), is_root: sys::is_root(), own: None, unpacking }
+        Unpacker {
+            root,
+            directory: None,
+            open: Vec::new(),
+            pending: Vec::new(),
+            is_root: sys::is_root(),
+            own: None,
+            unpacking,
+        }
     }
 
     fn whole(&mut self, stream: &mut dyn TaskStream) -> Result<(i64, i64), Stopped> {
@@ -118,19 +127,30 @@ impl Unpacker {
     }
 
     fn parts<'a>(&self, name: &'a [u8]) -> Result<Vec<&'a [u8]>, Stopped> {
-        let outside = || invalid(format!("The archive's entry \"{}\" would leave the directory", shown(name)));
+        let outside =
+            || invalid(format!("The archive's entry \"{}\" would leave the directory", shown(name)));
         path::parts(name).filter(|parts| parts.len() <= MOST_PARTS).ok_or_else(outside)
     }
 
-    fn file(&mut self, header: &Header, parents: &[&[u8]], name: &CStr, reader: &mut TarReader) -> Result<(), Stopped> {
+    fn file(
+        &mut self,
+        header: &Header,
+        parents: &[&[u8]],
+        name: &CStr,
+        reader: &mut TarReader,
+    ) -> Result<(), Stopped> {
         let directory = self.directory(parents, header)?;
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let made = match sys::open_at(directory, name, flags, 0o600) {
-            Err(error) if sys::is(&error, libc::EEXIST) => clear(directory, name).and_then(|()| sys::open_at(directory, name, flags, 0o600)),
+            Err(error) if sys::is(&error, libc::EEXIST) => {
+                clear(directory, name).and_then(|()| sys::open_at(directory, name, flags, 0o600))
+            }
             made => made,
         };
         let file = File::from(made.doing("unpack", &header.name)?);
-        let unpacked = self.content(header, &file, reader).and_then(|()| self.attributes(header).apply(&file).doing("unpack", &header.name));
+        let unpacked = self
+            .content(header, &file, reader)
+            .and_then(|()| self.attributes(header).apply(&file).doing("unpack", &header.name));
         if unpacked.is_err() {
             let _ = sys::unlink_at(directory, name);
         }
@@ -156,7 +176,9 @@ impl Unpacker {
 
     /// Of a directory, by its name in another or of the root.
     fn set_attributes(&mut self, header: &Header, name: &CStr, parent: Option<i32>) -> Result<(), Stopped> {
-        let Some(unpacking) = self.unpacking.as_mut().filter(|_| !header.attributes.is_empty()) else { return Ok(()) };
+        let Some(unpacking) = self.unpacking.as_mut().filter(|_| !header.attributes.is_empty()) else {
+            return Ok(());
+        };
         sys::open_at(parent.unwrap_or(self.root.as_raw_fd()), name, sys::DIRECTORY, 0)
             .and_then(|directory| unpacking.set_attributes(&directory, header))
             .doing("unpack", &header.name)
@@ -206,7 +228,9 @@ impl Unpacker {
     /// The target is looked for in the archive's directory only, by the same rules as a name.
     fn link(&mut self, header: &Header, parts: &[&[u8]], name: &CStr) -> Result<(), Stopped> {
         let target = self.parts(&header.link)?;
-        let Some((last, target_parents)) = target.split_last() else { return Err(refused(header, "it links to nothing")) };
+        let Some((last, target_parents)) = target.split_last() else {
+            return Err(refused(header, "it links to nothing"));
+        };
         if target == parts {
             return Ok(());
         }
@@ -215,7 +239,11 @@ impl Unpacker {
         let mut from: Option<OwnedFd> = None;
         for part in target_parents {
             let at = from.as_ref().unwrap_or(&self.root).as_raw_fd();
-            from = Some(sys::open_at(at, &c_string(part), HOLD, 0).map_err(in_the_way).doing("link to", &header.link)?);
+            from = Some(
+                sys::open_at(at, &c_string(part), HOLD, 0)
+                    .map_err(in_the_way)
+                    .doing("link to", &header.link)?,
+            );
         }
         let directory = self.directory(&parts[..parts.len() - 1], header)?;
         let from = from.as_ref().unwrap_or(&self.root).as_raw_fd();
@@ -253,7 +281,9 @@ impl Unpacker {
                 .and_then(|directory| attributes.apply(&directory));
             match finished {
                 // A directory that was there before may be somebody else's; it is used as it is.
-                Err(error) if attributes.existed && (sys::is(&error, libc::EPERM) || sys::is(&error, libc::EACCES)) => {}
+                Err(error)
+                    if attributes.existed
+                        && (sys::is(&error, libc::EPERM) || sys::is(&error, libc::EACCES)) => {}
                 finished => finished.doing("unpack", &parts.join(&b'/'))?,
             }
         }

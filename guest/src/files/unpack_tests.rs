@@ -58,7 +58,10 @@ fn nothing_leaves_the_directory() {
     refuses(&scratch, &[entry(b'0', &format!("{}/..", "x".repeat(200)), "", b"x")]);
     // A symlink and then something through it.
     refuses(&scratch, &[entry(b'2', "l", &outside(&scratch), b""), entry(b'0', "l/evil", "", b"x")]);
-    refuses(&scratch, &[entry(b'2', "m", "../outside", b""), entry(b'5', "m", "", b""), entry(b'0', "m/evil", "", b"x")]);
+    refuses(
+        &scratch,
+        &[entry(b'2', "m", "../outside", b""), entry(b'5', "m", "", b""), entry(b'0', "m/evil", "", b"x")],
+    );
     refuses(&scratch, &[entry(b'2', "n", "..", b""), entry(b'5', "n/evil", "", b"")]);
     refuses(&scratch, &[entry(b'2', "o", "../outside", b""), entry(b'1', "p", "o/file", b"")]);
     refuses(&scratch, &[entry(b'2', "q", "../outside", b""), entry(b'2', "q/evil", "x", b"")]);
@@ -131,11 +134,17 @@ fn archives_that_end_early_or_lie_are_refused_and_leave_no_partial_file() {
         Header { kind, name: b"huge".to_vec(), size: 1 << 40, ..Header::default() }.encode(&mut huge);
         refuses(&scratch, &[huge]);
     }
-    refuses(&scratch, &[entry(b'x', "pax", "", b"28 size=99999999999999999999\n"), entry(b'0', "x", "", b"")]);
+    refuses(
+        &scratch,
+        &[entry(b'x', "pax", "", b"28 size=99999999999999999999\n"), entry(b'0', "x", "", b"")],
+    );
     refuses(&scratch, &[entry(b'x', "pax", "", b"11 size=-1\n"), entry(b'0', "x", "", b"")]);
     refuses(&scratch, &[entry(b'L', "long", "", b"name\0")]);
     assert!(scratch.names("to").is_empty());
-    assert_eq!(code(&unpack(&scratch, entry(b'0', &"d/".repeat(3000), "", b"")).expect_err("refused")), "invalid_argument");
+    assert_eq!(
+        code(&unpack(&scratch, entry(b'0', &"d/".repeat(3000), "", b"")).expect_err("refused")),
+        "invalid_argument"
+    );
 }
 
 #[test]
@@ -143,7 +152,8 @@ fn a_stream_that_goes_away_leaves_no_partial_file() {
     let scratch = scene();
     let whole = [entry(b'5', "dir", "", b""), entry(b'0', "dir/file", "", &[b'x'; 2000])].concat();
     let mut stream = TestStream::with([whole[..2000].to_vec()]).vanishing();
-    let stopped = super::super::run("untar", &Value::map([("path", scratch.path("to"))]), &mut stream).expect_err("gone");
+    let stopped = super::super::run("untar", &Value::map([("path", scratch.path("to"))]), &mut stream)
+        .expect_err("gone");
     assert_eq!(code(&stopped), "gone");
     assert!(scratch.names("to/dir").is_empty());
     assert_eq!(fs::metadata(scratch.at("to/dir")).expect("there").mode() & 0o7777, 0o750);
@@ -155,7 +165,8 @@ fn files_replace_files_but_not_directories() {
     fs::write(scratch.at("to/file"), "old and longer").expect("written");
     fs::hard_link(scratch.at("to/file"), scratch.at("to/twin")).expect("linked");
     fs::create_dir(scratch.at("to/dir")).expect("made");
-    unpack(&scratch, [entry(b'0', "file", "", b"new"), entry(b'1', "file", "file", b""), end()].concat()).expect("unpacked");
+    unpack(&scratch, [entry(b'0', "file", "", b"new"), entry(b'1', "file", "file", b""), end()].concat())
+        .expect("unpacked");
     assert_eq!(fs::read_to_string(scratch.at("to/file")).expect("there"), "new");
     assert_eq!(fs::read_to_string(scratch.at("to/twin")).expect("there"), "old and longer");
     refuses(&scratch, &[entry(b'0', "dir", "", b"x")]);
@@ -187,8 +198,10 @@ fn a_user_unpacks_as_themselves_and_without_set_user_id() {
     let scratch = scene();
     fs::set_permissions(scratch.at("to"), fs::Permissions::from_mode(0o777)).expect("changed");
     let mut archive = Vec::new();
-    Header { kind: b'5', name: b"dir/".to_vec(), mode: 0o555, uid: 7, ..Header::default() }.encode(&mut archive);
-    Header { kind: b'0', name: b"dir/file".to_vec(), mode: 0o6755, uid: 7, gid: 7, ..Header::default() }.encode(&mut archive);
+    Header { kind: b'5', name: b"dir/".to_vec(), mode: 0o555, uid: 7, ..Header::default() }
+        .encode(&mut archive);
+    Header { kind: b'0', name: b"dir/file".to_vec(), mode: 0o6755, uid: 7, gid: 7, ..Header::default() }
+        .encode(&mut archive);
     let archive = [archive, end()].concat();
     as_user(4321, || {
         unpack(&scratch, archive.clone()).expect("unpacked");
@@ -207,7 +220,8 @@ fn a_user_unpacks_as_themselves_and_without_set_user_id() {
 fn a_full_disk_is_reported() {
     let scratch = Scratch::new();
     let Some(_disk) = SmallDisk::mount(scratch.at("to"), 1 << 20) else { return };
-    let stopped = unpack(&scratch, [entry(b'0', "large", "", &vec![1; 3 << 20]), end()].concat()).expect_err("full");
+    let stopped =
+        unpack(&scratch, [entry(b'0', "large", "", &vec![1; 3 << 20]), end()].concat()).expect_err("full");
     assert_eq!(code(&stopped), "resource_exhausted");
     assert!(scratch.names("to").is_empty());
 }
@@ -216,10 +230,15 @@ fn a_full_disk_is_reported() {
 fn a_deep_directory_and_its_attributes_are_unpacked_on_a_small_stack() {
     let scratch = scene();
     let deep = "d/".repeat(1500);
-    let archive = [entry(b'5', &deep, "", b""), entry(b'0', &format!("{deep}file"), "", b"x"), end()].concat();
+    let archive =
+        [entry(b'5', &deep, "", b""), entry(b'0', &format!("{deep}file"), "", b"x"), end()].concat();
     let request = Value::map([("path", scratch.path("to"))]);
     let worker = std::thread::Builder::new().stack_size(128 * 1024);
-    worker.spawn(move || drop(run_with("untar", request, TestStream::with([archive])))).expect("started").join().expect("no panic");
+    worker
+        .spawn(move || drop(run_with("untar", request, TestStream::with([archive]))))
+        .expect("started")
+        .join()
+        .expect("no panic");
     assert_eq!(fs::read_to_string(scratch.at(&format!("to/{deep}file"))).expect("there"), "x");
 }
 
@@ -231,7 +250,21 @@ fn random_archives_never_panic_and_never_leave_the_directory() {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (seed >> 33) as usize % below
     };
-    let names = ["a", "a/b", "../outside/file", "a/../b", "/a", "l", "l/file", "l/l", "a/b/c", ".", "", "b/", "../to/a"];
+    let names = [
+        "a",
+        "a/b",
+        "../outside/file",
+        "a/../b",
+        "/a",
+        "l",
+        "l/file",
+        "l/l",
+        "a/b/c",
+        ".",
+        "",
+        "b/",
+        "../to/a",
+    ];
     let links = ["..", "../outside", "a", "/", "l", "b", "../outside/file", "l/file", "."];
     let kinds = b"0000555222211117xLKg3S6";
     for round in 0..4000 {

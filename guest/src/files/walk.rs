@@ -31,7 +31,13 @@ impl Walk {
     pub fn new(root: OwnedFd, path: &[u8]) -> io::Result<Walk> {
         let mut buffer = vec![0; 32 * 1024];
         let names = Names::read(&root, &mut buffer)?;
-        Ok(Walk { chain: Chain::new(root)?, levels: vec![(names, 0)], lengths: vec![path.len()], path: path.to_owned(), buffer })
+        Ok(Walk {
+            chain: Chain::new(root)?,
+            levels: vec![(names, 0)],
+            lengths: vec![path.len()],
+            path: path.to_owned(),
+            buffer,
+        })
     }
 
     /// The next step, or `None` at the end.

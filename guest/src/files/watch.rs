@@ -36,7 +36,8 @@ pub fn watch(request: &Value, stream: &mut dyn TaskStream) -> Result<(), Stopped
     }
     stream.send(&Value::map([("ready", true.into())]))?;
     let teller = Teller { stream, only, batch: Vec::new() };
-    let mut watcher = Watcher { tree, teller, recursive, moved: Vec::new(), told: HashSet::new(), ended: false };
+    let mut watcher =
+        Watcher { tree, teller, recursive, moved: Vec::new(), told: HashSet::new(), ended: false };
     watcher.note_limit()?;
     watcher.follow()?;
     watcher.teller.flush()
@@ -88,7 +89,8 @@ impl Watcher<'_> {
 
     fn wait(&mut self) -> Result<(), Stopped> {
         let next = self.moved.iter().map(|moved| moved.until).min();
-        let timeout_ms = next.map_or(-1, |until| until.saturating_duration_since(Instant::now()).as_millis() as i32 + 1);
+        let timeout_ms =
+            next.map_or(-1, |until| until.saturating_duration_since(Instant::now()).as_millis() as i32 + 1);
         let mut ready = [(self.tree.fd(), false), (self.teller.stream.gone(), false)];
         sys::poll(&mut ready, timeout_ms).doing("watch", self.tree.root())?;
         if ready[1].1 { Err(Stopped::Gone) } else { Ok(()) }
@@ -128,9 +130,20 @@ impl Watcher<'_> {
         }
         if event.mask & libc::IN_MOVED_FROM != 0 {
             let (name, until) = (event.name.to_vec(), Instant::now() + PATIENCE);
-            self.moved.push(Moved { cookie: event.cookie, parent: event.watch, name, path, directory, until });
+            self.moved.push(Moved {
+                cookie: event.cookie,
+                parent: event.watch,
+                name,
+                path,
+                directory,
+                until,
+            });
             // Without a bound a flood of moves out of the tree would be kept until it ends.
-            return if self.moved.len() > BATCH { self.give_up_on_moves(Instant::now() + PATIENCE) } else { Ok(()) };
+            return if self.moved.len() > BATCH {
+                self.give_up_on_moves(Instant::now() + PATIENCE)
+            } else {
+                Ok(())
+            };
         }
         if event.mask & (libc::IN_CREATE | libc::IN_MOVED_TO) != 0 {
             return self.created(&event, path, directory);
@@ -156,7 +169,8 @@ impl Watcher<'_> {
             }
             return Ok(());
         }
-        if event.mask & (libc::IN_DELETE_SELF | libc::IN_MOVE_SELF | libc::IN_UNMOUNT | libc::IN_IGNORED) != 0 {
+        if event.mask & (libc::IN_DELETE_SELF | libc::IN_MOVE_SELF | libc::IN_UNMOUNT | libc::IN_IGNORED) != 0
+        {
             self.ended = true;
             let gone = self.teller.only.as_ref().map_or(self.tree.root(), |(real, _)| real).to_owned();
             return self.teller.tell("removed", gone);
@@ -257,7 +271,8 @@ impl Teller<'_> {
             }
             path.clone_from(called);
         }
-        if matches!(self.batch.iter().rev().find(|(_, other)| *other == path), Some((last, _)) if *last == kind) {
+        if matches!(self.batch.iter().rev().find(|(_, other)| *other == path), Some((last, _)) if *last == kind)
+        {
             return Ok(());
         }
         self.batch.push((kind, path));
@@ -268,7 +283,8 @@ impl Teller<'_> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let event = |(kind, path): (&str, Vec<u8>)| Value::map([("type", kind.into()), ("path", Value::name(&path))]);
+        let event =
+            |(kind, path): (&str, Vec<u8>)| Value::map([("type", kind.into()), ("path", Value::name(&path))]);
         let events = self.batch.drain(..).map(event).collect();
         self.stream.send(&Value::map([("events", Value::Array(events))]))
     }

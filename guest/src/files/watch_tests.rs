@@ -21,8 +21,10 @@ impl Running {
         let request = Value::map([("path", scratch.path(name)), ("recursive", recursive.into())]);
         let (messages, gone) = (stream.messages.clone(), stream.gone.clone());
         let builder = std::thread::Builder::new().stack_size(128 * 1024);
-        let worker = builder.spawn(move || super::super::run("watch", &request, &mut stream)).expect("started");
-        let running = Running { root: scratch.root().display().to_string(), messages, gone, worker: Some(worker) };
+        let worker =
+            builder.spawn(move || super::super::run("watch", &request, &mut stream)).expect("started");
+        let running =
+            Running { root: scratch.root().display().to_string(), messages, gone, worker: Some(worker) };
         running.until(|running| !running.messages.lock().expect("not poisoned").is_empty());
         assert!(running.messages.lock().expect("not poisoned")[0].flag("ready"));
         running
@@ -74,7 +76,8 @@ fn everything_that_happens_in_a_directory_is_told_in_order() {
     let watch = Running::start(&scratch, "dir", false);
     fs::write(scratch.at("dir/a"), "one").expect("written");
     watch.sees("modified dir/a");
-    fs::set_permissions(scratch.at("dir/a"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("changed");
+    fs::set_permissions(scratch.at("dir/a"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("changed");
     fs::rename(scratch.at("dir/a"), scratch.at("dir/b")).expect("moved");
     fs::rename(scratch.at("dir/b"), scratch.at("out")).expect("moved");
     watch.sees("removed dir/b");
@@ -82,7 +85,15 @@ fn everything_that_happens_in_a_directory_is_told_in_order() {
     fs::write(scratch.at("dir/sub/unseen"), "").expect("written");
     fs::remove_file(scratch.at("dir/in")).expect("removed");
     watch.sees("removed dir/in");
-    let expected = ["created dir/a", "modified dir/a", "attributes dir/a", "renamed dir/b", "removed dir/b", "created dir/in", "removed dir/in"];
+    let expected = [
+        "created dir/a",
+        "modified dir/a",
+        "attributes dir/a",
+        "renamed dir/b",
+        "removed dir/b",
+        "created dir/in",
+        "removed dir/in",
+    ];
     assert_eq!(watch.stop(), expected);
 }
 
@@ -102,7 +113,9 @@ fn new_directories_are_watched_and_what_is_in_them_already_is_told_once() {
     watch.sees("created dir/7/x/y/later");
     let events = watch.stop();
     for n in 0..20 {
-        for path in [format!("dir/{n}"), format!("dir/{n}/x"), format!("dir/{n}/x/y"), format!("dir/{n}/x/y/file")] {
+        for path in
+            [format!("dir/{n}"), format!("dir/{n}/x"), format!("dir/{n}/x/y"), format!("dir/{n}/x/y/file")]
+        {
             let told = events.iter().filter(|event| **event == format!("created {path}")).count();
             assert_eq!(told, 1, "{path}: {events:?}");
         }

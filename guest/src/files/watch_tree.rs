@@ -58,7 +58,14 @@ impl WatchTree {
         let inotify = unsafe { OwnedFd::from_raw_fd(fd) };
         let root_watch = add_watch(&inotify, root, EVENTS)?;
         let buffer = vec![0; 32 * 1024];
-        Ok(WatchTree { inotify, root: root.to_owned(), root_watch, nodes: HashMap::new(), buffer, limited: false })
+        Ok(WatchTree {
+            inotify,
+            root: root.to_owned(),
+            root_watch,
+            nodes: HashMap::new(),
+            buffer,
+            limited: false,
+        })
     }
 
     /// To wait for.
@@ -69,7 +76,8 @@ impl WatchTree {
     /// Fills `buffer` with events; 0 when there are none now.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the pointer and the length describe `buffer`.
-        match sys::check(|| unsafe { libc::read(self.fd(), buffer.as_mut_ptr().cast(), buffer.len()) as i32 }) {
+        match sys::check(|| unsafe { libc::read(self.fd(), buffer.as_mut_ptr().cast(), buffer.len()) as i32 })
+        {
             Err(error) if sys::is(&error, libc::EAGAIN) => Ok(0),
             read => read.map(|length| length as usize),
         }
@@ -113,16 +121,21 @@ impl WatchTree {
         Some(path)
     }
 
-    /// Watches a directory in a watched one. With `moved` a directory that is watched already is now found here.
-    /// Returns it, and whether it is new; nothing if it is no directory or may not be read.
+    /// Watches a directory in a watched one. With `moved` a directory that is watched already is now found
+    /// here. Returns it, and whether it is new; nothing if it is no directory or may not be read.
     pub fn add(&mut self, parent: Watch, name: &[u8], moved: bool) -> Option<(Watch, bool)> {
         let path = self.path(parent, name)?;
-        let added =
-            if self.nodes.len() >= MOST { Err(sys::errno(libc::ENOSPC)) } else { add_watch(&self.inotify, &path, EVENTS | libc::IN_DONT_FOLLOW) };
+        let added = if self.nodes.len() >= MOST {
+            Err(sys::errno(libc::ENOSPC))
+        } else {
+            add_watch(&self.inotify, &path, EVENTS | libc::IN_DONT_FOLLOW)
+        };
         let watch = match added {
             Ok(watch) => watch,
             Err(error) => {
-                self.limited |= [libc::ENOSPC, libc::ENOMEM, libc::ENAMETOOLONG].iter().any(|number| sys::is(&error, *number));
+                self.limited |= [libc::ENOSPC, libc::ENOMEM, libc::ENAMETOOLONG]
+                    .iter()
+                    .any(|number| sys::is(&error, *number));
                 return None;
             }
         };
@@ -142,7 +155,8 @@ impl WatchTree {
     pub fn drop_below(&mut self, parent: Watch, name: &[u8]) {
         let found = self.nodes.iter().find(|(_, node)| node.parent == parent && *node.name == *name);
         let Some(top) = found.map(|(watch, _)| *watch) else { return };
-        let below: Vec<Watch> = self.nodes.keys().copied().filter(|watch| self.is_below(*watch, top)).collect();
+        let below: Vec<Watch> =
+            self.nodes.keys().copied().filter(|watch| self.is_below(*watch, top)).collect();
         below.into_iter().for_each(|watch| self.unwatch(watch));
     }
 
@@ -159,7 +173,12 @@ impl WatchTree {
 
     /// Looks at what is in a watched directory and watches the directories below it. `found` is told every
     /// path, before what is below it, and may stop the scan with an error.
-    pub fn scan<E>(&mut self, start: Watch, scan: Scan, mut found: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    pub fn scan<E>(
+        &mut self,
+        start: Watch,
+        scan: Scan,
+        mut found: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut visited = HashSet::from([start]);
         let mut waiting = vec![start];
         while let Some(watch) = waiting.pop() {
@@ -184,7 +203,8 @@ impl WatchTree {
             }
         }
         if scan == Scan::Anew {
-            let lost: Vec<Watch> = self.nodes.keys().copied().filter(|watch| !visited.contains(watch)).collect();
+            let lost: Vec<Watch> =
+                self.nodes.keys().copied().filter(|watch| !visited.contains(watch)).collect();
             lost.into_iter().for_each(|watch| self.unwatch(watch));
         }
         Ok(())

@@ -22,7 +22,9 @@ pub fn write(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
     let mode = path::mode(request, "mode")?;
     let exclusive = request.flag("exclusive");
     let Place { directory, name, parents } = match reach {
-        Some(reach) => reach.place(&path, if exclusive { Last::Itself } else { Last::Followed }, true, "write")?,
+        Some(reach) => {
+            reach.place(&path, if exclusive { Last::Itself } else { Last::Followed }, true, "write")?
+        }
         None => place(&path, exclusive)?,
     };
     let existing = match sys::stat_at(directory.as_raw_fd(), &name, false) {
@@ -36,7 +38,8 @@ pub fn write(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStream
         check_writable(&directory, &name).doing("write", path.bytes())?;
     }
     let target = Target { path: &path, directory, name, mode, existing, exclusive, reach };
-    let stat = if request.flag("append") && !exclusive { target.append(stream)? } else { target.replace(stream)? };
+    let stat =
+        if request.flag("append") && !exclusive { target.append(stream)? } else { target.replace(stream)? };
     parents.keep();
     stream.send(&Value::map([("info", info::info(path.name(), path.bytes(), &stat))]))
 }
@@ -53,7 +56,10 @@ fn place(path: &FilePath, exclusive: bool) -> Result<Place, Stopped> {
 /// open for writing is still not theirs to write.
 fn check_writable(directory: &OwnedFd, name: &CStr) -> io::Result<()> {
     // SAFETY: `name` ends with NUL.
-    sys::check(|| unsafe { libc::faccessat(directory.as_raw_fd(), name.as_ptr(), libc::W_OK, libc::AT_EACCESS) }).map(drop)
+    sys::check(|| unsafe {
+        libc::faccessat(directory.as_raw_fd(), name.as_ptr(), libc::W_OK, libc::AT_EACCESS)
+    })
+    .map(drop)
 }
 
 struct Target<'a> {
@@ -87,7 +93,10 @@ impl Target<'_> {
                 sys::stat_fd(&file).doing("write", self.path.bytes())
             }
             // A file that is a mount of its own cannot be renamed over.
-            Err(error) if self.existing.is_some() && (sys::is(&error, libc::EBUSY) || sys::is(&error, libc::EXDEV)) => {
+            Err(error)
+                if self.existing.is_some()
+                    && (sys::is(&error, libc::EBUSY) || sys::is(&error, libc::EXDEV)) =>
+            {
                 self.overwrite(&file).doing("write", self.path.bytes())
             }
             Err(error) => Err(error).doing("write", self.path.bytes()),
@@ -131,7 +140,8 @@ impl Target<'_> {
             Ok(file) => (file, None),
             Err(error) if sys::is(&error, libc::ENOENT) => {
                 let flags = flags | libc::O_CREAT | libc::O_EXCL;
-                let file = sys::open_at(directory, &self.name, flags, 0o644).doing("write", self.path.bytes())?;
+                let file =
+                    sys::open_at(directory, &self.name, flags, 0o644).doing("write", self.path.bytes())?;
                 self.reach.map_or(Ok(()), |reach| reach.give(&file)).doing("write", self.path.bytes())?;
                 (file, Some(Unfinished { directory, name: &self.name }))
             }
@@ -155,7 +165,8 @@ impl Target<'_> {
     }
 }
 
-/// Removes a file that did not become what it was made for. Holds nothing else, so that forgetting it is free.
+/// Removes a file that did not become what it was made for. Holds nothing else, so that forgetting it is
+/// free.
 struct Unfinished<'a> {
     directory: RawFd,
     name: &'a CStr,

@@ -32,7 +32,10 @@ fn content(scratch: &Scratch, name: &str) -> String {
 fn a_file_is_made_with_its_parents_and_replaced_keeping_mode_and_owner() {
     let scratch = Scratch::new();
     let info = put(&scratch, "a/b/file", &["hello ", "world"], &[]);
-    assert_eq!((info.int("size"), info.int("mode"), info.text("name")), (Some(11), Some(0o644), Some("file")));
+    assert_eq!(
+        (info.int("size"), info.int("mode"), info.text("name")),
+        (Some(11), Some(0o644), Some("file"))
+    );
     fs::set_permissions(scratch.at("a/b/file"), fs::Permissions::from_mode(0o751)).expect("changed");
     if sys::is_root() {
         std::os::unix::fs::chown(scratch.at("a/b/file"), Some(4321), Some(4322)).expect("changed");
@@ -55,7 +58,10 @@ fn append_adds_in_place_and_exclusive_refuses_what_is_taken() {
     put(&scratch, "log", &["one "], &append);
     let inode = fs::metadata(scratch.at("log")).expect("there").ino();
     assert_eq!(put(&scratch, "log", &["two"], &append).int("size"), Some(7));
-    assert_eq!((content(&scratch, "log").as_str(), fs::metadata(scratch.at("log")).expect("there").ino()), ("one two", inode));
+    assert_eq!(
+        (content(&scratch, "log").as_str(), fs::metadata(scratch.at("log")).expect("there").ino()),
+        ("one two", inode)
+    );
     let exclusive = [("exclusive", Value::Bool(true))];
     assert_eq!(errno(&refused(&scratch, "log", &exclusive)), "EEXIST");
     symlink("nowhere", scratch.at("dangling")).expect("linked");
@@ -76,7 +82,10 @@ fn symlinks_are_written_through() {
     put(&scratch, "two", &["new"], &[]);
     put(&scratch, "dangling", &["made"], &[]);
     put(&scratch, "two", &["er"], &[("append", true.into())]);
-    assert_eq!((content(&scratch, "real/file").as_str(), content(&scratch, "real/new").as_str()), ("newer", "made"));
+    assert_eq!(
+        (content(&scratch, "real/file").as_str(), content(&scratch, "real/new").as_str()),
+        ("newer", "made")
+    );
     assert!(fs::symlink_metadata(scratch.at("two")).expect("there").is_symlink());
     assert_eq!(errno(&refused(&scratch, "loop", &[])), "ELOOP");
     assert_eq!(scratch.names("real"), ["file", "new"]);
@@ -88,7 +97,8 @@ fn a_stream_that_goes_away_leaves_nothing_new() {
     fs::write(scratch.at("file"), "old").expect("written");
     for (name, append) in [("file", false), ("new/parents/file", false), ("other/file", true)] {
         let request = request(&scratch, name, &[("append", append.into())]);
-        let stopped = super::super::run("write", &request, &mut chunks(&["part"]).vanishing()).expect_err("gone");
+        let stopped =
+            super::super::run("write", &request, &mut chunks(&["part"]).vanishing()).expect_err("gone");
         assert_eq!(code(&stopped), "gone");
     }
     assert_eq!(scratch.names(""), ["file"]);
@@ -115,7 +125,8 @@ fn a_full_disk_is_reported_and_leaves_the_old_file_alone() {
     fs::write(scratch.at("disk/file"), "old").expect("written");
     for name in ["disk/file", "disk/sub/file"] {
         let mut stream = TestStream::with((0..20).map(|_| vec![1; 100_000]));
-        let stopped = super::super::run("write", &request(&scratch, name, &[]), &mut stream).expect_err("full");
+        let stopped =
+            super::super::run("write", &request(&scratch, name, &[]), &mut stream).expect_err("full");
         assert_eq!((code(&stopped), errno(&stopped).as_str()), ("resource_exhausted", "ENOSPC"));
     }
     assert_eq!(scratch.names("disk"), ["file"]);
@@ -127,8 +138,11 @@ fn a_file_that_is_a_mount_is_written_in_place() {
     let scratch = Scratch::new();
     fs::write(scratch.at("source"), "source is longer").expect("written");
     fs::write(scratch.at("target"), "target").expect("written");
-    let mount = |args: &[&str]| std::process::Command::new(args[0]).args(&args[1..]).status().is_ok_and(|status| status.success());
-    let (source, target) = (scratch.at("source").display().to_string(), scratch.at("target").display().to_string());
+    let mount = |args: &[&str]| {
+        std::process::Command::new(args[0]).args(&args[1..]).status().is_ok_and(|status| status.success())
+    };
+    let (source, target) =
+        (scratch.at("source").display().to_string(), scratch.at("target").display().to_string());
     if !sys::is_root() || !mount(&["mount", "--bind", &source, &target]) {
         println!("skipped: a bind mount needs root");
         return;

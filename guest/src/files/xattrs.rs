@@ -23,7 +23,9 @@ pub fn xattrs(request: &Value, reach: Option<&Reach>, stream: &mut dyn TaskStrea
     let path = FilePath::of(request, "path")?;
     // Held open until the end: by its number nothing else can take its place.
     let held = reach.map(|reach| reach.open(&path, "open")).transpose()?;
-    let file = held.as_ref().map_or_else(|| path.c(), |held| c_string(format!("/proc/self/fd/{}", held.as_raw_fd()).as_bytes()));
+    let file = held
+        .as_ref()
+        .map_or_else(|| path.c(), |held| c_string(format!("/proc/self/fd/{}", held.as_raw_fd()).as_bytes()));
     match request.get("set") {
         None | Some(Value::Null) => {}
         Some(Value::Map(attrs)) => {
@@ -51,13 +53,16 @@ pub fn copy(from: RawFd, to: RawFd, buffer: &mut [u8]) {
 /// All attributes of the namespace by their whole names, and how many there was no room for.
 pub fn read(from: RawFd, buffer: &mut [u8]) -> (Vec<Attribute>, u64) {
     // SAFETY: the pointer and the length describe `buffer`.
-    let listed = sys::check(|| unsafe { libc::flistxattr(from, buffer.as_mut_ptr().cast(), buffer.len()) as i32 });
+    let listed =
+        sys::check(|| unsafe { libc::flistxattr(from, buffer.as_mut_ptr().cast(), buffer.len()) as i32 });
     let names = buffer[..listed.unwrap_or(0) as usize].to_vec();
     let (mut attributes, mut total, mut too_many) = (Vec::new(), 0, 0);
     for name in names.split(|byte| *byte == 0).filter(|name| name.starts_with(PREFIX.as_bytes())) {
         let key = c_string(name);
         // SAFETY: `key` ends with NUL; the pointer and the length describe `buffer`.
-        let read = sys::check(|| unsafe { libc::fgetxattr(from, key.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32 });
+        let read = sys::check(|| unsafe {
+            libc::fgetxattr(from, key.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32
+        });
         match read {
             Ok(length) if total + name.len() + length as usize <= MAX_TOTAL => {
                 total += name.len() + length as usize;
@@ -76,28 +81,35 @@ pub fn write(to: RawFd, name: &[u8], value: &[u8]) -> std::io::Result<()> {
     }
     let key = c_string(name);
     // SAFETY: `key` ends with NUL; the pointer and the length describe `value`.
-    sys::check(|| unsafe { libc::fsetxattr(to, key.as_ptr(), value.as_ptr().cast(), value.len(), 0) }).map(drop)
+    sys::check(|| unsafe { libc::fsetxattr(to, key.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
+        .map(drop)
 }
 
 fn set(path: &FilePath, file: &CStr, name: &CStr, value: &Value) -> Result<(), Stopped> {
     if *value == Value::Null {
         // SAFETY: both strings end with NUL.
         return match sys::check(|| unsafe { libc::removexattr(file.as_ptr(), name.as_ptr()) }) {
-            Err(error) if !sys::is(&error, libc::ENODATA) => Err(error).doing("remove an attribute of", path.bytes()),
+            Err(error) if !sys::is(&error, libc::ENODATA) => {
+                Err(error).doing("remove an attribute of", path.bytes())
+            }
             _ => Ok(()),
         };
     }
     let bytes = value.as_bytes().ok_or_else(|| invalid("The value of an attribute is bytes or null"))?;
     // SAFETY: both strings end with NUL; the pointer and the length describe `bytes`.
-    sys::check(|| unsafe { libc::setxattr(file.as_ptr(), name.as_ptr(), bytes.as_ptr().cast(), bytes.len(), 0) })
-        .doing("set an attribute of", path.bytes())
-        .map(drop)
+    sys::check(|| unsafe {
+        libc::setxattr(file.as_ptr(), name.as_ptr(), bytes.as_ptr().cast(), bytes.len(), 0)
+    })
+    .doing("set an attribute of", path.bytes())
+    .map(drop)
 }
 
 fn all(path: &FilePath, file: &CStr) -> Result<Vec<(String, Value)>, Stopped> {
     let mut buffer = vec![0u8; LARGEST];
     // SAFETY: `file` ends with NUL; the pointer and the length describe `buffer`.
-    let listed = sys::check(|| unsafe { libc::listxattr(file.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32 });
+    let listed = sys::check(|| unsafe {
+        libc::listxattr(file.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32
+    });
     let length = match listed {
         Err(error) if sys::is(&error, libc::ENOTSUP) => 0,
         listed => listed.doing("list the attributes of", path.bytes())?,
@@ -107,17 +119,22 @@ fn all(path: &FilePath, file: &CStr) -> Result<Vec<(String, Value)>, Stopped> {
     let mut total = 0;
     for name in names.split(|byte| *byte == 0) {
         // A name that is not text cannot be a key of a map.
-        let Some(short) = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
+        let Some(short) = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(PREFIX)) else {
+            continue;
+        };
         let key = c_string(name);
         // SAFETY: both strings end with NUL; the pointer and the length describe `buffer`.
-        let read = sys::check(|| unsafe { libc::getxattr(file.as_ptr(), key.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32 });
+        let read = sys::check(|| unsafe {
+            libc::getxattr(file.as_ptr(), key.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) as i32
+        });
         let length = match read {
             Err(error) if sys::is(&error, libc::ENODATA) => continue,
             read => read.doing("read an attribute of", path.bytes())? as usize,
         };
         total += name.len() + length;
         if total > MAX_TOTAL {
-            let message = format!("The attributes of \"{}\" are larger than {MAX_TOTAL} bytes", shown(path.bytes()));
+            let message =
+                format!("The attributes of \"{}\" are larger than {MAX_TOTAL} bytes", shown(path.bytes()));
             return Err(Failure::new("resource_exhausted", message).into());
         }
         attrs.push((short.to_owned(), Value::Bytes(buffer[..length].to_vec())));

@@ -1,6 +1,8 @@
-//! Standing still: everything that runs is stopped by SIGSTOP, and what is asked for meanwhile waits until it goes on.
+//! Standing still: everything that runs is stopped by SIGSTOP, and what is asked for meanwhile waits until it
+//! goes on.
 //!
-//! This is for grounds that cannot freeze a sandbox from outside. The guest itself goes on, so that it can be asked to thaw.
+//! This is for grounds that cannot freeze a sandbox from outside. The guest itself goes on, so that it can be
+//! asked to thaw.
 
 use std::collections::HashSet;
 
@@ -9,7 +11,8 @@ use super::*;
 /// How often one look finds who was started during the look before.
 const LOOKS: usize = 20;
 /// A command that was being started while we looked appears a moment later.
-const LOOK_AGAIN: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_secs(1)];
+const LOOK_AGAIN: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(100), Duration::from_secs(1)];
 
 /// What a sandbox that stands still has to go on with.
 #[derive(Default)]
@@ -23,7 +26,10 @@ pub(super) struct Frozen {
 
 /// What is answered also while everything stands still.
 fn goes_on(request: &Value) -> bool {
-    matches!(request.text("op"), Some("freeze" | "thaw" | "stats" | "configure" | "shutdown" | "commands" | "listen"))
+    matches!(
+        request.text("op"),
+        Some("freeze" | "thaw" | "stats" | "configure" | "shutdown" | "commands" | "listen")
+    )
 }
 
 impl Guest {
@@ -39,7 +45,8 @@ impl Guest {
     pub(super) fn stop_all(&mut self, attempt: usize) {
         let Some(mut frozen) = self.frozen.take() else { return };
         for _ in 0..LOOKS {
-            let news: Vec<i32> = self.running().into_iter().filter(|pid| !frozen.stopped.contains(pid)).collect();
+            let news: Vec<i32> =
+                self.running().into_iter().filter(|pid| !frozen.stopped.contains(pid)).collect();
             for pid in &news {
                 // SAFETY: no pointers.
                 unsafe { libc::kill(*pid, libc::SIGSTOP) };
@@ -84,7 +91,11 @@ impl Guest {
 
     /// Everybody of the sandbox who is not stopped, parents first.
     fn running(&self) -> Vec<i32> {
-        let stopped: HashSet<i32> = process_table::read().iter().filter(|process| process.stopped).map(|process| process.pid).collect();
+        let stopped: HashSet<i32> = process_table::read()
+            .iter()
+            .filter(|process| process.stopped)
+            .map(|process| process.pid)
+            .collect();
         self.others().into_iter().filter(|pid| !stopped.contains(pid)).collect()
     }
 

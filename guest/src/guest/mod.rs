@@ -85,7 +85,14 @@ pub struct Guest {
 
 impl Guest {
     /// A guest that has not connected yet.
-    pub fn new(way: Way, poller: Poller, commands: Commands, tasks: Tasks, poke: OwnedFd, signals: OwnedFd) -> Result<Guest, i32> {
+    pub fn new(
+        way: Way,
+        poller: Poller,
+        commands: Commands,
+        tasks: Tasks,
+        poke: OwnedFd,
+        signals: OwnedFd,
+    ) -> Result<Guest, i32> {
         poller.add(poke.as_raw_fd(), Token::Poke, true, false)?;
         poller.add(signals.as_raw_fd(), Token::Signals, true, false)?;
         let mut guest = Guest {
@@ -141,7 +148,9 @@ impl Guest {
                 Token::Caller(number) => self.caller_ready(number),
                 Token::Signals => self.signalled(),
                 Token::Poke => self.poked(),
-                Token::Command(key, part) => self.commands.ready(key, part, &self.poller, &mut self.buffer, &mut self.memory),
+                Token::Command(key, part) => {
+                    self.commands.ready(key, part, &self.poller, &mut self.buffer, &mut self.memory)
+                }
                 Token::Leftover(fd) => self.commands.leftover(fd, &mut self.buffer),
                 Token::Forward(stream) => self.make_ready(stream),
             }

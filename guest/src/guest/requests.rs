@@ -9,7 +9,10 @@ impl Guest {
             "exec" => self.exec(stream, &request)?,
             "attach" => {
                 let id = request::id(&request)?;
-                let key = self.commands.find(id).ok_or_else(|| Failure::new("not_found", format!("There is no command \"{id}\"")))?;
+                let key = self
+                    .commands
+                    .find(id)
+                    .ok_or_else(|| Failure::new("not_found", format!("There is no command \"{id}\"")))?;
                 self.attach(stream, key, request.int("offset").unwrap_or(0).max(0) as u64, true);
             }
             "commands" => self.answer(stream, &self.commands.list()),
@@ -75,14 +78,21 @@ impl Guest {
                 let mailbox = self.tasks.start(stream, &op, request)?;
                 self.handlers.insert(stream, Handler::Task(mailbox));
             }
-            op => return Err(Failure::new("unsupported", format!("The guest has no operation \"{}\"", op.escape_default()))),
+            op => {
+                return Err(Failure::new(
+                    "unsupported",
+                    format!("The guest has no operation \"{}\"", op.escape_default()),
+                ));
+            }
         }
         Ok(())
     }
 
     /// What the guest has to guard: absent leaves a limit as it is, `null` lifts it.
     pub(super) fn configure(&mut self, settings: &Value) {
-        let limit = |key| settings.get(key).map(|_| settings.int(key).filter(|limit| *limit > 0).map(|limit| limit as u64));
+        let limit = |key| {
+            settings.get(key).map(|_| settings.int(key).filter(|limit| *limit > 0).map(|limit| limit as u64))
+        };
         if let Some(memory) = limit("memoryLimit") {
             self.memory.limit = memory;
             self.guard_memory();
@@ -124,7 +134,10 @@ impl Guest {
     pub(super) fn stats(&mut self) -> Value {
         let ours = std::process::id() as i32;
         let supervisors: std::collections::HashSet<i32> = self.commands.supervisor_pids().copied().collect();
-        let processes = process_table::read().iter().filter(|process| process.pid != ours && !supervisors.contains(&process.pid)).count();
+        let processes = process_table::read()
+            .iter()
+            .filter(|process| process.pid != ours && !supervisors.contains(&process.pid))
+            .count();
         let (used, total) = self.memory.usage();
         Value::map([
             ("processes", (processes as i64).into()),

@@ -62,7 +62,8 @@ impl Guest {
                     let step = match self.commands.get(reader.key) {
                         Some(command) => reader.step(stream, command, &mut self.connection),
                         None => {
-                            self.connection.reset(stream, &Failure::new("not_found", "The command was forgotten"));
+                            self.connection
+                                .reset(stream, &Failure::new("not_found", "The command was forgotten"));
                             Step::Done
                         }
                     };

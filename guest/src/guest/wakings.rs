@@ -10,7 +10,8 @@ impl Guest {
             for one in info[..n].chunks_exact(128) {
                 let number = u32::from_ne_bytes([one[0], one[1], one[2], one[3]]) as i32;
                 let sender = u32::from_ne_bytes([one[12], one[13], one[14], one[15]]);
-                // As PID 1 we listen to those who are outside and so have no number here; root inside may not end the sandbox.
+                // As PID 1 we listen to those who are outside and so have no number here; root inside may not
+                // end the sandbox.
                 let heard = sender == 0 || std::process::id() != 1;
                 if heard && (number == libc::SIGTERM || number == libc::SIGINT) {
                     stop = Some(number);
@@ -27,7 +28,14 @@ impl Guest {
             if pid <= 0 {
                 break;
             }
-            self.commands.reaped(pid, status, &self.poller, &mut self.buffer, &mut self.timers, &mut self.memory);
+            self.commands.reaped(
+                pid,
+                status,
+                &self.poller,
+                &mut self.buffer,
+                &mut self.timers,
+                &mut self.memory,
+            );
         }
         if stop.is_some() {
             // Whoever has asked for its end before is still the one who did.
@@ -58,7 +66,9 @@ impl Guest {
                 }
             }
             Timer::CommandTimeout(key) => self.commands.timeout(key, &mut self.timers),
-            Timer::KillTree(supervisor, attempt) => self.commands.kill_tree(supervisor, attempt, &mut self.timers),
+            Timer::KillTree(supervisor, attempt) => {
+                self.commands.kill_tree(supervisor, attempt, &mut self.timers)
+            }
             Timer::Drained(key) => self.commands.finish(key, &self.poller, &mut self.memory),
             Timer::Callers => self.look_at_callers(),
             Timer::Ports => self.look_at_ports(),
@@ -78,7 +88,9 @@ impl Guest {
             if let Handler::Ports(watcher) = handler {
                 self.ports_armed = true;
                 if self.connection.may_send(*stream) {
-                    if let Some(message) = watcher.changes(now.get_or_insert_with(|| ports::listening(self.callers.port()))) {
+                    if let Some(message) =
+                        watcher.changes(now.get_or_insert_with(|| ports::listening(self.callers.port())))
+                    {
                         self.connection.message(*stream, &message);
                     }
                 }
@@ -119,7 +131,10 @@ impl Guest {
     pub(super) fn others(&self) -> Vec<i32> {
         let all = process_table::read();
         let supervisors: Vec<i32> = self.commands.supervisor_pids().copied().collect();
-        process_table::descendants(&all, std::process::id() as i32).into_iter().filter(|pid| !supervisors.contains(pid)).collect()
+        process_table::descendants(&all, std::process::id() as i32)
+            .into_iter()
+            .filter(|pid| !supervisors.contains(pid))
+            .collect()
     }
 
     pub(super) fn look_at_shutdown(&mut self) {

@@ -1,10 +1,12 @@
-//! `pack` and `unpack`: a tree directory as a POSIX pax archive on standard output, and back from standard input.
+//! `pack` and `unpack`: a tree directory as a POSIX pax archive on standard output, and back from standard
+//! input.
 //!
 //! The server runs them on the host, as root, on the trees of sandboxes. They see nothing but the tree: it is
-//! their root directory before the first name in it is looked at. Owners in the archive are as the sandbox sees them.
+//! their root directory before the first name in it is looked at. Owners in the archive are as the sandbox
+//! sees them.
 //!
-//! What was left out is told on standard error as one line, `left out: files=1 attributes=0 owners=0 links=0`; a failure
-//! as `code: message`, with exit code 1.
+//! What was left out is told on standard error as one line, `left out: files=1 attributes=0 owners=0
+//! links=0`; a failure as `code: message`, with exit code 1.
 
 use std::ffi::{CString, OsString};
 use std::io::Write;
@@ -34,8 +36,8 @@ struct Arguments {
     paths: Vec<Vec<u8>>,
 }
 
-/// Runs with `--root DIR --ids HOSTID:SIZE`, and `--path P` for each path to pack. Returns the exit code, or `None`
-/// if the arguments make no sense.
+/// Runs with `--root DIR --ids HOSTID:SIZE`, and `--path P` for each path to pack. Returns the exit code, or
+/// `None` if the arguments make no sense.
 pub fn run(way: Way, arguments: &[OsString]) -> Option<u8> {
     let arguments = Arguments::parse(way, arguments)?;
     let mut stderr = std::io::stderr();
@@ -48,7 +50,10 @@ pub fn run(way: Way, arguments: &[OsString]) -> Option<u8> {
     });
     match result {
         Ok(LeftOut { files, attributes, owners, links }) => {
-            let _ = writeln!(stderr, "left out: files={files} attributes={attributes} owners={owners} links={links}");
+            let _ = writeln!(
+                stderr,
+                "left out: files={files} attributes={attributes} owners={owners} links={links}"
+            );
             Some(0)
         }
         Err(Stopped::Gone) => Some(1),

@@ -106,10 +106,24 @@ impl Client {
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("guest.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_cay-guest")).arg("dial").arg(&path).stdin(Stdio::null()).spawn().unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_cay-guest"))
+            .arg("dial")
+            .arg(&path)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
         let (socket, _) = listener.accept().unwrap();
-        let mut client =
-            Client { directory, child, listener, socket, boot: Vec::new(), next: 1, inbox: HashMap::new(), pending: Vec::new(), grant: true };
+        let mut client = Client {
+            directory,
+            child,
+            listener,
+            socket,
+            boot: Vec::new(),
+            next: 1,
+            inbox: HashMap::new(),
+            pending: Vec::new(),
+            grant: true,
+        };
         client.greet(&[]);
         client
     }
@@ -121,8 +135,11 @@ impl Client {
         let hello = Value::decode(&payload).unwrap();
         assert_eq!(hello.int("protocol"), Some(1));
         self.boot = hello.bytes("boot").unwrap().to_vec();
-        let mut map =
-            vec![("protocol".to_owned(), Value::Int(1)), ("sandbox".to_owned(), "sbx_test".into()), ("incarnation".to_owned(), Value::Int(1))];
+        let mut map = vec![
+            ("protocol".to_owned(), Value::Int(1)),
+            ("sandbox".to_owned(), "sbx_test".into()),
+            ("incarnation".to_owned(), Value::Int(1)),
+        ];
         map.extend(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
         self.send_map(Kind::Hello, 0, &Value::Map(map));
     }
@@ -171,7 +188,8 @@ impl Client {
 
     pub fn read_frame(&mut self) -> (Header, Vec<u8>) {
         self.fill(HEADER);
-        let header = Header::decode(self.pending[..HEADER].try_into().unwrap()).expect("the guest keeps the rules");
+        let header =
+            Header::decode(self.pending[..HEADER].try_into().unwrap()).expect("the guest keeps the rules");
         self.fill(HEADER + header.length);
         let payload = self.pending[HEADER..HEADER + header.length].to_vec();
         self.pending.drain(..HEADER + header.length);
@@ -275,7 +293,10 @@ impl Client {
 
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok()).unwrap()
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())
+            .unwrap()
     }
 }
 

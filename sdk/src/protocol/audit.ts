@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { CayEventSchema } from './resource.ts';
 
 /**
- * The audit: every event with its hash, which is over the event itself and over the hash of the one before it. Whoever has noted a hash
- * can tell later that nothing before it was changed.
+ * The audit: every event with its hash, which is over the event itself and over the hash of the one before
+ * it. Whoever has noted a hash can tell later that nothing before it was changed.
  */
 export const AuditEventSchema = CayEventSchema.extend({
   /** In hex. */
@@ -23,7 +23,10 @@ export const AuditVerdictSchema = z.object({
   head: z.string(),
   /** Events up to this one were pruned; the chain begins behind them. */
   pruned: z.int(),
-  /** In how many places behind that events of one project were pruned. Each is sealed, and the chain goes on behind it. */
+  /**
+   * In how many places behind that events of one project were pruned. Each is sealed, and the chain goes on
+   * behind it.
+   */
   gaps: z.int(),
   /** Whether the seals of checkpoints were checked too. */
   sealed: z.boolean(),

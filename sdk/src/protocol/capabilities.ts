@@ -2,8 +2,9 @@ import { z } from 'zod';
 import { PolicyFactsSchema } from './policy.ts';
 
 /**
- * What a backend can do, as data. Each is true only when it is wired and was seen to work on this
- * machine; `notes` tells in words why one is false, or how it is done where that matters. Using what is false is an `unsupported` error.
+ * What a backend can do, as data. Each is true only when it is wired and was seen to work on this machine;
+ * `notes` tells in words why one is false, or how it is done where that matters. Using what is false is an
+ * `unsupported` error.
  */
 export const ABILITIES = [
   /** Commands run in isolation from the host's kernel, files and processes. */
@@ -37,7 +38,10 @@ export const ABILITIES = [
   'suspend',
   /** Files are kept, cloned, rolled back, compared, and moved as archives. */
   'snapshots',
-  /** Processes are kept too, go on in clones, and a sandbox hibernates. Of the default runtime; another may differ. */
+  /**
+   * Processes are kept too, go on in clones, and a sandbox hibernates. Of the default runtime; another may
+   * differ.
+   */
   'memorySnapshots',
 ] as const;
 export type Ability = (typeof ABILITIES)[number];
@@ -59,7 +63,10 @@ const OneBackendSchema = z.object({
   abilities: z.record(z.enum(ABILITIES), z.boolean()),
   /** Why an ability is missing, or what it does not cover. */
   notes: z.partialRecord(z.enum(ABILITIES), z.string()),
-  /** Of backends whose walls are built by somebody else: `network` is whether a cluster keeps sandboxes off the network. */
+  /**
+   * Of backends whose walls are built by somebody else: `network` is whether a cluster keeps sandboxes off
+   * the network.
+   */
   enforcement: z.object({ network: NetworkEnforcementSchema }).optional(),
 });
 
@@ -74,7 +81,10 @@ export const PlatformSchema = z.object({
 export type Platform = z.infer<typeof PlatformSchema>;
 
 export const CapabilitiesSchema = OneBackendSchema.extend({
-  /** Where there are several platforms: each of them, the default first. The abilities beside this are the default's, runtimes and templates those of all. */
+  /**
+   * Where there are several platforms: each of them, the default first. The abilities beside this are the
+   * default's, runtimes and templates those of all.
+   */
   platforms: z.array(PlatformSchema).optional(),
   /** What may be asked for on this server, whatever the backend could do. */
   policy: PolicyFactsSchema.optional(),

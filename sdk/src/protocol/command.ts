@@ -10,7 +10,9 @@ import { SIGNALS, type Signal } from './signal.ts';
  * and read the log from any offset that is still kept. Offsets count the bytes of all output,
  * stdout and stderr together, in the order in which they were read.
  */
-export const PtySizeSchema = z.object({ cols: z.int().min(1).max(4096), rows: z.int().min(1).max(4096) }).strict();
+export const PtySizeSchema = z
+  .object({ cols: z.int().min(1).max(4096), rows: z.int().min(1).max(4096) })
+  .strict();
 export type PtySize = z.infer<typeof PtySizeSchema>;
 
 export const ExecRequestSchema = z
@@ -49,7 +51,10 @@ export const ExecRequestSchema = z
     overflow: z.enum(['wait', 'drop']).optional(),
   })
   .strict()
-  .refine((request) => (request.argv === undefined) !== (request.shell === undefined), 'must have either "argv" or "shell"');
+  .refine(
+    (request) => (request.argv === undefined) !== (request.shell === undefined),
+    'must have either "argv" or "shell"',
+  );
 export type ExecRequest = z.infer<typeof ExecRequestSchema>;
 
 /** The five ends. */

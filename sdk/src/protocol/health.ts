@@ -3,7 +3,9 @@ import { z } from 'zod';
 /** `warn`: it works and somebody should look. `critical`: new work is refused or fails. */
 export const HEALTH_LEVELS = ['ok', 'warn', 'critical'] as const;
 
-/** How the server is, as one verdict that a load balancer can route by and the findings that it comes from. */
+/**
+ * How the server is, as one verdict that a load balancer can route by and the findings that it comes from.
+ */
 export const HealthSchema = z.object({
   /** The worst of the checks. */
   verdict: z.enum(HEALTH_LEVELS),

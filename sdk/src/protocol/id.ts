@@ -45,4 +45,7 @@ export const SnapshotIdSchema = z.custom<SnapshotId>((value) => isId('snap', val
  */
 export const CommandIdSchema = z
   .string()
-  .regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/, 'must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit');
+  .regex(
+    /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/,
+    'must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit',
+  );

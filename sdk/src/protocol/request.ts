@@ -23,7 +23,10 @@ export type Version = z.infer<typeof VersionSchema>;
 export const TemplatePageSchema = z.object({ templates: z.array(TemplateSchema) });
 export type TemplatePage = z.infer<typeof TemplatePageSchema>;
 
-export const ReadinessSchema = z.object({ ready: z.boolean(), checks: z.object({ records: z.boolean(), backend: z.boolean() }) });
+export const ReadinessSchema = z.object({
+  ready: z.boolean(),
+  checks: z.object({ records: z.boolean(), backend: z.boolean() }),
+});
 export type Readiness = z.infer<typeof ReadinessSchema>;
 
 export const StopSandboxSchema = z.object({ graceMs: z.int().min(0).max(600_000).optional() }).strict();
@@ -33,7 +36,10 @@ export const PauseSandboxSchema = z
   .object({
     /** Absent: hibernated where the isolation can, else frozen. */
     as: z.enum(PAUSES).optional(),
-    /** How long running commands are waited for; new ones are refused meanwhile. What still runs then is paused as it is. */
+    /**
+     * How long running commands are waited for; new ones are refused meanwhile. What still runs then is
+     * paused as it is.
+     */
     waitMs: z.int().min(0).max(600_000).default(0),
   })
   .strict();
@@ -64,7 +70,11 @@ export const CommandListSchema = z.object({ commands: z.array(CommandInfoSchema)
 export type CommandList = z.infer<typeof CommandListSchema>;
 
 /** What launching gives: the command, and where its port is reached if it exposes one. */
-export const LaunchedSchema = z.object({ command: CommandInfoSchema, existing: z.boolean(), port: ExposedPortSchema.optional() });
+export const LaunchedSchema = z.object({
+  command: CommandInfoSchema,
+  existing: z.boolean(),
+  port: ExposedPortSchema.optional(),
+});
 export type Launched = z.infer<typeof LaunchedSchema>;
 
 export const SignalBodySchema = z.object({ signal: SignalSchema }).strict();
@@ -96,10 +106,19 @@ export type FileList = z.infer<typeof FileListSchema>;
 const onPath = { path: AbsolutePathSchema, user: UserSchema.optional() };
 export const MakeDirectorySchema = z.object({ ...onPath, mode: ModeSchema.optional() }).strict();
 export const MoveFileSchema = z
-  .object({ from: AbsolutePathSchema, to: AbsolutePathSchema, overwrite: z.boolean().default(false), user: UserSchema.optional() })
+  .object({
+    from: AbsolutePathSchema,
+    to: AbsolutePathSchema,
+    overwrite: z.boolean().default(false),
+    user: UserSchema.optional(),
+  })
   .strict();
-export const ChangeModeSchema = z.object({ ...onPath, mode: ModeSchema, recursive: z.boolean().default(false) }).strict();
-export const ChangeOwnerSchema = z.object({ ...onPath, owner: UserSchema, recursive: z.boolean().default(false) }).strict();
+export const ChangeModeSchema = z
+  .object({ ...onPath, mode: ModeSchema, recursive: z.boolean().default(false) })
+  .strict();
+export const ChangeOwnerSchema = z
+  .object({ ...onPath, owner: UserSchema, recursive: z.boolean().default(false) })
+  .strict();
 export const MakeSymlinkSchema = z.object({ ...onPath, target: execText(4096).min(1) }).strict();
 
 /** Values are base64. In a change, `null` removes the attribute. */
@@ -121,19 +140,31 @@ export const UnpackedSchema = z.object({ entries: z.int(), bytes: z.int() });
 export type Unpacked = z.infer<typeof UnpackedSchema>;
 
 export const ListeningPortSchema = z.object({ port: PortSchema, address: z.string() });
-export const PortListSchema = z.object({ listening: z.array(ListeningPortSchema), exposed: z.array(ExposedPortSchema) });
+export const PortListSchema = z.object({
+  listening: z.array(ListeningPortSchema),
+  exposed: z.array(ExposedPortSchema),
+});
 export type PortList = z.infer<typeof PortListSchema>;
 export const PortEventSchema = ListeningPortSchema.extend({ type: z.enum(['opened', 'closed']) });
 export const ExposePortSchema = z.object({ visibility: PortVisibilitySchema.default('private') }).strict();
 
-export const EventPageSchema = z.object({ events: z.array(CayEventSchema), /** For `after`, to read on. */ last: z.int() });
+export const EventPageSchema = z.object({
+  events: z.array(CayEventSchema),
+  /** For `after`, to read on. */ last: z.int(),
+});
 export type EventPage = z.infer<typeof EventPageSchema>;
 
-const NameSchema = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9 _.@-]{0,99}$/, 'must be 1 to 100 of letters, digits, space and _ . @ -');
+const NameSchema = z
+  .string()
+  .regex(/^[A-Za-z0-9][A-Za-z0-9 _.@-]{0,99}$/, 'must be 1 to 100 of letters, digits, space and _ . @ -');
 
 /** `project` is an id or a name; absent means the caller's own. */
 export const CreateKeySchema = z
-  .object({ name: NameSchema, project: z.string().max(100).optional(), role: z.enum(['admin', 'member']).default('member') })
+  .object({
+    name: NameSchema,
+    project: z.string().max(100).optional(),
+    role: z.enum(['admin', 'member']).default('member'),
+  })
   .strict();
 export type CreateKey = z.input<typeof CreateKeySchema>;
 /** The secret is shown this once. */

@@ -16,8 +16,9 @@ import { RetentionSchema, SnapshotSchema } from './snapshot.ts';
  *                    │            │
  *                    └─▶ destroying ──▶ (gone)
  *
- * A paused sandbox wakes by itself when somebody needs it; a stopped one has to be started. Children of one that is stopped
- * are stopped as soon as they are made, and going back to a snapshot with memory makes a stopped or failed one paused.
+ * A paused sandbox wakes by itself when somebody needs it; a stopped one has to be started. Children of one
+ * that is stopped are stopped as soon as they are made, and going back to a snapshot with memory makes a
+ * stopped or failed one paused.
  */
 export const SANDBOX_STATES = ['creating', 'active', 'paused', 'stopped', 'failed', 'destroying'] as const;
 export type SandboxState = (typeof SANDBOX_STATES)[number];
@@ -36,8 +37,9 @@ export const PAUSES = [
 export type Pause = (typeof PAUSES)[number];
 
 /**
- * What becomes of a sandbox that nobody uses: no command runs, no client is attached, no preview traffic comes, it takes
- * no processor time worth the name, and no lease holds it. Each is counted from when it was last used; null is never.
+ * What becomes of a sandbox that nobody uses: no command runs, no client is attached, no preview traffic
+ * comes, it takes no processor time worth the name, and no lease holds it. Each is counted from when it was
+ * last used; null is never.
  */
 const IdleMsSchema = z
   .int()
@@ -59,7 +61,10 @@ export type IdlePolicy = z.infer<typeof IdlePolicySchema>;
 /** A name is the caller's own handle on a sandbox, unique in its project. */
 export const SandboxNameSchema = z
   .string()
-  .regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z 0-9 and -, and begin and end with a letter or digit');
+  .regex(
+    /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/,
+    'must be 1 to 63 of a-z 0-9 and -, and begin and end with a letter or digit',
+  );
 
 export const PortVisibilitySchema = z.enum(['private', 'public']);
 export const PortSchema = z.int().min(1).max(65_535);
@@ -74,7 +79,10 @@ export const ExposedPortSchema = z.object({
 });
 export type ExposedPort = z.infer<typeof ExposedPortSchema>;
 
-/** `pause` takes the cheapest rung that wakes with everything: hibernated where the isolation can, else frozen. */
+/**
+ * `pause` takes the cheapest rung that wakes with everything: hibernated where the isolation can, else
+ * frozen.
+ */
 export const OnTimeoutSchema = z.enum(['pause', 'archive', 'stop', 'destroy']);
 export type OnTimeout = z.infer<typeof OnTimeoutSchema>;
 /** What becomes of a sandbox that was running when the machine was restarted. */
@@ -107,7 +115,8 @@ export const SandboxSchema = z.object({
   ports: z.array(ExposedPortSchema),
   incarnation: z.int(),
   /**
-   * What the ground that it runs on calls it: the uid of its Job or Sandbox object on Kubernetes, the id of its container on Docker. Null before it has run.
+   * What the ground that it runs on calls it: the uid of its Job or Sandbox object on Kubernetes, the id of
+   * its container on Docker. Null before it has run.
    */
   uid: z.string().nullable(),
   createdAtMs: z.int(),
@@ -192,7 +201,10 @@ export const ListSandboxesSchema = z
   .strict();
 export type ListSandboxes = z.infer<typeof ListSandboxesSchema>;
 
-export const SandboxPageSchema = z.object({ sandboxes: z.array(SandboxSchema), nextCursor: z.string().nullable() });
+export const SandboxPageSchema = z.object({
+  sandboxes: z.array(SandboxSchema),
+  nextCursor: z.string().nullable(),
+});
 export type SandboxPage = z.infer<typeof SandboxPageSchema>;
 
 /** What waiting for a command gives. Output beyond the bound is thrown away, and said so. */
@@ -232,11 +244,17 @@ export const ExecBodySchema = ExecRequestSchema.safeExtend({
     .max(8 * 1024 * 1024)
     .optional(),
   encoding: OutputEncodingSchema.optional(),
-  /** How much output an answer that waits may hold, both streams together. Default 1 MiB, at most 8 MiB: a stream has no such bound. */
+  /**
+   * How much output an answer that waits may hold, both streams together. Default 1 MiB, at most 8 MiB: a
+   * stream has no such bound.
+   */
   maxOutputBytes: z
     .int()
     .min(1024)
-    .max(MOST_WAITED_BYTES, `it is at most ${MOST_WAITED_BYTES}: stream the output, or leave the command running and read it, for more`)
+    .max(
+      MOST_WAITED_BYTES,
+      `it is at most ${MOST_WAITED_BYTES}: stream the output, or leave the command running and read it, for more`,
+    )
     .optional(),
   /** Makes this port reachable when the command is launched. */
   expose: PortSchema.optional(),

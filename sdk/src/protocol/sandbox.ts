@@ -7,7 +7,10 @@ const GiB = 1024 * MiB;
 const LIMITS = {
   /** Cores; fractions are shares of one core's time. */
   cpus: z.number().min(0.05).max(1024).nullable(),
-  /** The sandbox's processes together. The kernel, or the guest under gVisor, ends the greediest one beyond it. */
+  /**
+   * The sandbox's processes together. The kernel, or the guest under gVisor, ends the greediest one beyond
+   * it.
+   */
   memoryBytes: z
     .int()
     .min(16 * MiB)
@@ -39,7 +42,9 @@ export const LimitsSchema = z
   })
   .strict();
 
-/** Those limits that somebody asked for: what is absent stays absent, where `LimitsSchema` fills in a default. */
+/**
+ * Those limits that somebody asked for: what is absent stays absent, where `LimitsSchema` fills in a default.
+ */
 export const SomeLimitsSchema = z.object(LIMITS).partial().strict();
 export type Limits = z.infer<typeof LimitsSchema>;
 
@@ -52,7 +57,10 @@ export const execText = (max: number) =>
     .refine((text) => !text.includes(NUL), 'must not contain a NUL character');
 
 export const EnvSchema = z
-  .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, 'must be a name such as PATH: letters, digits and _'), execText(128 * KiB))
+  .record(
+    z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/, 'must be a name such as PATH: letters, digits and _'),
+    execText(128 * KiB),
+  )
   .refine((env) => Object.keys(env).length <= 1024, 'must have at most 1024 entries');
 
 export const AbsolutePathSchema = execText(4096).regex(/^\//, 'must be an absolute path');
@@ -71,18 +79,29 @@ export const LabelsSchema = z
 
 export const PlatformNameSchema = z
   .string()
-  .regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z 0-9 and -, and begin and end with a letter or digit');
+  .regex(
+    /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/,
+    'must be 1 to 63 of a-z 0-9 and -, and begin and end with a letter or digit',
+  );
 
 /** Everything about a sandbox that a backend has to know in order to make it. */
 export const SandboxSpecSchema = z
   .object({
     /** The root filesystem to start from: `base`, or a template or image that the backend knows. */
     template: z.string().min(1).max(512).default('base'),
-    /** The isolation, one of the `runtimes` in the server's capabilities, such as `runsc`. Absent means the strongest that is allowed. */
+    /**
+     * The isolation, one of the `runtimes` in the server's capabilities, such as `runsc`. Absent means the
+     * strongest that is allowed.
+     */
     runtime: z.string().max(64).optional(),
-    /** Which of several platforms makes it, where there are several. Absent means that labels choose, or the default. */
+    /**
+     * Which of several platforms makes it, where there are several. Absent means that labels choose, or the
+     * default.
+     */
     platform: PlatformNameSchema.optional(),
-    /** A command that is started with the sandbox, as `user` in `workdir`. Its end does not end the sandbox. */
+    /**
+     * A command that is started with the sandbox, as `user` in `workdir`. Its end does not end the sandbox.
+     */
     cmd: z
       .array(execText(128 * KiB))
       .min(1)

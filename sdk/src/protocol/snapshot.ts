@@ -48,7 +48,10 @@ export const SnapshotSchema = z.object({
   quiet: z.boolean(),
   /** Whether it is in the archive store. It is fetched from there when somebody needs it. */
   archived: z.boolean(),
-  /** What it takes on disk beyond what others have too, its memory included; counted when it was taken. Null if nobody knows. */
+  /**
+   * What it takes on disk beyond what others have too, its memory included; counted when it was taken. Null
+   * if nobody knows.
+   */
   bytes: z.int().nullable(),
   createdAtMs: z.int(),
 });
@@ -56,7 +59,10 @@ export type Snapshot = z.infer<typeof SnapshotSchema>;
 
 export const SnapshotNameSchema = z
   .string()
-  .regex(/^[A-Za-z][A-Za-z0-9_.-]{0,62}$/, 'must be 1 to 63 of letters, digits and _ . - and begin with a letter')
+  .regex(
+    /^[A-Za-z][A-Za-z0-9_.-]{0,62}$/,
+    'must be 1 to 63 of letters, digits and _ . - and begin with a letter',
+  )
   .refine((name) => name !== 'now' && !name.startsWith('snap_'), 'must not be "now" nor look like an id');
 
 /** How a sandbox's snapshot is named in a request: its id, its name, a turn's number, or `now`. */
@@ -74,7 +80,10 @@ export const TakeSnapshotSchema = z
 export type TakeSnapshot = z.input<typeof TakeSnapshotSchema>;
 
 export const TakeTurnSchema = TakeSnapshotSchema.extend({
-  /** How long running commands are waited for. What still runs then is in the snapshot halfway, and `quiet` is false. */
+  /**
+   * How long running commands are waited for. What still runs then is in the snapshot halfway, and `quiet` is
+   * false.
+   */
   waitMs: z.int().min(0).max(600_000).default(10_000),
 }).strict();
 export type TakeTurn = z.input<typeof TakeTurnSchema>;
@@ -101,7 +110,10 @@ export const ListSnapshotsSchema = z
 export type ListSnapshots = z.infer<typeof ListSnapshotsSchema>;
 
 /** Newest first. */
-export const SnapshotPageSchema = z.object({ snapshots: z.array(SnapshotSchema), nextCursor: z.string().nullable() });
+export const SnapshotPageSchema = z.object({
+  snapshots: z.array(SnapshotSchema),
+  nextCursor: z.string().nullable(),
+});
 export type SnapshotPage = z.infer<typeof SnapshotPageSchema>;
 
 /** What an archive is called when it is taken in. */
@@ -111,14 +123,17 @@ export const ImportSnapshotSchema = z
     labels: LabelsSchema.default({}),
     /** Which of several platforms takes it in; the default one if absent. */
     platform: PlatformNameSchema.optional(),
-    /** Takes in memory that this installation has not signed. For admins: it is given to the runtime as it is. */
+    /**
+     * Takes in memory that this installation has not signed. For admins: it is given to the runtime as it is.
+     */
     allowForeignMemory: z.boolean().default(false),
   })
   .strict();
 export type ImportSnapshot = z.input<typeof ImportSnapshotSchema>;
 
 /**
- * Why the memory of an archive was left out: nobody has signed it, another installation has, or the runtime that it is of is not here.
+ * Why the memory of an archive was left out: nobody has signed it, another installation has, or the runtime
+ * that it is of is not here.
  */
 export const MemoryDroppedSchema = z.enum(['unsigned', 'foreign', 'runtime']);
 export type MemoryDropped = z.infer<typeof MemoryDroppedSchema>;
@@ -130,7 +145,9 @@ export const ImportedSnapshotSchema = SnapshotSchema.extend({
 });
 export type ImportedSnapshot = z.infer<typeof ImportedSnapshotSchema>;
 
-export const RollbackSchema = z.object({ to: SnapshotRefSchema, memory: z.boolean().default(false) }).strict();
+export const RollbackSchema = z
+  .object({ to: SnapshotRefSchema, memory: z.boolean().default(false) })
+  .strict();
 export type Rollback = z.input<typeof RollbackSchema>;
 
 export const ForkSchema = z
@@ -148,11 +165,16 @@ export const ForkSchema = z
 export type Fork = z.input<typeof ForkSchema>;
 
 /** What two sides are compared: snapshots, turns, or `now`. */
-export const CompareSchema = z.object({ from: SnapshotRefSchema, to: SnapshotRefSchema.default('now') }).strict();
+export const CompareSchema = z
+  .object({ from: SnapshotRefSchema, to: SnapshotRefSchema.default('now') })
+  .strict();
 export type Compare = z.input<typeof CompareSchema>;
 
 const StandingSchema = z.object({ id: SandboxIdSchema, name: z.string().nullable(), state: z.string() });
-/** The snapshots of a sandbox and of those it was forked from or into, oldest first, and which sandboxes stand where. */
+/**
+ * The snapshots of a sandbox and of those it was forked from or into, oldest first, and which sandboxes stand
+ * where.
+ */
 export const SnapshotTreeSchema = z.object({
   /** The sandboxes that stand on no snapshot. */
   start: z.array(StandingSchema),
@@ -161,7 +183,10 @@ export const SnapshotTreeSchema = z.object({
 });
 export type SnapshotTree = z.infer<typeof SnapshotTreeSchema>;
 
-/** A template is what sandboxes start from: one that the backend brings, or a project's own, which is a snapshot. */
+/**
+ * A template is what sandboxes start from: one that the backend brings, or a project's own, which is a
+ * snapshot.
+ */
 export const TemplateNameSchema = z
   .string()
   .regex(
@@ -188,7 +213,10 @@ export const SaveTemplateSchema = z
   .strict();
 export type SaveTemplate = z.input<typeof SaveTemplateSchema>;
 
-/** What became of one path between two snapshots. Both `before` and `after` are there unless it was added or removed. */
+/**
+ * What became of one path between two snapshots. Both `before` and `after` are there unless it was added or
+ * removed.
+ */
 export const FileChangeSchema = z.object({
   path: z.string(),
   change: z.enum(['added', 'removed', 'modified', 'renamed']),
@@ -207,7 +235,13 @@ export type FileChange = z.infer<typeof FileChangeSchema>;
 /** How much has changed. Lines are counted in text files only. */
 export const DiffStatSchema = z.object({
   files: z.array(
-    z.object({ path: z.string(), change: FileChangeSchema.shape.change, insertions: z.int(), deletions: z.int(), binary: z.boolean() }),
+    z.object({
+      path: z.string(),
+      change: FileChangeSchema.shape.change,
+      insertions: z.int(),
+      deletions: z.int(),
+      binary: z.boolean(),
+    }),
   ),
   insertions: z.int(),
   deletions: z.int(),

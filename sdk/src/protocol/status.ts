@@ -3,15 +3,18 @@ import { CommandEndSchema } from './command.ts';
 import { SANDBOX_STATES } from './resource.ts';
 
 /**
- * How a sandbox that runs a job stands. The counts are of its commands: those that it remembers, and those that are recorded; of a sandbox that
- * does not run, those that are recorded.
+ * How a sandbox that runs a job stands. The counts are of its commands: those that it remembers, and those
+ * that are recorded; of a sandbox that does not run, those that are recorded.
  */
 export const SandboxStatusSchema = z.object({
   id: z.string(),
   /** As the sandbox has it. */
   uid: z.string().nullable(),
   phase: z.enum(SANDBOX_STATES),
-  /** The command that the sandbox was created with has ended, or nothing of the sandbox goes on by itself: it has failed, or is being removed. */
+  /**
+   * The command that the sandbox was created with has ended, or nothing of the sandbox goes on by itself: it
+   * has failed, or is being removed.
+   */
   complete: z.boolean(),
   active: z.int(),
   /** Exited with 0. */
@@ -31,9 +34,16 @@ export const WAIT_OUTCOMES = [
   'completed',
   /** The time was up, and it had not. */
   'timed_out',
-  /** The sandbox was stopped, failed or went away under it; nobody can know how it ended. `end` has the reason. */
+  /**
+   * The sandbox was stopped, failed or went away under it; nobody can know how it ended. `end` has the
+   * reason.
+   */
   'lost',
 ] as const;
 
-export const WaitedSchema = z.object({ outcome: z.enum(WAIT_OUTCOMES), end: CommandEndSchema.optional(), status: SandboxStatusSchema });
+export const WaitedSchema = z.object({
+  outcome: z.enum(WAIT_OUTCOMES),
+  end: CommandEndSchema.optional(),
+  status: SandboxStatusSchema,
+});
 export type Waited = z.infer<typeof WaitedSchema>;

@@ -8,7 +8,10 @@ export const ProblemSchema = z.object({
   hint: z.string().optional(),
   /** What of the request it is about, such as `limits.diskBytes`. */
   field: z.string().optional(),
-  /** Whether a create is refused because of it. If not the sandbox is made, and this of the request is not honoured. */
+  /**
+   * Whether a create is refused because of it. If not the sandbox is made, and this of the request is not
+   * honoured.
+   */
   refused: z.boolean(),
 });
 export type Problem = z.infer<typeof ProblemSchema>;

@@ -2,10 +2,12 @@ import { z } from 'zod';
 import { CayEventSchema } from './resource.ts';
 
 /**
- * A Webhook is a place that is told of a project's events, each in a request of its own, in their order, and at least once.
+ * A Webhook is a place that is told of a project's events, each in a request of its own, in their order, and
+ * at least once.
  *
- * What is not answered with a 2xx is sent again, later and later. After a day of nothing but failures the webhook is disabled; a test that succeeds
- * enables it, and it goes on where it stopped. Every request is signed with the webhook's secret:
+ * What is not answered with a 2xx is sent again, later and later. After a day of nothing but failures the
+ * webhook is disabled; a test that succeeds enables it, and it goes on where it stopped. Every request is
+ * signed with the webhook's secret:
  *
  *     Cay-Signature: t=1767225600,v1=<HMAC-SHA256 of "1767225600." and the body, in hex>
  */
@@ -26,7 +28,9 @@ export const WebhookSchema = z.object({
 });
 export type Webhook = z.infer<typeof WebhookSchema>;
 
-const TypeSchema = z.string().regex(/^[a-z_]{1,40}(\.[a-z_]{1,40}|\.\*)$/, 'must be a type such as "sandbox.created" or "sandbox.*"');
+const TypeSchema = z
+  .string()
+  .regex(/^[a-z_]{1,40}(\.[a-z_]{1,40}|\.\*)$/, 'must be a type such as "sandbox.created" or "sandbox.*"');
 
 export const CreateWebhookSchema = z
   .object({

@@ -128,12 +128,17 @@ export function openApi(options: ApiOptions): Api {
   const authenticate = audit.authenticator(limitStrangers(known, rateLimit(STRANGERS)));
   const budgets = openBudgets(options.budgets);
   const addresses = previewAddresses(options.previewDomains);
-  const carrying = { connections: openConnections(options.previewConnections), answerMs: options.previewAnswerMs };
+  const carrying = {
+    connections: openConnections(options.previewConnections),
+    answerMs: options.previewAnswerMs,
+  };
   const previews = previewProxy({
     ...carrying,
     control,
     isPrivate: ({ id, port }) =>
-      options.sandboxes.get(id)?.ports.some((exposed) => exposed.port === port && exposed.visibility === 'private') === true,
+      options.sandboxes
+        .get(id)
+        ?.ports.some((exposed) => exposed.port === port && exposed.visibility === 'private') === true,
   });
   const e2b = openE2b({
     control,
@@ -186,21 +191,38 @@ export function openApi(options: ApiOptions): Api {
       idempotency: options.idempotency,
       keySecret: options.keySecret,
     }),
-    ...projectRoutes({ projects, epochs: options.epochs, events: control.events, idempotency: options.idempotency }),
+    ...projectRoutes({
+      projects,
+      epochs: options.epochs,
+      events: control.events,
+      idempotency: options.idempotency,
+    }),
   ];
   const app = new Hono<Env>();
   for (const route of routes)
-    mount(app, route, { authenticator: authenticate, budgets, bodyTimeoutMs: options.bodyTimeoutMs, onFailure: audit.failed });
+    mount(app, route, {
+      authenticator: authenticate,
+      budgets,
+      bodyTimeoutMs: options.bodyTimeoutMs,
+      onFailure: audit.failed,
+    });
   let document: string | undefined;
   app.get('/openapi.json', (context) => {
     traceOf(context.env.outgoing).route = 'openapi';
-    return context.body((document ??= JSON.stringify(openApiDocument(routes, { version }))), 200, { 'Content-Type': 'application/json' });
+    return context.body((document ??= JSON.stringify(openApiDocument(routes, { version }))), 200, {
+      'Content-Type': 'application/json',
+    });
   });
   app.notFound((context) =>
-    respond(context.env.outgoing, new CayError('not_found', `There is no ${context.req.method} ${context.req.path.slice(0, 200)}`)),
+    respond(
+      context.env.outgoing,
+      new CayError('not_found', `There is no ${context.req.method} ${context.req.path.slice(0, 200)}`),
+    ),
   );
   app.onError((error, context) => respond((context.env as Env['Bindings']).outgoing, error));
-  const listener = getRequestListener((request, env) => app.fetch(request, env as Env['Bindings']), { overrideGlobalObjects: false });
+  const listener = getRequestListener((request, env) => app.fetch(request, env as Env['Bindings']), {
+    overrideGlobalObjects: false,
+  });
 
   function respond(response: ServerResponse, error: unknown): Response {
     const answer = explain(response, error);
@@ -220,7 +242,9 @@ export function openApi(options: ApiOptions): Api {
     const level =
       trace.error !== undefined || (response.statusCode >= 500 && !trace.expected)
         ? 'error'
-        : request.method === 'GET' || request.method === 'HEAD' || (!trace.principal && REFUSALS.includes(response.statusCode))
+        : request.method === 'GET' ||
+            request.method === 'HEAD' ||
+            (!trace.principal && REFUSALS.includes(response.statusCode))
           ? 'debug'
           : 'info';
     if (!log.isLevelEnabled(level)) return;
@@ -248,7 +272,9 @@ export function openApi(options: ApiOptions): Api {
   }
 
   /** Who a request is for. What is named in two ways at once is nobody's. */
-  function receiverOf(request: IncomingMessage): { preview: PreviewAddress } | { claim: OwnClaim } | undefined {
+  function receiverOf(
+    request: IncomingMessage,
+  ): { preview: PreviewAddress } | { claim: OwnClaim } | undefined {
     const address = addresses.of(request);
     const claim = e2b.claim(request, address);
     if (claim?.kind === 'preview') return { preview: claim.address };

@@ -6,7 +6,9 @@ import { callAudit } from './audit-calls.ts';
 describe('the audit of refused calls', () => {
   it('notes a network of strangers once a minute, whichever of its addresses they come from', () => {
     const noted: NewEvent[] = [];
-    const audit = callAudit({ append: (event: NewEvent) => noted.push(event) } as unknown as Parameters<typeof callAudit>[0]);
+    const audit = callAudit({ append: (event: NewEvent) => noted.push(event) } as unknown as Parameters<
+      typeof callAudit
+    >[0]);
     const door = audit.authenticator({
       authenticate() {
         throw new CayError('unauthenticated', 'no');

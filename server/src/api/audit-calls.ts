@@ -1,4 +1,7 @@
-/** What goes into the audit of calls that did not do what they asked for: those that failed, and those that were refused at the door. */
+/**
+ * What goes into the audit of calls that did not do what they asked for: those that failed, and those that
+ * were refused at the door.
+ */
 import { CayError } from '@cay/sdk/protocol';
 import type { EventLog } from '../control/records/events.ts';
 import { networkOf } from '../lib/network-of.ts';
@@ -7,11 +10,17 @@ import type { Authenticator, Caller } from './authenticate.ts';
 import type { Trace } from './trace.ts';
 
 export interface CallAudit {
-  /** Notes what it refuses. Strangers can ask as often as they like, so they are counted and noted once a minute. */
+  /**
+   * Notes what it refuses. Strangers can ask as often as they like, so they are counted and noted once a
+   * minute.
+   */
   authenticator(inner: Authenticator): Authenticator;
   /** Notes, in the same measure, somebody who came to a sandbox without what opens it. */
   turnedAway(request: Caller, error: CayError, sandbox?: { id: string; project: string }): void;
-  /** Notes a call that would have changed something; of one key at most so many a minute, and then how many there were beside. */
+  /**
+   * Notes a call that would have changed something; of one key at most so many a minute, and then how many
+   * there were beside.
+   */
   failed(trace: Trace, error: unknown): void;
 }
 
@@ -35,7 +44,13 @@ export function callAudit(events: EventLog): CallAudit {
     const from = request.socket?.remoteAddress ?? null;
     const { first, held } = refusals.happens(`${error.code} ${key ?? networkOf(from ?? undefined)}`);
     if (!first) return;
-    events.append({ type: 'key.refused', project, key, outcome: error.code, data: { from, ...(held > 0 && { alsoRefused: held }) } });
+    events.append({
+      type: 'key.refused',
+      project,
+      key,
+      outcome: error.code,
+      data: { from, ...(held > 0 && { alsoRefused: held }) },
+    });
   }
 
   return {

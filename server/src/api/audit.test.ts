@@ -13,7 +13,8 @@ beforeAll(async () => {
 });
 afterAll(() => test[Symbol.asyncDispose]());
 
-const eventsOf = async (query = '') => (await test.call('GET', `/v1/events${query}`, { key: test.alice })).json.events as CayEvent[];
+const eventsOf = async (query = '') =>
+  (await test.call('GET', `/v1/events${query}`, { key: test.alice })).json.events as CayEvent[];
 
 async function exported(query = ''): Promise<AuditEvent[]> {
   const { text } = await test.call('GET', `/v1/audit/export${query}`, { key: test.admin });
@@ -67,7 +68,8 @@ describe('the audit', () => {
     });
     await response.body!.getReader().read();
     gone.abort();
-    const ends = async () => (await eventsOf()).filter(({ type, data }) => type === 'command.ended' && data['command'] === 'left');
+    const ends = async () =>
+      (await eventsOf()).filter(({ type, data }) => type === 'command.ended' && data['command'] === 'left');
     for (let tries = 0; (await ends()).length === 0 && tries < 200; tries++) await sleep(50);
     expect(await ends()).toMatchObject([{ data: { kind: 'exited', exitCode: 5 } }]);
   });
@@ -80,12 +82,19 @@ describe('the audit', () => {
       input: 'standard-input-text',
     };
     await test.call('POST', `${path}/exec`, { body });
-    await test.call('POST', `${path}/exec`, { body: { ...body, argv: undefined, shell: 'echo sandbox-env-value run-env-value' } });
-    await test.call('POST', `${path}/commands`, { body, headers: { 'idempotency-key': 'secret-idempotency-key' } });
+    await test.call('POST', `${path}/exec`, {
+      body: { ...body, argv: undefined, shell: 'echo sandbox-env-value run-env-value' },
+    });
+    await test.call('POST', `${path}/commands`, {
+      body,
+      headers: { 'idempotency-key': 'secret-idempotency-key' },
+    });
     await test.call('PUT', `${path}/files?path=/tmp/secret`, { body: 'file-content-text' });
     await test.call('GET', `/preview/${sandbox}/3000/?cay_token=${token}`, { key: null });
     await test.call('GET', '/v1/version', { key: `e2b_${'1'.repeat(40)}` });
-    const created = (await test.call('POST', '/v1/webhooks', { body: { url: 'https://example.com/hook-path-secret' } })).json as {
+    const created = (
+      await test.call('POST', '/v1/webhooks', { body: { url: 'https://example.com/hook-path-secret' } })
+    ).json as {
       secret: string;
     };
     const all = JSON.stringify(await exported());
@@ -107,18 +116,32 @@ describe('the audit', () => {
   });
 
   it('notes keys that were refused, and many of them once', async () => {
-    for (let i = 0; i < 50; i++) await test.call('GET', '/v1/sandboxes', { key: `e2b_${String(i).padStart(40, '0')}` });
-    const refused = (await exported('?type=key.refused')).filter(({ outcome }) => outcome === 'unauthenticated');
+    for (let i = 0; i < 50; i++)
+      await test.call('GET', '/v1/sandboxes', { key: `e2b_${String(i).padStart(40, '0')}` });
+    const refused = (await exported('?type=key.refused')).filter(
+      ({ outcome }) => outcome === 'unauthenticated',
+    );
     expect(refused).toHaveLength(1);
-    expect(refused[0]).toMatchObject({ key: null, project: null, data: { from: expect.stringContaining('127.0.0.1') } });
+    expect(refused[0]).toMatchObject({
+      key: null,
+      project: null,
+      data: { from: expect.stringContaining('127.0.0.1') },
+    });
   });
 
   it('is verified and exported by admins alone, with all projects in it', async () => {
     await test.create({}, test.bob);
-    for (const route of ['verify', 'export']) expect((await test.call('GET', `/v1/audit/${route}`)).status).toBe(403);
+    for (const route of ['verify', 'export'])
+      expect((await test.call('GET', `/v1/audit/${route}`)).status).toBe(403);
     const verdict = (await test.call('GET', '/v1/audit/verify', { key: test.admin })).json;
     const all = await exported();
-    expect(verdict).toMatchObject({ ok: true, first: 1, sealed: true, head: all.at(-1)!.hash, events: all.length });
+    expect(verdict).toMatchObject({
+      ok: true,
+      first: 1,
+      sealed: true,
+      head: all.at(-1)!.hash,
+      events: all.length,
+    });
     expect(new Set(all.map(({ project }) => project)).size).toBeGreaterThan(2);
     const ofOne = await exported(`?sandbox=${sandbox}&type=file.written`);
     expect(ofOne.length).toBeGreaterThan(0);
@@ -126,6 +149,8 @@ describe('the audit', () => {
     const later = new Date(Date.now() + 3_600_000).toISOString();
     expect(await exported(`?since=${later}`)).toEqual([]);
     expect((await exported(`?until=${later}`)).length).toBe(all.length);
-    expect((await test.call('GET', '/v1/audit/export?since=yesterday', { key: test.admin })).status).toBe(400);
+    expect((await test.call('GET', '/v1/audit/export?since=yesterday', { key: test.admin })).status).toBe(
+      400,
+    );
   });
 });

@@ -7,7 +7,9 @@ import type { RateLimit } from './rate-limit.ts';
 
 const SUBPROTOCOL = 'cay.key.';
 
-/** The key that a request carries. A browser cannot set headers on a WebSocket, so there it is a subprotocol. */
+/**
+ * The key that a request carries. A browser cannot set headers on a WebSocket, so there it is a subprotocol.
+ */
 export function secretOf(request: Pick<IncomingMessage, 'headers'>): string | undefined {
   const { authorization, 'x-api-key': apiKey, 'sec-websocket-protocol': protocols } = request.headers;
   const bearer = authorization === undefined ? undefined : /^Bearer +(\S+)$/i.exec(authorization)?.[1];
@@ -31,9 +33,13 @@ export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator
       const secret = secretOf(request);
       const key = secret === undefined ? undefined : keys.find(secret);
       if (!key) {
-        throw new CayError('unauthenticated', secret === undefined ? 'The request has no API key' : 'The API key is not known', {
-          hint: 'send "Authorization: Bearer <key>" or "X-API-Key: <key>"',
-        });
+        throw new CayError(
+          'unauthenticated',
+          secret === undefined ? 'The request has no API key' : 'The API key is not known',
+          {
+            hint: 'send "Authorization: Bearer <key>" or "X-API-Key: <key>"',
+          },
+        );
       }
       const waitMs = limit.take(key.id);
       if (waitMs > 0) {
@@ -48,8 +54,8 @@ export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator
 }
 
 /**
- * Lets one address of the network come without a key that is known only so often. Whoever has one is not held up by those who
- * share its address: a proxy's is everybody's.
+ * Lets one address of the network come without a key that is known only so often. Whoever has one is not held
+ * up by those who share its address: a proxy's is everybody's.
  */
 export function limitStrangers(inner: Authenticator, limit: RateLimit): Authenticator {
   return {
@@ -57,12 +63,18 @@ export function limitStrangers(inner: Authenticator, limit: RateLimit): Authenti
       try {
         return inner.authenticate(request);
       } catch (error) {
-        const waitMs = isCayError(error, 'unauthenticated') ? limit.take(networkOf(request.socket?.remoteAddress)) : 0;
+        const waitMs = isCayError(error, 'unauthenticated')
+          ? limit.take(networkOf(request.socket?.remoteAddress))
+          : 0;
         if (waitMs === 0) throw error;
-        throw new CayError('resource_exhausted', 'Too many requests without a valid API key from this address', {
-          details: { retryAfterMs: Math.ceil(waitMs) },
-          hint: 'wait as long as Retry-After says, or send a key',
-        });
+        throw new CayError(
+          'resource_exhausted',
+          'Too many requests without a valid API key from this address',
+          {
+            details: { retryAfterMs: Math.ceil(waitMs) },
+            hint: 'wait as long as Retry-After says, or send a key',
+          },
+        );
       }
     },
   };

@@ -4,7 +4,10 @@ import { openBudgets } from './budgets.ts';
 const MiB = 1024 ** 2;
 const limits = { calls: 2, streams: 1, helpers: 1, bytes: 1000 };
 const refusedWith = (budget: string) =>
-  expect.objectContaining({ code: 'resource_exhausted', details: expect.objectContaining({ budget, retryAfterMs: 1000 }) });
+  expect.objectContaining({
+    code: 'resource_exhausted',
+    details: expect.objectContaining({ budget, retryAfterMs: 1000 }),
+  });
 
 describe('budgets', () => {
   it('refuse one call too many of a project, and none of another', () => {
@@ -30,7 +33,11 @@ describe('budgets', () => {
 
   it('have helpers wait for their turn, those that were given up not', async () => {
     const budgets = openBudgets(limits);
-    const [first, second, third] = [budgets.take('a', 'helper'), budgets.take('a', 'helper'), budgets.take('a', 'helper')];
+    const [first, second, third] = [
+      budgets.take('a', 'helper'),
+      budgets.take('a', 'helper'),
+      budgets.take('a', 'helper'),
+    ];
     expect(first.turn).toBeUndefined();
     expect(budgets.take('b', 'helper').turn).toBeUndefined();
     let turns = 0;
@@ -68,7 +75,8 @@ describe('budgets', () => {
 
   it('leave every project one helper, however many others hold theirs', () => {
     const budgets = openBudgets({ ...limits, helpers: 4 });
-    for (const project of ['a', 'b', 'c', 'd']) for (let taken = 0; taken < 4; taken++) budgets.take(project, 'helper');
+    for (const project of ['a', 'b', 'c', 'd'])
+      for (let taken = 0; taken < 4; taken++) budgets.take(project, 'helper');
     const [first, second] = [budgets.take('e', 'helper'), budgets.take('e', 'helper')];
     expect([first.turn, second.turn !== undefined]).toEqual([undefined, true]);
   });
@@ -84,7 +92,10 @@ describe('budgets', () => {
     const mine = budgets.take('a', 'call');
     for (let sent = 0; sent < 32; sent += 8) mine.parse(8 * MiB);
     expect(() => mine.parse(8 * MiB)).toThrow(
-      expect.objectContaining({ code: 'resource_exhausted', details: expect.objectContaining({ budget: 'parsedBytes' }) }),
+      expect.objectContaining({
+        code: 'resource_exhausted',
+        details: expect.objectContaining({ budget: 'parsedBytes' }),
+      }),
     );
     budgets.take('b', 'call').parse(8 * MiB);
   });

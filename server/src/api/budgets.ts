@@ -1,6 +1,6 @@
 /**
- * What one project may have under way at once, so that none holds the server's memory and time alone. Its keys and the access
- * tokens of its sandboxes count together.
+ * What one project may have under way at once, so that none holds the server's memory and time alone. Its
+ * keys and the access tokens of its sandboxes count together.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { rateLimit } from './rate-limit.ts';
@@ -37,16 +37,26 @@ export interface Budgets {
   take(project: string, kind: BudgetKind): Share;
 }
 
-export const DEFAULT_BUDGETS: BudgetLimits = { calls: 256, streams: 1024, helpers: 4, bytes: 128 * 1024 * 1024 };
+export const DEFAULT_BUDGETS: BudgetLimits = {
+  calls: 256,
+  streams: 1024,
+  helpers: 4,
+  bytes: 128 * 1024 * 1024,
+};
 
 /** Helpers of all projects together, beyond the first of each. */
 const ALL_HELPERS = 16;
 /** Calls of a project that wait for a helper. */
 const MOST_WAITING = 32;
 const RETRY_AFTER_MS = 1000;
-/** Work whose caller is gone counts at most for so long: no call waits longer, and a defect must not lock a project out for ever. */
+/**
+ * Work whose caller is gone counts at most for so long: no call waits longer, and a defect must not lock a
+ * project out for ever.
+ */
 const ABANDONED_MS = 15 * 60_000;
-/** Bytes of bodies of one project that are parsed, on average and at once. Contents of files are not parsed. */
+/**
+ * Bytes of bodies of one project that are parsed, on average and at once. Contents of files are not parsed.
+ */
 const PARSED = { perSecond: 16 * 1024 * 1024, burst: 32 * 1024 * 1024 };
 const WORDS: Record<BudgetKind, string> = {
   call: 'calls under way',
@@ -83,7 +93,8 @@ export function openBudgets(limits: BudgetLimits): Budgets {
   }
 
   /** One of each project always may: an export that is read slowly lasts as long as its reader likes. */
-  const mayRun = (usage: Usage) => usage.running === 0 || (running < ALL_HELPERS && usage.running < limits.helpers);
+  const mayRun = (usage: Usage) =>
+    usage.running === 0 || (running < ALL_HELPERS && usage.running < limits.helpers);
 
   function run(usage: Usage): void {
     running++;
@@ -102,7 +113,8 @@ export function openBudgets(limits: BudgetLimits): Budgets {
   return {
     take(project, kind) {
       const usage = usageOf(project);
-      if (usage[kind] >= most[kind]) throw exhausted(project, WORDS[kind], `${kind}s`, usage[kind], most[kind]);
+      if (usage[kind] >= most[kind])
+        throw exhausted(project, WORDS[kind], `${kind}s`, usage[kind], most[kind]);
       usage[kind]++;
       let held = 0;
       let released = false;
@@ -179,18 +191,26 @@ export function openBudgets(limits: BudgetLimits): Budgets {
 
 /** What a call is refused with that would hold more than its project may. */
 export function bytesExhausted(what: string): CayError {
-  return new CayError('resource_exhausted', `${what}: the answers that this project waits for hold too many bytes already`, {
-    details: { budget: 'bytes', retryAfterMs: RETRY_AFTER_MS },
-    hint: 'wait for other calls to end, or ask for less',
-  });
+  return new CayError(
+    'resource_exhausted',
+    `${what}: the answers that this project waits for hold too many bytes already`,
+    {
+      details: { budget: 'bytes', retryAfterMs: RETRY_AFTER_MS },
+      hint: 'wait for other calls to end, or ask for less',
+    },
+  );
 }
 
 function tooMuchToParse(project: string, bytes: number, waitMs: number): CayError {
   const { perSecond: limit } = PARSED;
-  return new CayError('resource_exhausted', `The project sends more than ${limit} bytes of JSON a second; this body has ${bytes}`, {
-    details: { budget: 'parsedBytes', limit, project, retryAfterMs: Math.ceil(waitMs) },
-    hint: 'wait as long as Retry-After says; send large content as a file',
-  });
+  return new CayError(
+    'resource_exhausted',
+    `The project sends more than ${limit} bytes of JSON a second; this body has ${bytes}`,
+    {
+      details: { budget: 'parsedBytes', limit, project, retryAfterMs: Math.ceil(waitMs) },
+      hint: 'wait as long as Retry-After says; send large content as a file',
+    },
+  );
 }
 
 function exhausted(project: string, what: string, budget: string, used: number, limit: number): CayError {

@@ -12,7 +12,10 @@ const ENTRY_BYTES = 400;
 /** Held in steps, so that not every entry has to ask. */
 const HOLD_BYTES = 64 * 1024;
 
-/** A listing, or its beginning if there is more than may be held. Rejects `resource_exhausted` if the project holds too much already. */
+/**
+ * A listing, or its beginning if there is more than may be held. Rejects `resource_exhausted` if the project
+ * holds too much already.
+ */
 export async function collectFiles(
   listed: AsyncIterable<FileInfo>,
   { entries, bytes, share }: CollectFilesOptions,
@@ -23,7 +26,8 @@ export async function collectFiles(
   for await (const info of listed) {
     size += ENTRY_BYTES + info.name.length + info.path.length + (info.target?.length ?? 0);
     if (files.length === entries || size > bytes) return { files, more: true };
-    for (; held < size; held += HOLD_BYTES) if (share && !share.hold(HOLD_BYTES)) throw bytesExhausted('Cannot list');
+    for (; held < size; held += HOLD_BYTES)
+      if (share && !share.hold(HOLD_BYTES)) throw bytesExhausted('Cannot list');
     files.push(info);
   }
   return { files, more: false };

@@ -9,7 +9,8 @@ import { startTestServer, type TestServer } from './testing/test-server.ts';
 let test: TestServer;
 let id: string;
 let dir: string;
-const write = (path: string, body: string | Uint8Array) => test.call('PUT', `/v1/sandboxes/${id}/files?path=${path}`, { body });
+const write = (path: string, body: string | Uint8Array) =>
+  test.call('PUT', `/v1/sandboxes/${id}/files?path=${path}`, { body });
 
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'cay-comparison-'));
@@ -56,7 +57,9 @@ describe('the comparison of two moments', () => {
       'removed /tmp/work/new',
       'modified /tmp/work/text',
     ]);
-    const events = await test.call('GET', `/v1/sandboxes/${id}/diff?from=1&to=2`, { headers: { accept: 'text/event-stream' } });
+    const events = await test.call('GET', `/v1/sandboxes/${id}/diff?from=1&to=2`, {
+      headers: { accept: 'text/event-stream' },
+    });
     expect(events.text).toMatch(/^data: \{/);
   });
 
@@ -77,7 +80,9 @@ describe('the comparison of two moments', () => {
     for (const format of ['changes', 'patch']) {
       await test.fetch(`/v1/sandboxes/${id}/diff?from=1&format=${format}`, { method: 'HEAD' });
       const gone = new AbortController();
-      const response = await test.fetch(`/v1/sandboxes/${id}/diff?from=1&format=${format}`, { signal: gone.signal });
+      const response = await test.fetch(`/v1/sandboxes/${id}/diff?from=1&format=${format}`, {
+        signal: gone.signal,
+      });
       gone.abort();
       await expect(response.text()).rejects.toThrow();
     }
@@ -118,7 +123,12 @@ describe('the comparison of two moments', () => {
   });
 
   it('is refused for moments that are not, and for questions that make no sense', async () => {
-    for (const query of ['from=9', 'from=1&to=nosuch', 'from=nosuch&format=patch', 'from=nosuch&format=stat']) {
+    for (const query of [
+      'from=9',
+      'from=1&to=nosuch',
+      'from=nosuch&format=patch',
+      'from=nosuch&format=stat',
+    ]) {
       const { status, json } = await diff(query);
       expect([status, json.error.code], query).toEqual([404, 'not_found']);
     }
@@ -130,7 +140,8 @@ describe('the comparison of two moments', () => {
 });
 
 describe('an export of files', () => {
-  const untar = (archive: ArrayBuffer, ...args: string[]) => execFileSync('tar', args, { input: Buffer.from(archive) }).toString();
+  const untar = (archive: ArrayBuffer, ...args: string[]) =>
+    execFileSync('tar', args, { input: Buffer.from(archive) }).toString();
   const exported = (query: string) => test.fetch(`/v1/sandboxes/${id}/export?${query}`);
 
   it('is a tar archive of what was there then, or is now', async () => {

@@ -9,13 +9,19 @@ let sandbox: string;
 beforeAll(async () => {
   test = await startTestServer();
   sandbox = (await test.create({ name: 'mine', ports: [3000] })).id;
-  await test.call('POST', `/v1/sandboxes/${sandbox}/commands`, { body: { id: 'known', argv: ['sleep', '1000'] } });
+  await test.call('POST', `/v1/sandboxes/${sandbox}/commands`, {
+    body: { id: 'known', argv: ['sleep', '1000'] },
+  });
   operations = operationsOf((await test.call('GET', '/openapi.json', { key: null })).json);
 });
 afterAll(() => test[Symbol.asyncDispose]());
 
 const call = (operation: Operation, key: string | null) =>
-  test.call(operation.method, operation.url(sandbox), { key, body: operation.body, headers: { accept: 'application/json' } });
+  test.call(operation.method, operation.url(sandbox), {
+    key,
+    body: operation.body,
+    headers: { accept: 'application/json' },
+  });
 const streams = (operation: Operation) => /watch|stream/.test(operation.path);
 
 describe('every route of the OpenAPI document', () => {
@@ -43,7 +49,10 @@ describe('every route of the OpenAPI document', () => {
   });
 
   it('takes the key as a bearer and as X-API-Key', async () => {
-    const ways: Record<string, string>[] = [{ authorization: `bearer ${test.alice}` }, { 'x-api-key': test.alice }];
+    const ways: Record<string, string>[] = [
+      { authorization: `bearer ${test.alice}` },
+      { 'x-api-key': test.alice },
+    ];
     for (const headers of ways) {
       expect((await test.call('GET', '/v1/version', { key: null, headers })).status).toBe(200);
     }
@@ -68,7 +77,10 @@ describe('every route of the OpenAPI document', () => {
   it('shows a stranger nothing of a sandbox by any route', async () => {
     for (const operation of operations.filter(({ path }) => path.includes('{id}'))) {
       for (const reference of [sandbox, 'mine']) {
-        const { status, text } = await test.call(operation.method, operation.url(reference), { key: test.bob, body: operation.body });
+        const { status, text } = await test.call(operation.method, operation.url(reference), {
+          key: test.bob,
+          body: operation.body,
+        });
         // Removing what does not exist is done already.
         expect(status, operation.id).toBe(operation.id === 'removeSandbox' ? 204 : 404);
         expect(text).not.toContain('3000');
@@ -83,7 +95,9 @@ describe('every route of the OpenAPI document', () => {
       ...operations.filter(({ id }) => !last.includes(id)),
       ...last.map((id) => operations.find((operation) => operation.id === id)!),
     ];
-    for (const operation of ordered.filter((candidate) => !streams(candidate) && candidate.access !== 'admin')) {
+    for (const operation of ordered.filter(
+      (candidate) => !streams(candidate) && candidate.access !== 'admin',
+    )) {
       const { status, json, text } = await call(operation, test.alice);
       expect(status, `${operation.id}: ${text}`).not.toBe(500);
       expect(status, `${operation.id}: ${text}`).not.toBe(401);

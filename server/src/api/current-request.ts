@@ -1,4 +1,6 @@
-/** Which request is being answered, wherever its work has got to: for failures that nothing on the way caught. */
+/**
+ * Which request is being answered, wherever its work has got to: for failures that nothing on the way caught.
+ */
 import { AsyncLocalStorage } from 'node:async_hooks';
 
 export interface CurrentRequest {

@@ -37,7 +37,9 @@ let key: string;
 
 /** The backend and its sandboxes go on, as they do when a server dies. */
 async function open(): Promise<void> {
-  const kept = new Proxy(backend, { get: (target, name) => (name === 'close' ? async () => {} : Reflect.get(target, name)) });
+  const kept = new Proxy(backend, {
+    get: (target, name) => (name === 'close' ? async () => {} : Reflect.get(target, name)),
+  });
   server = await serve({ backend: kept, dataDir, port: 0, log: pino({ level: 'silent' }) });
   key = server.adminKey ?? key;
 }
@@ -57,7 +59,12 @@ afterAll(async () => {
   rmSync(dataDir, { recursive: true, force: true });
 });
 
-async function call<T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<T> {
+async function call<T>(
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+): Promise<T> {
   const response = await fetch(server.url + path, {
     method,
     headers: { authorization: `Bearer ${key}`, ...headers },
@@ -69,7 +76,9 @@ async function call<T>(method: string, path: string, body?: unknown, headers: Re
 }
 
 async function output(path: string, query = ''): Promise<ExecEvent[]> {
-  const response = await fetch(`${server.url}${path}/output?encoding=base64${query}`, { headers: { authorization: `Bearer ${key}` } });
+  const response = await fetch(`${server.url}${path}/output?encoding=base64${query}`, {
+    headers: { authorization: `Bearer ${key}` },
+  });
   expect(response.status).toBe(200);
   return (await response.text())
     .split('\n')
@@ -78,7 +87,11 @@ async function output(path: string, query = ''): Promise<ExecEvent[]> {
 }
 
 const bytesOf = (events: ExecEvent[], type: string) =>
-  Buffer.concat(events.flatMap((event) => (event.type === type && 'data' in event ? [Buffer.from(event.data, 'base64')] : []))).toString();
+  Buffer.concat(
+    events.flatMap((event) =>
+      event.type === type && 'data' in event ? [Buffer.from(event.data, 'base64')] : [],
+    ),
+  ).toString();
 
 /** Every byte once, in order, without a gap. */
 function requireWhole(events: ExecEvent[]): void {
@@ -116,7 +129,10 @@ describe('a command that is left running', () => {
     ]);
     const tail = await output(`${sandbox}/commands/tick`, `&offset=${outputBytes - 5}`);
     expect(bytesOf(tail, 'stdout') + bytesOf(tail, 'stderr')).toBe(' 399\n');
-    const { events } = await call<{ events: CayEvent[] }>('GET', `/v1/events?sandbox=${sandbox.split('/').at(-1)}`);
+    const { events } = await call<{ events: CayEvent[] }>(
+      'GET',
+      `/v1/events?sandbox=${sandbox.split('/').at(-1)}`,
+    );
     expect(events.filter(({ type }) => type === 'command.ended')).toMatchObject([
       { data: { command: 'tick', kind: 'exited', exitCode: 7 } },
     ]);
@@ -125,7 +141,8 @@ describe('a command that is left running', () => {
   it('is lost with its sandbox, and what it wrote is not', async () => {
     const sandbox = await create();
     await call('POST', `${sandbox}/commands`, { id: 'cut', shell: 'echo begun; sleep 1000' });
-    while (bytesOf(await output(`${sandbox}/commands/cut`, '&follow=0'), 'stdout') !== 'begun\n') await sleep(5);
+    while (bytesOf(await output(`${sandbox}/commands/cut`, '&follow=0'), 'stdout') !== 'begun\n')
+      await sleep(5);
     const reading = output(`${sandbox}/commands/cut`);
     await call('POST', `${sandbox}/stop`, {});
     for (const events of [await reading, await output(`${sandbox}/commands/cut`)]) {
@@ -137,7 +154,11 @@ describe('a command that is left running', () => {
   it('keeps the newest of more than fits, and says what is missing', async () => {
     const sandbox = await create();
     const bytes = 40 * 1024 * 1024;
-    await call('POST', `${sandbox}/commands`, { id: 'flood', argv: ['flood', String(bytes)], overflow: 'wait' });
+    await call('POST', `${sandbox}/commands`, {
+      id: 'flood',
+      argv: ['flood', String(bytes)],
+      overflow: 'wait',
+    });
     await output(`${sandbox}/commands/flood`, `&offset=${bytes}`);
     const events = await output(`${sandbox}/commands/flood`);
     const gap = events.find((event) => event.type === 'gap');
@@ -163,7 +184,9 @@ describe('a command that is left running', () => {
     await call('POST', `${sandbox}/commands`, { id: 'two', shell: 'echo 2' });
     await output(`${sandbox}/commands/one`);
     await call('DELETE', `${sandbox}/commands/one`);
-    expect((await call<{ commands: CommandInfo[] }>('GET', `${sandbox}/commands`)).commands.map(({ id }) => id)).toEqual(['two']);
+    expect(
+      (await call<{ commands: CommandInfo[] }>('GET', `${sandbox}/commands`)).commands.map(({ id }) => id),
+    ).toEqual(['two']);
     expect(existsSync(logs)).toBe(true);
     await call('DELETE', sandbox);
     for (let tries = 0; existsSync(logs) && tries < 200; tries++) await sleep(10);
@@ -177,7 +200,11 @@ describe('the output of a recorded command', () => {
   it('is read from a time on, from near its end, and no further than asked for', async () => {
     const sandbox = await create();
     const log = `${sandbox}/commands/log`;
-    await call('POST', `${sandbox}/commands`, { id: 'log', shell: 'echo early >&2; cat; echo late', stdin: true });
+    await call('POST', `${sandbox}/commands`, {
+      id: 'log',
+      shell: 'echo early >&2; cat; echo late',
+      stdin: true,
+    });
     while (text(await output(log, '&follow=0')) !== 'early\n') await sleep(5);
     await sleep(5);
     const between = new Date();
@@ -186,7 +213,11 @@ describe('the output of a recorded command', () => {
     // The times are kept with the output.
     await restart();
     const following = output(log, `&since=${between.toISOString()}`);
-    await fetch(`${server.url}${log}/stdin?close=1`, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: 'typed\n' });
+    await fetch(`${server.url}${log}/stdin?close=1`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}` },
+      body: 'typed\n',
+    });
     for (const events of [await following, await output(log, `&since=${between.toISOString()}`)]) {
       expect(text(events)).toBe('typed\nlate\n');
       expect(events.at(-1)).toMatchObject({ type: 'end', end: { kind: 'exited', exitCode: 0 } });
@@ -211,8 +242,12 @@ describe('the output of a recorded command', () => {
     await call('POST', `${sandbox}/exec`, { id: 'plain', shell: 'echo here' });
     const { startedAtMs } = await call<CommandInfo>('GET', `${sandbox}/commands/plain`);
     const plain = `${sandbox}/commands/plain`;
-    expect(bytesOf(await output(plain, `&since=${new Date(startedAtMs).toISOString()}`), 'stdout')).toBe('here\n');
-    await expect(call('GET', `${plain}/output?since=${new Date(startedAtMs + 1).toISOString()}`)).rejects.toThrow('failed_precondition');
+    expect(bytesOf(await output(plain, `&since=${new Date(startedAtMs).toISOString()}`), 'stdout')).toBe(
+      'here\n',
+    );
+    await expect(
+      call('GET', `${plain}/output?since=${new Date(startedAtMs + 1).toISOString()}`),
+    ).rejects.toThrow('failed_precondition');
     expect(bytesOf(await output(plain, '&tailBytes=3'), 'stdout')).toBe('re\n');
   });
 
@@ -227,7 +262,9 @@ describe('the output of a recorded command', () => {
     await call('POST', `${sandbox}/stop`, {});
     requireWhole(await output(`${sandbox}/commands/main`));
     const { events } = await call<{ events: CayEvent[] }>('GET', `/v1/events?sandbox=${id}`);
-    expect(events.filter(({ type }) => type === 'command.ended')).toMatchObject([{ data: { command: 'main', exitCode: 7 } }]);
+    expect(events.filter(({ type }) => type === 'command.ended')).toMatchObject([
+      { data: { command: 'main', exitCode: 7 } },
+    ]);
     // The next one takes its place.
     await call('POST', `${sandbox}/start`, {});
     requireWhole(await output(`${sandbox}/commands/main`));
@@ -271,7 +308,12 @@ describe('a command with an idempotency key', () => {
       .filter((line) => line !== '')
       .map((line) => JSON.parse(line) as ExecEvent);
     expect(events.some(({ type }) => type === 'gap')).toBe(false);
-    expect(events.reduce((sum, event) => sum + (event.type === 'stdout' ? Buffer.from(event.data, 'base64').length : 0), 0)).toBe(bytes);
+    expect(
+      events.reduce(
+        (sum, event) => sum + (event.type === 'stdout' ? Buffer.from(event.data, 'base64').length : 0),
+        0,
+      ),
+    ).toBe(bytes);
   });
 });
 
@@ -280,7 +322,9 @@ describe('input of a recorded command', () => {
     const sandbox = await create();
     const run = (body: unknown, key: string) =>
       call<{ stdout: string; exitCode: number }>('POST', `${sandbox}/exec`, body, { 'idempotency-key': key });
-    expect(await run({ argv: ['cat'], input: 'x'.repeat(200_000) }, 'a')).toMatchObject({ stdout: 'x'.repeat(200_000) });
+    expect(await run({ argv: ['cat'], input: 'x'.repeat(200_000) }, 'a')).toMatchObject({
+      stdout: 'x'.repeat(200_000),
+    });
     expect(await run({ argv: ['true'], input: 'y'.repeat(5_000_000) }, 'b')).toMatchObject({ exitCode: 0 });
     await call('POST', `${sandbox}/commands`, { id: 'cat', argv: ['cat'], input: 'launched' });
     const events = await output(`${sandbox}/commands/cat`);

@@ -9,12 +9,19 @@ export interface ErrorAnswer {
   cause?: unknown;
 }
 
-/** The one place where a failure becomes an HTTP answer. What is not a `CayError` is shown as `internal` and nothing more. */
+/**
+ * The one place where a failure becomes an HTTP answer. What is not a `CayError` is shown as `internal` and
+ * nothing more.
+ */
 export function errorAnswer(error: unknown): ErrorAnswer {
   const known = asCayError(error);
   const ours = known.code === 'internal';
   const wire = ours
-    ? { code: 'internal' as const, message: 'The server failed to answer this request', hint: 'its log tells more under this request id' }
+    ? {
+        code: 'internal' as const,
+        message: 'The server failed to answer this request',
+        hint: 'its log tells more under this request id',
+      }
     : known.toWire();
   const headers: Record<string, string> = {};
   if (known.code === 'unauthenticated') headers['WWW-Authenticate'] = 'Bearer realm="cay"';
@@ -33,14 +40,19 @@ export function wireError(error: unknown): WireError {
 function asCayError(error: unknown): CayError {
   if (error instanceof CayError) return error;
   if (error instanceof z.ZodError) return invalid(error);
-  if (error instanceof Error && error.name === 'AbortError') return new CayError('cancelled', 'The caller went away');
+  if (error instanceof Error && error.name === 'AbortError')
+    return new CayError('cancelled', 'The caller went away');
   return new CayError('internal', 'internal', { cause: error });
 }
 
 /** Names the first fault in words and all of them in details. */
 export function invalid(error: z.ZodError, where = 'request'): CayError {
-  const issues = error.issues.slice(0, 20).map((issue) => ({ path: issue.path.map(String).join('.'), message: issue.message }));
+  const issues = error.issues
+    .slice(0, 20)
+    .map((issue) => ({ path: issue.path.map(String).join('.'), message: issue.message }));
   const first = issues[0];
   const at = first?.path ? `"${first.path.slice(0, 100)}" in the ${where}` : `The ${where}`;
-  return new CayError('invalid_argument', `${at} is not valid: ${first?.message ?? 'unknown'}`, { details: { issues } });
+  return new CayError('invalid_argument', `${at} is not valid: ${first?.message ?? 'unknown'}`, {
+    details: { issues },
+  });
 }

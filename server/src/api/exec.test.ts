@@ -20,7 +20,9 @@ const ndjson = { accept: 'application/x-ndjson' };
 
 describe('exec', () => {
   it('waits for the result', async () => {
-    const { status, json } = await test.call('POST', `${path}/exec`, { body: { shell: 'echo out; echo err >&2; exit 3' } });
+    const { status, json } = await test.call('POST', `${path}/exec`, {
+      body: { shell: 'echo out; echo err >&2; exit 3' },
+    });
     expect(status).toBe(200);
     expect(json as ExecResult).toMatchObject({
       exitCode: 3,
@@ -32,16 +34,22 @@ describe('exec', () => {
   });
 
   it('starts from the sandbox’s environment', async () => {
-    const { json } = await test.call('POST', `${path}/exec`, { body: { shell: 'echo $FROM $MORE', env: { MORE: 'call' } } });
+    const { json } = await test.call('POST', `${path}/exec`, {
+      body: { shell: 'echo $FROM $MORE', env: { MORE: 'call' } },
+    });
     expect(json.stdout).toBe('sandbox call\n');
   });
 
   it('feeds the input that comes along', async () => {
-    expect((await test.call('POST', `${path}/exec`, { body: { argv: ['cat'], input: 'grüße' } })).json.stdout).toBe('grüße');
+    expect(
+      (await test.call('POST', `${path}/exec`, { body: { argv: ['cat'], input: 'grüße' } })).json.stdout,
+    ).toBe('grüße');
   });
 
   it('keeps a bounded amount of output and says so', async () => {
-    const { json } = await test.call('POST', `${path}/exec`, { body: { argv: ['flood', '1000000'], maxOutputBytes: 2048 } });
+    const { json } = await test.call('POST', `${path}/exec`, {
+      body: { argv: ['flood', '1000000'], maxOutputBytes: 2048 },
+    });
     expect(json.stdout).toHaveLength(2048);
     expect(json.truncated).toBe(true);
   });
@@ -53,7 +61,9 @@ describe('exec', () => {
   });
 
   it('ends a command at its timeout', async () => {
-    expect((await test.call('POST', `${path}/exec`, { body: { argv: ['sleep', '60'], timeoutMs: 50 } })).json).toMatchObject({
+    expect(
+      (await test.call('POST', `${path}/exec`, { body: { argv: ['sleep', '60'], timeoutMs: 50 } })).json,
+    ).toMatchObject({
       end: { kind: 'timed_out' },
       exitCode: 124,
     });
@@ -67,7 +77,8 @@ describe('exec', () => {
     expect(headers.get('content-type')).toBe('application/x-ndjson');
     const seen = events(text);
     expect(seen[0]?.type).toBe('started');
-    const joined = (type: string) => seen.map((event) => (event.type === type && 'data' in event ? event.data : '')).join('');
+    const joined = (type: string) =>
+      seen.map((event) => (event.type === type && 'data' in event ? event.data : '')).join('');
     expect(joined('stdout')).toBe('€');
     expect(joined('stderr')).toBe('ü');
     expect(seen.at(-1)).toEqual({ type: 'end', end: { kind: 'exited', exitCode: 0 }, exitCode: 0 });
@@ -79,7 +90,9 @@ describe('exec', () => {
       headers: { accept: 'text/event-stream' },
     });
     expect(headers.get('content-type')).toBe('text/event-stream');
-    expect(text).toContain(`data: {"type":"stdout","offset":0,"data":"${Buffer.from([255, 0]).toString('base64')}"}\n\n`);
+    expect(text).toContain(
+      `data: {"type":"stdout","offset":0,"data":"${Buffer.from([255, 0]).toString('base64')}"}\n\n`,
+    );
   });
 
   it('runs once for one idempotency key', async () => {
@@ -98,7 +111,11 @@ describe('exec', () => {
     const { text, json } = await test.call('GET', '/v1/events');
     for (const secret of ['value-of-env', 'the-input']) expect(text).not.toContain(secret);
     expect(json.events.slice(-2)).toMatchObject([
-      { type: 'command.started', outcome: 'ok', data: { program: 'cat', argv: ['cat', '--', '***'], user: 'user', workdir: '/home/user' } },
+      {
+        type: 'command.started',
+        outcome: 'ok',
+        data: { program: 'cat', argv: ['cat', '--', '***'], user: 'user', workdir: '/home/user' },
+      },
       { type: 'command.ended', data: { kind: 'exited' } },
     ]);
   });
@@ -119,22 +136,30 @@ describe('exec', () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(256 * 1024 * 1024);
     expect(response.status).toBe(200);
     abort.abort();
-    expect((await test.call('POST', `${path}/commands/flood/signal`, { body: { signal: 'SIGKILL' } })).status).toBe(204);
+    expect(
+      (await test.call('POST', `${path}/commands/flood/signal`, { body: { signal: 'SIGKILL' } })).status,
+    ).toBe(204);
   });
 });
 
 describe('commands', () => {
   it('are launched, listed, fed, signalled and forgotten', async () => {
-    const launched = await test.call('POST', `${path}/commands`, { body: { id: 'cat', argv: ['cat'], stdin: true, expose: 8080 } });
+    const launched = await test.call('POST', `${path}/commands`, {
+      body: { id: 'cat', argv: ['cat'], stdin: true, expose: 8080 },
+    });
     expect(launched.status).toBe(201);
     expect(launched.json).toMatchObject({
       existing: false,
       command: { id: 'cat', argv: ['cat'] },
       port: { port: 8080, visibility: 'private', token: expect.any(String) },
     });
-    expect((await test.call('POST', `${path}/commands`, { body: { id: 'cat', argv: ['cat'] } })).status).toBe(200);
+    expect((await test.call('POST', `${path}/commands`, { body: { id: 'cat', argv: ['cat'] } })).status).toBe(
+      200,
+    );
     expect((await test.call('POST', `${path}/commands/cat/stdin`, { body: 'hello ' })).status).toBe(204);
-    expect((await test.call('POST', `${path}/commands/cat/stdin?close=1`, { body: 'world' })).status).toBe(204);
+    expect((await test.call('POST', `${path}/commands/cat/stdin?close=1`, { body: 'world' })).status).toBe(
+      204,
+    );
     const { text } = await test.call('GET', `${path}/commands/cat/output`);
     expect(
       events(text)
@@ -154,15 +179,21 @@ describe('commands', () => {
 
   it('give the output so far to those who do not follow', async () => {
     await test.call('POST', `${path}/commands`, { body: { id: 'talker', shell: 'echo first; sleep 100' } });
-    await expect.poll(async () => (await test.call('GET', `${path}/commands/talker`)).json.outputBytes).toBe(6);
+    await expect
+      .poll(async () => (await test.call('GET', `${path}/commands/talker`)).json.outputBytes)
+      .toBe(6);
     const { text } = await test.call('GET', `${path}/commands/talker/output?follow=0`);
     expect(events(text).map(({ type }) => type)).toEqual(['started', 'stdout']);
-    expect((await test.call('POST', `${path}/commands/talker/signal`, { body: { signal: 'SIGKILL' } })).status).toBe(204);
+    expect(
+      (await test.call('POST', `${path}/commands/talker/signal`, { body: { signal: 'SIGKILL' } })).status,
+    ).toBe(204);
     expect((await test.call('GET', `${path}/commands/talker/output`)).text).toContain('"signal":"SIGKILL"');
   });
 
   it('fed at launch get their input though nobody reads them', async () => {
-    await test.call('POST', `${path}/commands`, { body: { id: 'fed', argv: ['cat'], input: 'x'.repeat(200_000) } });
+    await test.call('POST', `${path}/commands`, {
+      body: { id: 'fed', argv: ['cat'], input: 'x'.repeat(200_000) },
+    });
     await expect
       .poll(async () => (await test.call('GET', `${path}/commands/fed`)).json)
       .toMatchObject({ outputBytes: 200_000, end: { kind: 'exited' } });

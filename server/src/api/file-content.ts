@@ -11,26 +11,46 @@ export interface ContentOptions {
 }
 
 /** A file's bytes, or those of a range, with the length said beforehand where it is known. */
-export async function contentAnswer(context: Context<Env>, files: Files, path: string, options: ContentOptions): Promise<Response> {
+export async function contentAnswer(
+  context: Context<Env>,
+  files: Files,
+  path: string,
+  options: ContentOptions,
+): Promise<Response> {
   const { head, signal } = options;
   const wanted = parseRange(options.range);
   if (head || wanted?.from === undefined) {
     // A suffix and a HEAD need the size first.
     if (head || wanted) {
       const { sizeBytes, type } = await files.stat(path, { follow: true, signal });
-      if (type === 'directory') throw new CayError('failed_precondition', `"${path}" is a directory`, { details: { errno: 'EISDIR' } });
+      if (type === 'directory')
+        throw new CayError('failed_precondition', `"${path}" is a directory`, {
+          details: { errno: 'EISDIR' },
+        });
       if (head) return context.body(null, 200, { ...HEADERS, 'Content-Length': String(sizeBytes) });
-      return ranged(context, files, path, { from: Math.max(0, sizeBytes - wanted!.length!), length: undefined }, signal);
+      return ranged(
+        context,
+        files,
+        path,
+        { from: Math.max(0, sizeBytes - wanted!.length!), length: undefined },
+        signal,
+      );
     }
     const { info, data } = await files.read(path, { signal });
     // What the kernel makes up while it is read, as in /proc, has no size.
     if (info.sizeBytes === 0) return bytesAnswer(context, data, { headers: HEADERS });
-    return bytesAnswer(context, exactly(data, info.sizeBytes), { headers: { ...HEADERS, 'Content-Length': String(info.sizeBytes) } });
+    return bytesAnswer(context, exactly(data, info.sizeBytes), {
+      headers: { ...HEADERS, 'Content-Length': String(info.sizeBytes) },
+    });
   }
   return ranged(context, files, path, { from: wanted.from, length: wanted.length }, signal);
 }
 
-const HEADERS = { 'Content-Type': 'application/octet-stream', 'Accept-Ranges': 'bytes', 'Cache-Control': 'no-store' };
+const HEADERS = {
+  'Content-Type': 'application/octet-stream',
+  'Accept-Ranges': 'bytes',
+  'Cache-Control': 'no-store',
+};
 
 async function ranged(
   context: Context<Env>,
@@ -44,12 +64,20 @@ async function ranged(
   const length = Math.min(range.length ?? Infinity, size - range.from);
   if (length <= 0) {
     await data[Symbol.asyncIterator]().return?.();
-    const error = { code: 'invalid_argument', message: `The range begins beyond the end of "${path}"`, details: { sizeBytes: size } };
+    const error = {
+      code: 'invalid_argument',
+      message: `The range begins beyond the end of "${path}"`,
+      details: { sizeBytes: size },
+    };
     return context.json({ error }, 416, { 'Content-Range': `bytes */${size}` });
   }
   return bytesAnswer(context, exactly(data, length), {
     status: 206,
-    headers: { ...HEADERS, 'Content-Length': String(length), 'Content-Range': `bytes ${range.from}-${range.from + length - 1}/${size}` },
+    headers: {
+      ...HEADERS,
+      'Content-Length': String(length),
+      'Content-Range': `bytes ${range.from}-${range.from + length - 1}/${size}`,
+    },
   });
 }
 
@@ -60,7 +88,9 @@ export function parseRange(header: string | undefined): { from?: number; length?
   const [, first = '', last = ''] = match;
   if (first === '') return last === '' ? undefined : { length: Number(last) };
   if (last === '') return { from: Number(first) };
-  return Number(last) < Number(first) ? undefined : { from: Number(first), length: Number(last) - Number(first) + 1 };
+  return Number(last) < Number(first)
+    ? undefined
+    : { from: Number(first), length: Number(last) - Number(first) + 1 };
 }
 
 /** As many bytes as were announced: a file may grow or shrink while it is read. */

@@ -10,11 +10,16 @@ beforeAll(async () => {
 });
 afterAll(() => test[Symbol.asyncDispose]());
 
-const put = (path: string, body: string | Uint8Array, more = '') => test.call('PUT', `${files}?path=${path}${more}`, { body });
+const put = (path: string, body: string | Uint8Array, more = '') =>
+  test.call('PUT', `${files}?path=${path}${more}`, { body });
 
 describe('files', () => {
   it('are written, read and described', async () => {
-    expect((await put('/tmp/new/file', 'content', '&mode=640')).json).toMatchObject({ path: '/tmp/new/file', sizeBytes: 7, mode: 0o640 });
+    expect((await put('/tmp/new/file', 'content', '&mode=640')).json).toMatchObject({
+      path: '/tmp/new/file',
+      sizeBytes: 7,
+      mode: 0o640,
+    });
     const { text, headers } = await test.call('GET', `${files}?path=/tmp/new/file`);
     expect(text).toBe('content');
     expect(headers.get('content-length')).toBe('7');
@@ -34,7 +39,9 @@ describe('files', () => {
   it('are read in ranges', async () => {
     await put('/tmp/ten', '0123456789');
     const range = async (value: string) => {
-      const { status, text, headers } = await test.call('GET', `${files}?path=/tmp/ten`, { headers: { range: value } });
+      const { status, text, headers } = await test.call('GET', `${files}?path=/tmp/ten`, {
+        headers: { range: value },
+      });
       return [status, status === 416 ? '' : text, headers.get('content-range')];
     };
     expect(await range('bytes=2-4')).toEqual([206, '234', 'bytes 2-4/10']);
@@ -50,8 +57,14 @@ describe('files', () => {
     await put('/tmp/tree/b/c', '');
     const { json } = await test.call('GET', `${files}/list?path=/tmp/tree&depth=2`);
     expect(json.truncated).toBe(false);
-    expect((json.files as { path: string }[]).map(({ path }) => path)).toEqual(['/tmp/tree/a', '/tmp/tree/b', '/tmp/tree/b/c']);
-    const { text } = await test.call('GET', `${files}/list?path=/tmp/tree`, { headers: { accept: 'application/x-ndjson' } });
+    expect((json.files as { path: string }[]).map(({ path }) => path)).toEqual([
+      '/tmp/tree/a',
+      '/tmp/tree/b',
+      '/tmp/tree/b/c',
+    ]);
+    const { text } = await test.call('GET', `${files}/list?path=/tmp/tree`, {
+      headers: { accept: 'application/x-ndjson' },
+    });
     expect(
       text
         .trim()
@@ -62,17 +75,39 @@ describe('files', () => {
 
   it('are moved, linked, given other rights and attributes, and removed', async () => {
     await put('/tmp/one', '1');
-    expect((await test.call('POST', `${files}/move`, { body: { from: '/tmp/one', to: '/tmp/two' } })).status).toBe(204);
-    expect((await test.call('POST', `${files}/symlink`, { body: { path: '/tmp/link', target: 'two' } })).status).toBe(204);
-    expect((await test.call('GET', `${files}/stat?path=/tmp/link`)).json).toMatchObject({ type: 'symlink', target: 'two' });
+    expect(
+      (await test.call('POST', `${files}/move`, { body: { from: '/tmp/one', to: '/tmp/two' } })).status,
+    ).toBe(204);
+    expect(
+      (await test.call('POST', `${files}/symlink`, { body: { path: '/tmp/link', target: 'two' } })).status,
+    ).toBe(204);
+    expect((await test.call('GET', `${files}/stat?path=/tmp/link`)).json).toMatchObject({
+      type: 'symlink',
+      target: 'two',
+    });
     expect((await test.call('GET', `${files}/stat?path=/tmp/link&follow=1`)).json.type).toBe('file');
-    expect((await test.call('POST', `${files}/chmod`, { body: { path: '/tmp/two', mode: 0o600 } })).status).toBe(204);
-    expect((await test.call('POST', `${files}/chown`, { body: { path: '/tmp/two', owner: 'root', user: 'root' } })).status).toBe(204);
-    expect((await test.call('GET', `${files}/stat?path=/tmp/two`)).json).toMatchObject({ mode: 0o600, uid: 0 });
-    expect((await test.call('POST', `${files}/mkdir`, { body: { path: '/tmp/d/e' } })).json).toEqual({ created: true });
-    const set = await test.call('PUT', `${files}/xattrs?path=/tmp/d`, { body: { attributes: { 'user.note': 'aGk=' } } });
+    expect(
+      (await test.call('POST', `${files}/chmod`, { body: { path: '/tmp/two', mode: 0o600 } })).status,
+    ).toBe(204);
+    expect(
+      (await test.call('POST', `${files}/chown`, { body: { path: '/tmp/two', owner: 'root', user: 'root' } }))
+        .status,
+    ).toBe(204);
+    expect((await test.call('GET', `${files}/stat?path=/tmp/two`)).json).toMatchObject({
+      mode: 0o600,
+      uid: 0,
+    });
+    expect((await test.call('POST', `${files}/mkdir`, { body: { path: '/tmp/d/e' } })).json).toEqual({
+      created: true,
+    });
+    const set = await test.call('PUT', `${files}/xattrs?path=/tmp/d`, {
+      body: { attributes: { 'user.note': 'aGk=' } },
+    });
     expect(set.json).toEqual({ attributes: { 'user.note': 'aGk=' } });
-    expect((await test.call('PUT', `${files}/xattrs?path=/tmp/d`, { body: { attributes: { 'user.note': null } } })).json).toEqual({
+    expect(
+      (await test.call('PUT', `${files}/xattrs?path=/tmp/d`, { body: { attributes: { 'user.note': null } } }))
+        .json,
+    ).toEqual({
       attributes: {},
     });
     expect((await test.call('DELETE', `${files}?path=/tmp/d`)).status).toBe(412);
@@ -110,14 +145,21 @@ describe('files', () => {
         await new Promise((resolve) => setTimeout(resolve, 20));
       },
     });
-    const upload = test.fetch(`${files}?path=/tmp/kept`, { method: 'PUT', body, duplex: 'half', signal: abort.signal } as RequestInit);
+    const upload = test.fetch(`${files}?path=/tmp/kept`, {
+      method: 'PUT',
+      body,
+      duplex: 'half',
+      signal: abort.signal,
+    } as RequestInit);
     setTimeout(() => abort.abort(), 100);
     await expect(upload).rejects.toThrow();
     expect((await test.call('GET', `${files}?path=/tmp/kept`)).text).toBe('old');
   });
 
   it('say as whom they are refused', async () => {
-    expect((await test.call('PUT', `${files}?path=/etc/mine`, { body: 'x' })).json.error.code).toBe('permission_denied');
+    expect((await test.call('PUT', `${files}?path=/etc/mine`, { body: 'x' })).json.error.code).toBe(
+      'permission_denied',
+    );
     expect((await test.call('PUT', `${files}?path=/etc/mine&user=root`, { body: 'x' })).status).toBe(200);
   });
 });

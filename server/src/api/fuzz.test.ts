@@ -11,7 +11,9 @@ beforeAll(async () => {
   test = await startTestServer();
   sandbox = (await test.create()).id;
   const finite = (operation: Operation) =>
-    !/watch|stream|metrics/.test(operation.path) && operation.id !== 'removeSandbox' && operation.id !== 'stopSandbox';
+    !/watch|stream|metrics/.test(operation.path) &&
+    operation.id !== 'removeSandbox' &&
+    operation.id !== 'stopSandbox';
   operations = operationsOf((await test.call('GET', '/openapi.json', { key: null })).json).filter(finite);
 });
 afterAll(() => test[Symbol.asyncDispose]());
@@ -23,10 +25,26 @@ const damage = (body: unknown) =>
   fc.oneof(
     fc.json({ maxDepth: 3 }),
     fc.string({ maxLength: 100, unit: 'binary' }),
-    fc.constantFrom('', 'null', '[]', '{', '"x"', '1e999', '{"__proto__":{"admin":true}}', '{"constructor":{}}', '['.repeat(5000)),
+    fc.constantFrom(
+      '',
+      'null',
+      '[]',
+      '{',
+      '"x"',
+      '1e999',
+      '{"__proto__":{"admin":true}}',
+      '{"constructor":{}}',
+      '['.repeat(5000),
+    ),
     fc
       .tuple(
-        fc.constantFrom(...Object.keys(typeof body === 'object' ? (body as object) : {}), 'path', 'argv', 'limits', 'extra'),
+        fc.constantFrom(
+          ...Object.keys(typeof body === 'object' ? (body as object) : {}),
+          'path',
+          'argv',
+          'limits',
+          'extra',
+        ),
         fc.jsonValue({ maxDepth: 2 }),
       )
       .map(([name, value]) => JSON.stringify({ ...(body as object), [name]: value })),
@@ -58,7 +76,19 @@ describe('malformed requests', () => {
       await fc.assert(
         fc.asyncProperty(
           fc.dictionary(
-            fc.constantFrom('path', 'user', 'depth', 'offset', 'encoding', 'follow', 'limit', 'cursor', 'label', 'after', 'x'),
+            fc.constantFrom(
+              'path',
+              'user',
+              'depth',
+              'offset',
+              'encoding',
+              'follow',
+              'limit',
+              'cursor',
+              'label',
+              'after',
+              'x',
+            ),
             text,
           ),
           text,
@@ -66,8 +96,12 @@ describe('malformed requests', () => {
             const search = Object.entries(query)
               .map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
               .join('&');
-            const parameter = segment.includes('%') ? segment.replaceAll(/[^%0-9a-z]/gi, '') : encodeURIComponent(segment);
-            const path = operation.path.replace('{id}', sandbox).replaceAll(/\{\w+\}/g, () => parameter || 'x');
+            const parameter = segment.includes('%')
+              ? segment.replaceAll(/[^%0-9a-z]/gi, '')
+              : encodeURIComponent(segment);
+            const path = operation.path
+              .replace('{id}', sandbox)
+              .replaceAll(/\{\w+\}/g, () => parameter || 'x');
             const { status, text: answer } = await test.call(operation.method, `${path}?${search}`);
             expect(status, `${operation.id} ${path}?${search} ${answer}`).not.toBe(500);
           },

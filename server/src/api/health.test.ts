@@ -14,7 +14,9 @@ describe('GET /v1/health', () => {
     const { status, json } = await test.call('GET', '/v1/health');
     expect(status).toBe(200);
     const health = HealthSchema.parse(json);
-    expect(health.checks.map(({ name }) => name)).toEqual(expect.arrayContaining(['records', 'backend', 'event loop', 'errors']));
+    expect(health.checks.map(({ name }) => name)).toEqual(
+      expect.arrayContaining(['records', 'backend', 'event loop', 'errors']),
+    );
     expect(health.sandboxes).toEqual({ active: 1 });
   });
 

@@ -12,7 +12,8 @@ afterAll(() => test[Symbol.asyncDispose]());
 const keyed = (key: string) => ({ 'idempotency-key': key });
 
 describe('creating a key twice with one idempotency key', () => {
-  const create = (key: string, body: object) => test.call('POST', '/v1/keys', { key: test.admin, headers: keyed(key), body });
+  const create = (key: string, body: object) =>
+    test.call('POST', '/v1/keys', { key: test.admin, headers: keyed(key), body });
 
   it('gives the same key and the same secret, which is stored nowhere', async () => {
     const first = await create('key-1', { name: 'robot' });
@@ -21,11 +22,16 @@ describe('creating a key twice with one idempotency key', () => {
     expect(first.json.secret).toMatch(/^e2b_[0-9a-f]{40}$/);
     expect(second.json).toEqual(first.json);
     expect((await test.call('GET', '/v1/version', { key: first.json.secret })).status).toBe(200);
-    const { keys } = (await test.call('GET', '/v1/keys', { key: test.admin })).json as { keys: { name: string }[] };
+    const { keys } = (await test.call('GET', '/v1/keys', { key: test.admin })).json as {
+      keys: { name: string }[];
+    };
     expect(keys.filter(({ name }) => name === 'robot')).toHaveLength(1);
-    for (const { name: file } of readdirSync(test.dataDir, { withFileTypes: true }).filter((entry) => entry.isFile())) {
+    for (const { name: file } of readdirSync(test.dataDir, { withFileTypes: true }).filter((entry) =>
+      entry.isFile(),
+    )) {
       const content = readFileSync(join(test.dataDir, file));
-      for (const text of [first.json.secret, first.json.secret.slice(4)]) expect(content.includes(text), file).toBe(false);
+      for (const text of [first.json.secret, first.json.secret.slice(4)])
+        expect(content.includes(text), file).toBe(false);
     }
     const { json } = await test.call('GET', '/v1/events', { key: test.admin });
     const created = (json.events as { type: string; data: { name?: string } }[]).filter(
@@ -35,14 +41,23 @@ describe('creating a key twice with one idempotency key', () => {
   });
 
   it('gives other secrets for other keys', async () => {
-    const secrets = [await create('key-2', { name: 'a' }), await create('key-3', { name: 'a' })].map(({ json }) => json.secret);
+    const secrets = [await create('key-2', { name: 'a' }), await create('key-3', { name: 'a' })].map(
+      ({ json }) => json.secret,
+    );
     expect(new Set(secrets).size).toBe(2);
   });
 
   it('is a conflict if the request is another, or the call', async () => {
     await create('key-4', { name: 'a' });
-    expect(await create('key-4', { name: 'b' })).toMatchObject({ status: 409, json: { error: { code: 'conflict' } } });
-    const project = await test.call('POST', '/v1/projects', { key: test.admin, headers: keyed('key-4'), body: { name: 'a' } });
+    expect(await create('key-4', { name: 'b' })).toMatchObject({
+      status: 409,
+      json: { error: { code: 'conflict' } },
+    });
+    const project = await test.call('POST', '/v1/projects', {
+      key: test.admin,
+      headers: keyed('key-4'),
+      body: { name: 'a' },
+    });
     expect(project.status).toBe(409);
   });
 
@@ -56,7 +71,8 @@ describe('creating a key twice with one idempotency key', () => {
 
 describe('creating a project twice with one idempotency key', () => {
   it('makes one', async () => {
-    const create = (body: object) => test.call('POST', '/v1/projects', { key: test.admin, headers: keyed('project-1'), body });
+    const create = (body: object) =>
+      test.call('POST', '/v1/projects', { key: test.admin, headers: keyed('project-1'), body });
     const first = await create({ name: 'once' });
     expect([first.status, (await create({ name: 'once' })).status]).toEqual([201, 200]);
     expect((await create({ name: 'once' })).json).toEqual(first.json);
@@ -73,7 +89,11 @@ describe('commands with one idempotency key', () => {
     const body = { shell: 'echo line >> /tmp/lines', env: { A: '1', B: '2' } };
     expect((await run(body)).status).toBeLessThan(300);
     expect((await run({ ...body, env: { B: '2', A: '1' } })).status).toBe(200);
-    for (const other of [{ shell: 'echo other >> /tmp/lines' }, { ...body, env: { A: '2' } }, { ...body, input: 'x' }]) {
+    for (const other of [
+      { shell: 'echo other >> /tmp/lines' },
+      { ...body, env: { A: '2' } },
+      { ...body, input: 'x' },
+    ]) {
       expect(await run(other)).toMatchObject({ status: 409, json: { error: { code: 'conflict' } } });
     }
     await expect.poll(() => lines(path)).toBe('line\n');
@@ -83,7 +103,10 @@ describe('commands with one idempotency key', () => {
     const path = `/v1/sandboxes/${(await test.create()).id}`;
     const answers = await Promise.all(
       Array.from({ length: 20 }, (_, index) =>
-        test.call('POST', `${path}/exec`, { body: { shell: `echo ${index % 2} >> /tmp/lines` }, headers: keyed('race') }),
+        test.call('POST', `${path}/exec`, {
+          body: { shell: `echo ${index % 2} >> /tmp/lines` },
+          headers: keyed('race'),
+        }),
       ),
     );
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(10);
@@ -93,18 +116,26 @@ describe('commands with one idempotency key', () => {
 
   it('belong to one sandbox', async () => {
     const [one, two] = [await test.create(), await test.create()];
-    const run = (id: string, shell: string) => test.call('POST', `/v1/sandboxes/${id}/exec`, { body: { shell }, headers: keyed('shared') });
+    const run = (id: string, shell: string) =>
+      test.call('POST', `/v1/sandboxes/${id}/exec`, { body: { shell }, headers: keyed('shared') });
     expect((await run(one.id, 'echo 1')).json.stdout).toBe('1\n');
     expect((await run(two.id, 'echo 2')).json.stdout).toBe('2\n');
   });
 
   it('do not run again when the sandbox has forgotten them', async () => {
     const path = `/v1/sandboxes/${(await test.create()).id}`;
-    const run = () => test.call('POST', `${path}/exec`, { body: { shell: 'echo line >> /tmp/lines' }, headers: keyed('once') });
+    const run = () =>
+      test.call('POST', `${path}/exec`, {
+        body: { shell: 'echo line >> /tmp/lines' },
+        headers: keyed('once'),
+      });
     const { id } = (await run()).json as { id: string };
     await test.call('DELETE', `${path}/commands/${id}`);
     const again = await run();
-    expect(again).toMatchObject({ status: 404, json: { error: { hint: expect.stringContaining('it was run') as string } } });
+    expect(again).toMatchObject({
+      status: 404,
+      json: { error: { hint: expect.stringContaining('it was run') as string } },
+    });
     await test.call('POST', `${path}/stop`, { body: {} });
     await test.call('POST', `${path}/start`);
     expect((await run()).status).toBe(404);
@@ -113,7 +144,11 @@ describe('commands with one idempotency key', () => {
 
   it('that could not be started do not use up the key', async () => {
     const path = `/v1/sandboxes/${(await test.create()).id}/exec`;
-    expect((await test.call('POST', path, { body: { argv: ['no-such-program'] }, headers: keyed('typo') })).status).toBe(404);
-    expect((await test.call('POST', path, { body: { argv: ['true'] }, headers: keyed('typo') })).status).toBe(200);
+    expect(
+      (await test.call('POST', path, { body: { argv: ['no-such-program'] }, headers: keyed('typo') })).status,
+    ).toBe(404);
+    expect((await test.call('POST', path, { body: { argv: ['true'] }, headers: keyed('typo') })).status).toBe(
+      200,
+    );
   });
 });

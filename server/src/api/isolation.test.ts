@@ -20,14 +20,22 @@ describe('two projects', () => {
 
   it('do not see each other’s events, also when they ask for them by id', async () => {
     const mine = await test.create();
-    expect((await test.call('GET', `/v1/events?sandbox=${mine.id}`, { key: test.bob })).json.events).toEqual([]);
+    expect((await test.call('GET', `/v1/events?sandbox=${mine.id}`, { key: test.bob })).json.events).toEqual(
+      [],
+    );
     expect((await test.call('GET', '/v1/events', { key: test.bob })).text).not.toContain(mine.id);
-    expect((await test.call('GET', `/v1/events?sandbox=${mine.id}`)).json.events[0].type).toBe('sandbox.created');
+    expect((await test.call('GET', `/v1/events?sandbox=${mine.id}`)).json.events[0].type).toBe(
+      'sandbox.created',
+    );
   });
 
   it('do not see each other’s live events', async () => {
     const abort = new AbortController();
-    const response = await test.fetch('/v1/events', { key: test.bob, headers: { accept: 'application/x-ndjson' }, signal: abort.signal });
+    const response = await test.fetch('/v1/events', {
+      key: test.bob,
+      headers: { accept: 'application/x-ndjson' },
+      signal: abort.signal,
+    });
     const mine = await test.create();
     const theirs = await test.create({}, test.bob);
     let seen = '';
@@ -60,12 +68,19 @@ describe('two projects', () => {
     await test.call('POST', `/v1/sandboxes/${mine.id}/commands`, { body: { argv: ['http-server', '3000'] } });
     const host = `3000-${mine.id.slice(4)}.localhost`;
     for (const token of [theirs.ports[0]!.token!, mine.ports[1]!.token!, '', 'x']) {
-      const { status } = await test.call('GET', `/preview/${mine.id}/3000/`, { key: null, headers: { 'x-cay-preview-token': token } });
+      const { status } = await test.call('GET', `/preview/${mine.id}/3000/`, {
+        key: null,
+        headers: { 'x-cay-preview-token': token },
+      });
       expect(status, host).toBe(404);
     }
     expect(
-      (await test.call('GET', `/preview/${mine.id}/3000/`, { key: null, headers: { 'x-cay-preview-token': mine.ports[0]!.token! } }))
-        .status,
+      (
+        await test.call('GET', `/preview/${mine.id}/3000/`, {
+          key: null,
+          headers: { 'x-cay-preview-token': mine.ports[0]!.token! },
+        })
+      ).status,
     ).toBe(200);
   });
 });

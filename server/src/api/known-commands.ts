@@ -5,13 +5,24 @@ import type { Principal } from '../control/principal.ts';
 import type { CallOptions, CommandHandle, Guest } from '../guest/guest.ts';
 import { orLate } from '../lib/or-late.ts';
 
-/** Commands as the sandbox remembers them, and as they are recorded where it does not, or cannot be asked. Nothing is woken for a record. */
+/**
+ * Commands as the sandbox remembers them, and as they are recorded where it does not, or cannot be asked.
+ * Nothing is woken for a record.
+ */
 export interface KnownCommands {
   get(principal: Principal, ref: string, id: string): Promise<CommandInfo>;
   list(principal: Principal, ref: string, options?: CallOptions): Promise<CommandInfo[]>;
   /** A recorded command is read from its record: of what was recorded the guest may have forgotten some. */
-  read(principal: Principal, ref: string, id: string, options: CallOptions & { offset: number }): Promise<CommandHandle>;
-  /** Where that part of its output begins which was written from then on. Rejects `failed_precondition` if nobody has noted that. */
+  read(
+    principal: Principal,
+    ref: string,
+    id: string,
+    options: CallOptions & { offset: number },
+  ): Promise<CommandHandle>;
+  /**
+   * Where that part of its output begins which was written from then on. Rejects `failed_precondition` if
+   * nobody has noted that.
+   */
   offsetSince(principal: Principal, ref: string, id: string, atMs: number): Promise<number>;
   /** The same, for those who also write. There is no guest if the sandbox does not run. */
   attach(
@@ -40,7 +51,8 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
       logs.settled(sandbox.id, id).then(() => true),
       SETTLE_MS,
     );
-    if (!isSettled) throw new CayError('unavailable', `Sandbox "${sandbox.id}" does not say which command "${id}" it has`);
+    if (!isSettled)
+      throw new CayError('unavailable', `Sandbox "${sandbox.id}" does not say which command "${id}" it has`);
     return logs.get(sandbox.id, id);
   }
 
@@ -84,14 +96,19 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
       if (recorded !== undefined) return recorded;
       const { startedAtMs } = await known.get(principal, ref, id);
       if (atMs <= startedAtMs) return 0;
-      throw new CayError('failed_precondition', `Nobody knows when command "${id}" wrote what: its output is not recorded`, {
-        hint: 'read it by offset, or launch commands whose output is asked for by time',
-      });
+      throw new CayError(
+        'failed_precondition',
+        `Nobody knows when command "${id}" wrote what: its output is not recorded`,
+        {
+          hint: 'read it by offset, or launch commands whose output is asked for by time',
+        },
+      );
     },
     async attach(principal, ref, id, { offset, signal }) {
       const sandbox = control.get(principal, ref);
       const recorded = await recordOf(sandbox, id);
-      if (recorded && (recorded.end || asleep(sandbox))) return { handle: logs.read(sandbox.id, id, { offset, signal }) };
+      if (recorded && (recorded.end || asleep(sandbox)))
+        return { handle: logs.read(sandbox.id, id, { offset, signal }) };
       const { guest } = await control.enter(principal, sandbox.id);
       if (!recorded) return { guest, handle: await guest.attach(id, { offset, signal }) };
       const { outputBytes } = await inGuest(guest, id);
@@ -113,7 +130,9 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
       const recorded = logs.get(sandbox.id, id) !== undefined;
       if (recorded && asleep(sandbox)) return logs.forget(sandbox.id, id);
       const { guest } = await control.enter(principal, sandbox.id);
-      const info = recorded ? (await guest.commands(options)).find((command) => command.id === id) : undefined;
+      const info = recorded
+        ? (await guest.commands(options)).find((command) => command.id === id)
+        : undefined;
       // Its end is recorded before the guest forgets it, and one that runs is not forgotten.
       if (recorded && (!info || info.end)) await logs.forget(sandbox.id, id);
       await guest.forget(id, options);

@@ -28,7 +28,9 @@ let child: ChildProcess | undefined;
 afterEach(() => child?.kill('SIGKILL'));
 
 async function start(): Promise<{ url: string; words: () => string }> {
-  child = spawn(process.execPath, ['--input-type=module', '-e', PROGRAM], { stdio: ['ignore', 'pipe', 'inherit'] });
+  child = spawn(process.execPath, ['--input-type=module', '-e', PROGRAM], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   let words = '';
   child.stdout!.on('data', (data: Buffer) => (words += data.toString()));
   while (!words.includes('\n')) await once(child.stdout!, 'data');

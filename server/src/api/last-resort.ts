@@ -1,6 +1,7 @@
 /**
- * What becomes of a failure that nothing caught: it is told and counted, the request that it belongs to is answered, and the
- * server goes on. Without this Node ends the process, and with it the control plane of everybody.
+ * What becomes of a failure that nothing caught: it is told and counted, the request that it belongs to is
+ * answered, and the server goes on. Without this Node ends the process, and with it the control plane of
+ * everybody.
  */
 import { currentRequest } from './current-request.ts';
 
@@ -10,7 +11,10 @@ export interface LastResortOptions {
   onFatal(error: unknown): void;
 }
 
-/** Failures of the process itself, after which nothing that it does can be relied upon. Nothing that arrives can bring them about. */
+/**
+ * Failures of the process itself, after which nothing that it does can be relied upon. Nothing that arrives
+ * can bring them about.
+ */
 const FATAL = new Set(['ERR_INTERNAL_ASSERTION', 'ERR_MEMORY_ALLOCATION_FAILED']);
 
 export function lastResort({ onUnhandled, onFatal }: LastResortOptions): Disposable {

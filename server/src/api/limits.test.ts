@@ -7,7 +7,8 @@ describe('quotas', () => {
   it('bound what a project may have', async () => {
     // Unlimited may be asked for, so that the quota has to refuse it.
     await using test = await startTestServer({ policy: openPolicy({ maxima: { memoryBytes: null } }) });
-    const quota = (values: object) => test.call('PATCH', '/v1/projects/alice', { key: test.admin, body: { quota: values } });
+    const quota = (values: object) =>
+      test.call('PATCH', '/v1/projects/alice', { key: test.admin, body: { quota: values } });
     expect((await quota({ sandboxes: 1 })).json.quota).toMatchObject({ sandboxes: 1, cpus: null });
     const first = await test.create();
     const refused = await test.call('POST', '/v1/sandboxes', { body: {} });
@@ -15,15 +16,21 @@ describe('quotas', () => {
     await test.create({}, test.bob);
     await test.call('DELETE', `/v1/sandboxes/${first.id}`);
     await quota({ sandboxes: null, memoryBytes: 1024 ** 3 });
-    expect((await test.call('POST', '/v1/sandboxes', { body: { limits: { memoryBytes: 2 * 1024 ** 3 } } })).status).toBe(429);
-    expect((await test.call('POST', '/v1/sandboxes', { body: { limits: { memoryBytes: null } } })).status).toBe(429);
+    expect(
+      (await test.call('POST', '/v1/sandboxes', { body: { limits: { memoryBytes: 2 * 1024 ** 3 } } })).status,
+    ).toBe(429);
+    expect(
+      (await test.call('POST', '/v1/sandboxes', { body: { limits: { memoryBytes: null } } })).status,
+    ).toBe(429);
     await test.create({ limits: { memoryBytes: 1024 ** 3 } });
   });
 
   it('hold when many ask at once', async () => {
     await using test = await startTestServer();
     await test.call('PATCH', '/v1/projects/alice', { key: test.admin, body: { quota: { sandboxes: 3 } } });
-    const replies = await Promise.all(Array.from({ length: 10 }, () => test.call('POST', '/v1/sandboxes', { body: {} })));
+    const replies = await Promise.all(
+      Array.from({ length: 10 }, () => test.call('POST', '/v1/sandboxes', { body: {} })),
+    );
     expect(replies.filter(({ status }) => status === 201)).toHaveLength(3);
   });
 });
@@ -48,20 +55,32 @@ describe('idempotency', () => {
       Array.from({ length: 5 }, () => test.call('POST', '/v1/sandboxes', { body: { name: 'one' }, headers })),
     );
     expect(new Set(replies.map(({ json }) => json.id)).size).toBe(1);
-    expect(replies.map(({ status }) => String(status)).toSorted()).toEqual(['200', '200', '200', '200', '201']);
+    expect(replies.map(({ status }) => String(status)).toSorted()).toEqual([
+      '200',
+      '200',
+      '200',
+      '200',
+      '201',
+    ]);
     const other = await test.call('POST', '/v1/sandboxes', { body: { name: 'two' }, headers });
     expect([other.status, other.json.error.code]).toEqual([409, 'conflict']);
-    expect((await test.call('POST', '/v1/sandboxes', { body: {}, headers: { 'idempotency-key': 'x y' } })).status).toBe(400);
+    expect(
+      (await test.call('POST', '/v1/sandboxes', { body: {}, headers: { 'idempotency-key': 'x y' } })).status,
+    ).toBe(400);
   });
 
   it('gets or creates by name, and starts what was stopped', async () => {
     await using test = await startTestServer();
     const body = { name: 'mine', getOrCreate: true };
-    const replies = await Promise.all(Array.from({ length: 4 }, () => test.call('POST', '/v1/sandboxes', { body })));
+    const replies = await Promise.all(
+      Array.from({ length: 4 }, () => test.call('POST', '/v1/sandboxes', { body })),
+    );
     expect(new Set(replies.map(({ json }) => json.id)).size).toBe(1);
     await test.call('POST', '/v1/sandboxes/mine/stop');
     expect((await test.call('POST', '/v1/sandboxes', { body })).json.state).toBe('active');
-    expect((await test.call('POST', '/v1/sandboxes', { body: { name: 'mine' } })).json.error.code).toBe('already_exists');
+    expect((await test.call('POST', '/v1/sandboxes', { body: { name: 'mine' } })).json.error.code).toBe(
+      'already_exists',
+    );
     expect((await test.call('POST', '/v1/sandboxes', { body: { getOrCreate: true } })).status).toBe(400);
   });
 });
@@ -70,13 +89,17 @@ describe('browsers', () => {
   it('are kept out unless their origin is allowed', async () => {
     await using closed = await startTestServer();
     const headers = { origin: 'https://app.example.com' };
-    expect((await closed.call('GET', '/v1/version', { headers })).headers.get('access-control-allow-origin')).toBeNull();
-    await using open = await startTestServer({ corsOrigins: ['https://app.example.com'] });
-    expect((await open.call('GET', '/v1/version', { headers })).headers.get('access-control-allow-origin')).toBe('https://app.example.com');
     expect(
-      (await open.call('GET', '/v1/version', { headers: { origin: 'https://evil.example.com' } })).headers.get(
-        'access-control-allow-origin',
-      ),
+      (await closed.call('GET', '/v1/version', { headers })).headers.get('access-control-allow-origin'),
+    ).toBeNull();
+    await using open = await startTestServer({ corsOrigins: ['https://app.example.com'] });
+    expect(
+      (await open.call('GET', '/v1/version', { headers })).headers.get('access-control-allow-origin'),
+    ).toBe('https://app.example.com');
+    expect(
+      (
+        await open.call('GET', '/v1/version', { headers: { origin: 'https://evil.example.com' } })
+      ).headers.get('access-control-allow-origin'),
     ).toBeNull();
     const preflight = await open.call('OPTIONS', '/v1/sandboxes', {
       key: null,
@@ -93,9 +116,11 @@ describe('browsers', () => {
     const { headers } = await test.call('GET', '/v1/version', { headers: { 'x-request-id': 'mine-1' } });
     expect(headers.get('x-content-type-options')).toBe('nosniff');
     expect(headers.get('x-request-id')).toBe('mine-1');
-    expect((await test.call('GET', '/v1/version', { headers: { 'x-request-id': 'a b' } })).headers.get('x-request-id')).toMatch(
-      /^[0-9a-f-]{36}$/,
-    );
+    expect(
+      (await test.call('GET', '/v1/version', { headers: { 'x-request-id': 'a b' } })).headers.get(
+        'x-request-id',
+      ),
+    ).toMatch(/^[0-9a-f-]{36}$/);
   });
 });
 
@@ -112,7 +137,8 @@ describe('raw HTTP', () => {
       const socket = connect(Number(port), hostname);
       socket.end(bytes);
       let text = '';
-      // What is still unread when the server hangs up makes the kernel reset the connection, at times before the answer is read.
+      // What is still unread when the server hangs up makes the kernel reset the connection, at times before
+      // the answer is read.
       await (async () => {
         for await (const chunk of socket) text += String(chunk);
       })().catch((error: NodeJS.ErrnoException) => expect(error.code).toBe('ECONNRESET'));
@@ -158,7 +184,10 @@ describe('events and metrics', () => {
 
   it('note keys and projects', async () => {
     await using test = await startTestServer();
-    const created = await test.call('POST', '/v1/keys', { key: test.admin, body: { name: 'second', role: 'admin' } });
+    const created = await test.call('POST', '/v1/keys', {
+      key: test.admin,
+      body: { name: 'second', role: 'admin' },
+    });
     expect(created.json.secret).toMatch(/^e2b_[0-9a-f]{40}$/);
     const path = `/v1/keys/${created.json.key.id}`;
     expect((await test.call('DELETE', path, { key: test.admin })).status).toBe(204);
@@ -167,9 +196,9 @@ describe('events and metrics', () => {
     expect(text).toContain('key.created');
     expect(text).toContain('key.revoked');
     expect(text).not.toContain(created.json.secret);
-    const [mine] = ((await test.call('GET', '/v1/keys', { key: test.admin })).json.keys as { id: string; role: string }[]).filter(
-      ({ role }) => role === 'admin',
-    );
+    const [mine] = (
+      (await test.call('GET', '/v1/keys', { key: test.admin })).json.keys as { id: string; role: string }[]
+    ).filter(({ role }) => role === 'admin');
     expect((await test.call('DELETE', `/v1/keys/${mine!.id}`, { key: test.admin })).status).toBe(412);
   });
 });

@@ -1,7 +1,9 @@
 /** Shorter values are words that stand in many command lines by chance. */
 const SHORTEST_VALUE = 6;
 const MASK = '***';
-/** Steps that all texts of one mask may take together, about a millisecond. What is left then is not shown. */
+/**
+ * Steps that all texts of one mask may take together, about a millisecond. What is left then is not shown.
+ */
 const MOST_STEPS = 20_000;
 /** So many characters of a comparison are one step. */
 const STEP_CHARACTERS = 64;
@@ -9,8 +11,9 @@ const STEP_CHARACTERS = 64;
 export type ValueMask = (text: string, length: number) => string;
 
 /**
- * Blanks values of environments in texts. It gives at most `length` characters of a text, and looks at no more of it than it
- * needs for them. The time is bounded, whatever values and texts are: when it is used up, the rest of a text is a mask.
+ * Blanks values of environments in texts. It gives at most `length` characters of a text, and looks at no
+ * more of it than it needs for them. The time is bounded, whatever values and texts are: when it is used up,
+ * the rest of a text is a mask.
  */
 export function valueMask(...environments: Readonly<Record<string, string>>[]): ValueMask {
   /** By how they begin, the longest first. */

@@ -33,7 +33,8 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
 
   function seriesOf(route: string): Series {
     let series = routes.get(route);
-    if (!series) routes.set(route, (series = { byClass: new Map(), buckets: BUCKETS.map(() => 0), sum: 0, count: 0 }));
+    if (!series)
+      routes.set(route, (series = { byClass: new Map(), buckets: BUCKETS.map(() => 0), sum: 0, count: 0 }));
     return series;
   }
 
@@ -67,12 +68,14 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
     },
     text() {
       const lines: string[] = [];
-      const metric = (name: string, type: string, help: string) => lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`);
+      const metric = (name: string, type: string, help: string) =>
+        lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`);
       metric('cay_build_info', 'gauge', 'The version that runs.');
       lines.push(`cay_build_info{version="${options.version}"} 1`);
       metric('cay_http_requests_total', 'counter', 'Requests by route and class of status.');
       for (const [route, { byClass }] of routes) {
-        for (const [kind, count] of byClass) lines.push(`cay_http_requests_total{route="${route}",status="${kind}"} ${count}`);
+        for (const [kind, count] of byClass)
+          lines.push(`cay_http_requests_total{route="${route}",status="${kind}"} ${count}`);
       }
       metric('cay_http_request_duration_seconds', 'histogram', 'How long requests took, streams included.');
       for (const [route, { buckets, sum, count }] of routes) {
@@ -98,13 +101,20 @@ export function openMetrics(options: { version: string; sandboxes(): Record<stri
           `cay_websocket_bytes_total{route="${route}",direction="sent"} ${sent}`,
         );
       }
-      metric('cay_unhandled_failures_total', 'counter', 'Failures that nothing caught. Each is a fault of the server.');
+      metric(
+        'cay_unhandled_failures_total',
+        'counter',
+        'Failures that nothing caught. Each is a fault of the server.',
+      );
       lines.push(`cay_unhandled_failures_total ${unhandled}`);
       metric('cay_sandboxes', 'gauge', 'Sandboxes by state.');
-      for (const [state, count] of Object.entries(options.sandboxes())) lines.push(`cay_sandboxes{state="${state}"} ${count}`);
+      for (const [state, count] of Object.entries(options.sandboxes()))
+        lines.push(`cay_sandboxes{state="${state}"} ${count}`);
       metric('cay_event_loop_delay_seconds', 'gauge', 'How late timers were in the last minute or so.');
       for (const quantile of [50, 99])
-        lines.push(`cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${delay.delayMs(quantile) / 1000}`);
+        lines.push(
+          `cay_event_loop_delay_seconds{quantile="${quantile / 100}"} ${delay.delayMs(quantile) / 1000}`,
+        );
       metric('process_resident_memory_bytes', 'gauge', 'Memory that the server holds.');
       lines.push(`process_resident_memory_bytes ${process.memoryUsage.rss()}`);
       metric('process_heap_bytes', 'gauge', 'Heap in use.');

@@ -12,7 +12,10 @@ const ALL_TEXT = 16 * 1024;
 
 const PROGRAM = 256;
 
-/** What is known of a command when it starts: the line and who runs it where, and of its environment and input nothing. */
+/**
+ * What is known of a command when it starts: the line and who runs it where, and of its environment and input
+ * nothing.
+ */
 export function noteStart(
   control: Control,
   principal: Principal,
@@ -44,7 +47,10 @@ export function noteStart(
 }
 
 /** The arguments as far as there is room for them, and how many there are if that is not all. */
-function shownArguments(argv: readonly string[], safe: (text: string) => string): { argv: string[]; arguments?: number } {
+function shownArguments(
+  argv: readonly string[],
+  safe: (text: string) => string,
+): { argv: string[]; arguments?: number } {
   const shown: string[] = [];
   let room = ALL_TEXT;
   for (const text of argv) {
@@ -56,6 +62,18 @@ function shownArguments(argv: readonly string[], safe: (text: string) => string)
   return { argv: shown };
 }
 
-export function noteEnd(control: Control, key: string | null, row: Pick<SandboxRow, 'id' | 'project'>, id: string, end: CommandEnd): void {
-  control.events.append({ type: 'command.ended', project: row.project, sandbox: row.id, key, data: { command: id, ...end } });
+export function noteEnd(
+  control: Control,
+  key: string | null,
+  row: Pick<SandboxRow, 'id' | 'project'>,
+  id: string,
+  end: CommandEnd,
+): void {
+  control.events.append({
+    type: 'command.ended',
+    project: row.project,
+    sandbox: row.id,
+    key,
+    data: { command: id, ...end },
+  });
 }

@@ -18,6 +18,12 @@ export function openFiles(control: Control): OpenFiles {
   };
 }
 
-export function noteFile(control: Control, principal: Principal, row: SandboxRow, type: string, data: Record<string, unknown>): void {
+export function noteFile(
+  control: Control,
+  principal: Principal,
+  row: SandboxRow,
+  type: string,
+  data: Record<string, unknown>,
+): void {
   control.events.append({ type, project: row.project, sandbox: row.id, key: principal.key, data });
 }

@@ -34,11 +34,19 @@ export function openApiDocument(routes: readonly Route[], info: { version: strin
   for (const route of routes) (paths[route.path] ??= {})[route.method] = operation(route, schemaOf);
   return {
     openapi: '3.1.0',
-    info: { title: 'Cay', version: info.version, description: 'Self-hosted sandboxes for AI agents', license: { name: 'Apache-2.0' } },
+    info: {
+      title: 'Cay',
+      version: info.version,
+      description: 'Self-hosted sandboxes for AI agents',
+      license: { name: 'Apache-2.0' },
+    },
     paths,
     components: {
       schemas: components,
-      securitySchemes: { bearer: { type: 'http', scheme: 'bearer' }, apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key' } },
+      securitySchemes: {
+        bearer: { type: 'http', scheme: 'bearer' },
+        apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
+      },
     },
     tags: [...new Set(routes.map(({ tag }) => tag))].map((name) => ({ name })),
   };
@@ -67,15 +75,23 @@ function operation(route: Route, schemaOf: SchemaOf): Json {
     ],
     ...requestBody(route, schemaOf),
     responses: {
-      ...Object.fromEntries(Object.entries(route.answers).map(([status, answer]) => [status, response(answer, schemaOf)])),
-      default: { description: 'A failure', content: { 'application/json': { schema: schemaOf(ErrorSchema, 'output') } } },
+      ...Object.fromEntries(
+        Object.entries(route.answers).map(([status, answer]) => [status, response(answer, schemaOf)]),
+      ),
+      default: {
+        description: 'A failure',
+        content: { 'application/json': { schema: schemaOf(ErrorSchema, 'output') } },
+      },
     },
   };
 }
 
 function parameters(schema: z.ZodType | undefined, where: 'path' | 'query'): Json[] {
   if (!schema) return [];
-  const { properties = {}, required = [] } = jsonSchema(schema, 'input') as { properties?: Record<string, Json>; required?: string[] };
+  const { properties = {}, required = [] } = jsonSchema(schema, 'input') as {
+    properties?: Record<string, Json>;
+    required?: string[];
+  };
   return Object.entries(properties).map(([name, property]) => {
     const { description, ...rest } = property;
     return {
@@ -90,10 +106,14 @@ function parameters(schema: z.ZodType | undefined, where: 'path' | 'query'): Jso
 
 function requestBody(route: Route, schemaOf: SchemaOf): Json {
   if (route.rawBody !== undefined)
-    return { requestBody: { content: { [route.rawBody]: { schema: { type: 'string', format: 'binary' } } } } };
+    return {
+      requestBody: { content: { [route.rawBody]: { schema: { type: 'string', format: 'binary' } } } },
+    };
   if (!route.body) return {};
   const required = !route.body.safeParse({}).success;
-  return { requestBody: { required, content: { 'application/json': { schema: schemaOf(route.body, 'input') } } } };
+  return {
+    requestBody: { required, content: { 'application/json': { schema: schemaOf(route.body, 'input') } } },
+  };
 }
 
 function response(answer: Answer, schemaOf: SchemaOf): Json {
@@ -101,7 +121,9 @@ function response(answer: Answer, schemaOf: SchemaOf): Json {
   if (answer.schema) content['application/json'] = { schema: schemaOf(answer.schema, 'output') };
   for (const media of answer.media ?? []) {
     content[media] = {
-      schema: answer.events ? { type: 'string', 'x-cay-events': schemaOf(answer.events, 'output') } : { type: 'string', format: 'binary' },
+      schema: answer.events
+        ? { type: 'string', 'x-cay-events': schemaOf(answer.events, 'output') }
+        : { type: 'string', format: 'binary' },
     };
   }
   return { description: answer.description, ...(Object.keys(content).length > 0 && { content }) };

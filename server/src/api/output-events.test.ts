@@ -31,7 +31,8 @@ const mixed = fc
     const chunks: OutputChunk[] = [];
     let offset = 0;
     for (const [first, length] of cuts) {
-      const channel: 'stdout' | 'stderr' = left.stdout.length === 0 || (!first && left.stderr.length > 0) ? 'stderr' : 'stdout';
+      const channel: 'stdout' | 'stderr' =
+        left.stdout.length === 0 || (!first && left.stderr.length > 0) ? 'stderr' : 'stdout';
       const data = left[channel].subarray(0, length);
       if (data.length === 0) break;
       left[channel] = left[channel].subarray(data.length);
@@ -41,11 +42,16 @@ const mixed = fc
     return { out, err, chunks };
   });
 
-async function all(chunks: (OutputChunk | OutputGap)[], encoding: 'utf8' | 'base64', upTo?: number): Promise<ExecEvent[]> {
+async function all(
+  chunks: (OutputChunk | OutputGap)[],
+  encoding: 'utf8' | 'base64',
+  upTo?: number,
+): Promise<ExecEvent[]> {
   return Array.fromAsync(outputEvents(handleOf(chunks), encoding, { upTo }));
 }
 
-const joined = (events: ExecEvent[], type: OutputChannel) => events.map((event) => (event.type === type ? event.data : '')).join('');
+const joined = (events: ExecEvent[], type: OutputChannel) =>
+  events.map((event) => (event.type === type ? event.data : '')).join('');
 
 describe('outputEvents()', () => {
   it('gives no more bytes than it may, and then no end', async () => {
@@ -53,7 +59,10 @@ describe('outputEvents()', () => {
       fc.asyncProperty(mixed, fc.nat(80), async ({ chunks }, limitBytes) => {
         const events = await Array.fromAsync(outputEvents(handleOf(chunks), 'base64', { limitBytes }));
         const written = chunks.reduce((sum, { data }) => sum + data.length, 0);
-        const given = events.reduce((sum, event) => sum + ('data' in event ? Buffer.from(event.data, 'base64').length : 0), 0);
+        const given = events.reduce(
+          (sum, event) => sum + ('data' in event ? Buffer.from(event.data, 'base64').length : 0),
+          0,
+        );
         expect(given).toBe(Math.min(written, limitBytes));
         expect(events.at(-1)?.type === 'end').toBe(limitBytes > written);
       }),
@@ -73,7 +82,11 @@ describe('outputEvents()', () => {
 
   it('gives each event the offset of its first byte', async () => {
     const data = Buffer.from('a€b');
-    const chunks: OutputChunk[] = [...data].map((byte, offset) => ({ channel: 'stdout', offset, data: Uint8Array.of(byte) }));
+    const chunks: OutputChunk[] = [...data].map((byte, offset) => ({
+      channel: 'stdout',
+      offset,
+      data: Uint8Array.of(byte),
+    }));
     const events = (await all(chunks, 'utf8')).filter((event) => event.type === 'stdout');
     expect(events).toEqual([
       { type: 'stdout', offset: 0, data: 'a' },

@@ -39,9 +39,14 @@ export async function* outputEvents(
       yield* flush(channels);
       yield { type: 'gap', offset: chunk.offset, bytes: chunk.bytes };
     } else if (chunk.offset < upTo) {
-      const data = Buffer.from(chunk.data.buffer, chunk.data.byteOffset, Math.min(chunk.data.byteLength, upTo - chunk.offset, left));
+      const data = Buffer.from(
+        chunk.data.buffer,
+        chunk.data.byteOffset,
+        Math.min(chunk.data.byteLength, upTo - chunk.offset, left),
+      );
       left -= data.length;
-      if (encoding === 'base64') yield { type: chunk.channel, offset: chunk.offset, data: data.toString('base64') };
+      if (encoding === 'base64')
+        yield { type: chunk.channel, offset: chunk.offset, data: data.toString('base64') };
       else {
         const event = decode(channels, chunk.channel, chunk.offset, data);
         if (event) yield event;
@@ -58,14 +63,20 @@ export async function* outputEvents(
   yield { type: 'end', end, exitCode: shellExitCode(end) };
 }
 
-function decode(channels: Map<OutputChannel, Channel>, type: OutputChannel, offset: number, data: Buffer): ExecEvent | undefined {
+function decode(
+  channels: Map<OutputChannel, Channel>,
+  type: OutputChannel,
+  offset: number,
+  data: Buffer,
+): ExecEvent | undefined {
   let channel = channels.get(type);
   if (!channel) channels.set(type, (channel = { decoder: new StringDecoder('utf8'), heldFrom: undefined }));
   const from = channel.heldFrom ?? offset;
   const text = channel.decoder.write(data);
   const held = heldBytes(channel.decoder);
   if (held === 0) channel.heldFrom = undefined;
-  else if (text !== '' || channel.heldFrom === undefined) channel.heldFrom = offset + data.length - Math.min(held, data.length);
+  else if (text !== '' || channel.heldFrom === undefined)
+    channel.heldFrom = offset + data.length - Math.min(held, data.length);
   return text === '' ? undefined : { type, offset: from, data: text };
 }
 
@@ -79,7 +90,8 @@ function* flush(channels: Map<OutputChannel, Channel>): Generator<ExecEvent> {
 }
 
 function heldBytes(decoder: StringDecoder): number {
-  // Node's own fields, missing in its types: how many bytes the last character has, and how many of them lack.
+  // Node's own fields, missing in its types: how many bytes the last character has, and how many of them
+  // lack.
   const { lastTotal, lastNeed } = decoder as unknown as { lastTotal: number; lastNeed: number };
   return lastNeed > 0 ? lastTotal - lastNeed : 0;
 }

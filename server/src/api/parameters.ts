@@ -1,8 +1,17 @@
 /** What several routes take in their path or query. */
-import { AbsolutePathSchema, CommandIdSchema, OutputEncodingSchema, PortSchema, SnapshotIdSchema, UserSchema } from '@cay/sdk/protocol';
+import {
+  AbsolutePathSchema,
+  CommandIdSchema,
+  OutputEncodingSchema,
+  PortSchema,
+  SnapshotIdSchema,
+  UserSchema,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 
-export const SandboxParams = z.object({ id: z.string().min(1).max(80).describe("The sandbox's id or its name") });
+export const SandboxParams = z.object({
+  id: z.string().min(1).max(80).describe("The sandbox's id or its name"),
+});
 export const CommandParams = SandboxParams.extend({ cmd: CommandIdSchema });
 export const PortParams = SandboxParams.extend({
   port: z

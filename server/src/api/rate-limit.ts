@@ -22,9 +22,13 @@ const SWEEP_EVERY_MS = 1000;
 /** Beyond this many the oldest is forgotten, whatever it has left: keys may be of strangers' choice. */
 const MOST = 100_000;
 
-export function rateLimit({ perSecond, burst }: RateLimitOptions, now: () => number = () => performance.now()): RateLimit {
+export function rateLimit(
+  { perSecond, burst }: RateLimitOptions,
+  now: () => number = () => performance.now(),
+): RateLimit {
   const buckets = new Map<string, Bucket>();
-  const refilled = (bucket: Bucket, atMs: number) => Math.min(burst, bucket.tokens + ((atMs - bucket.atMs) * perSecond) / 1000);
+  const refilled = (bucket: Bucket, atMs: number) =>
+    Math.min(burst, bucket.tokens + ((atMs - bucket.atMs) * perSecond) / 1000);
 
   let sweptAtMs = Number.NEGATIVE_INFINITY;
 

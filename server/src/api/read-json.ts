@@ -17,17 +17,26 @@ export interface BodyLimits {
 }
 
 /**
- * The parsed body, or `undefined` if there is none. Rejects `invalid_argument` beyond `maxBytes`, before reading it
- * all, and hangs up on those who take longer than `timeoutMs`: what they have sent so far is held for them.
+ * The parsed body, or `undefined` if there is none. Rejects `invalid_argument` beyond `maxBytes`, before
+ * reading it all, and hangs up on those who take longer than `timeoutMs`: what they have sent so far is held
+ * for them.
  */
-export async function readJson(request: IncomingMessage, { maxBytes, timeoutMs, admit }: BodyLimits): Promise<unknown> {
+export async function readJson(
+  request: IncomingMessage,
+  { maxBytes, timeoutMs, admit }: BodyLimits,
+): Promise<unknown> {
   const tooLarge = () =>
-    new CayError('invalid_argument', `The request's body is larger than ${maxBytes} bytes`, { details: { limitBytes: maxBytes } });
+    new CayError('invalid_argument', `The request's body is larger than ${maxBytes} bytes`, {
+      details: { limitBytes: maxBytes },
+    });
   const announced = Number(request.headers['content-length'] ?? 0);
   if (announced > maxBytes) throw tooLarge();
   // Refused before it is read: what is held meanwhile costs as much as parsing it.
   if (announced > SMALL_BYTES) admit?.(announced);
-  const timer = setTimeout(() => request.destroy(new CayError('deadline_exceeded', 'The request took too long to arrive')), timeoutMs);
+  const timer = setTimeout(
+    () => request.destroy(new CayError('deadline_exceeded', 'The request took too long to arrive')),
+    timeoutMs,
+  );
   let body: Buffer | undefined;
   try {
     body = await collectBytes(bodyOf(request), maxBytes, announced);

@@ -3,7 +3,10 @@ import { ACCESS_TOKEN } from './e2b/access-tokens.ts';
 /** Parameters of a query that open something for whoever has the address. */
 const SECRET_PARAMETERS = new Set(['cay_token', 'token', 'key', 'api_key', 'signature', 'access_token']);
 
-/** A request's address as it may stand in a log: tokens and signatures in the query and keys anywhere are blanked. */
+/**
+ * A request's address as it may stand in a log: tokens and signatures in the query and keys anywhere are
+ * blanked.
+ */
 export function safePath(url: string | undefined): string {
   const cut = (url ?? '').slice(0, 2000);
   const at = cut.indexOf('?');

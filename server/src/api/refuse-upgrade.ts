@@ -5,8 +5,15 @@ import { errorAnswer } from './error-answer.ts';
 /** How long whoever was refused has to read why. */
 const LINGER_MS = 5_000;
 
-/** Answers an upgrade with a failure in the API's own shape, or the one given, and hangs up. Returns the status. */
-export function refuseUpgrade(socket: Duplex, error: unknown, as: { status?: number; body?: unknown } = {}): number {
+/**
+ * Answers an upgrade with a failure in the API's own shape, or the one given, and hangs up. Returns the
+ * status.
+ */
+export function refuseUpgrade(
+  socket: Duplex,
+  error: unknown,
+  as: { status?: number; body?: unknown } = {},
+): number {
   const answer = errorAnswer(error);
   const { status = answer.status, body = answer.body } = as;
   if (socket.destroyed) return status;

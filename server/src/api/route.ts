@@ -71,9 +71,11 @@ export interface RouteSpec<Params extends z.ZodType, Query extends z.ZodType, Bo
 
 export type Route = RouteSpec<z.ZodType, z.ZodType, z.ZodType>;
 
-export function route<Params extends z.ZodType = None, Query extends z.ZodType = None, Body extends z.ZodType = None>(
-  spec: RouteSpec<Params, Query, Body>,
-): Route {
+export function route<
+  Params extends z.ZodType = None,
+  Query extends z.ZodType = None,
+  Body extends z.ZodType = None,
+>(spec: RouteSpec<Params, Query, Body>): Route {
   // A route is only ever called with what its own schemas have parsed.
   return spec as unknown as Route;
 }
@@ -91,7 +93,11 @@ const DEFAULT_BODY_BYTES = 1024 * 1024;
 const NO_QUERY = z.object({}).strict();
 const GONE = new CayError('cancelled', 'The caller went away');
 
-export function mount(app: Hono<Env>, route: Route, { authenticator, budgets, bodyTimeoutMs: timeoutMs, onFailure }: MountOptions): void {
+export function mount(
+  app: Hono<Env>,
+  route: Route,
+  { authenticator, budgets, bodyTimeoutMs: timeoutMs, onFailure }: MountOptions,
+): void {
   const limits = { maxBytes: route.maxBodyBytes ?? DEFAULT_BODY_BYTES, timeoutMs };
   const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
   const query = route.query ?? NO_QUERY;
@@ -134,7 +140,13 @@ export function mount(app: Hono<Env>, route: Route, { authenticator, budgets, bo
       response,
       params: route.params ? parse(route.params, context.req.param(), 'path') : {},
       query: parse(query, queryOf(context), 'query'),
-      body: route.body && parse(route.body, (await readJson(request, { ...limits, ...(share && { admit: share.parse }) })) ?? {}, 'body'),
+      body:
+        route.body &&
+        parse(
+          route.body,
+          (await readJson(request, { ...limits, ...(share && { admit: share.parse }) })) ?? {},
+          'body',
+        ),
       // Open routes have no use for a principal.
       principal: principal!,
       json: (value, status) => sendJson(response, value, status),
@@ -154,7 +166,8 @@ function parse(schema: z.ZodType, value: unknown, where: string): unknown {
 /** What is given once is a string, what is given more often an array. */
 function queryOf(context: Context<Env>): Record<string, string | string[]> {
   const query: Record<string, string | string[]> = {};
-  for (const [name, values] of Object.entries(context.req.queries())) query[name] = values.length === 1 ? values[0]! : values;
+  for (const [name, values] of Object.entries(context.req.queries()))
+    query[name] = values.length === 1 ? values[0]! : values;
   return query;
 }
 

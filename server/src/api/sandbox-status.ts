@@ -6,14 +6,21 @@ import { hasEnded, lostWith } from '../control/command-logs/lost-with.ts';
 import type { SandboxRow } from '../control/records/sandboxes.ts';
 import { orLate } from '../lib/or-late.ts';
 
-/** How long a sandbox that runs is asked for its commands, and a recorder for an end that it is about to record. */
+/**
+ * How long a sandbox that runs is asked for its commands, and a recorder for an end that it is about to
+ * record.
+ */
 const ASK_MS = 2_000;
 
 /**
- * How a sandbox stands, whatever has become of it. It is only looked at: nothing is woken, nothing counts as used, and of a sandbox that does not answer
- * it is told what is recorded.
+ * How a sandbox stands, whatever has become of it. It is only looked at: nothing is woken, nothing counts as
+ * used, and of a sandbox that does not answer it is told what is recorded.
  */
-export async function sandboxStatus(row: SandboxRow, logs: CommandLogs, backend: Backend): Promise<SandboxStatus> {
+export async function sandboxStatus(
+  row: SandboxRow,
+  logs: CommandLogs,
+  backend: Backend,
+): Promise<SandboxStatus> {
   const { id, uid, state: phase, reason, message, spec } = row;
   const hasOwn = spec.cmd !== undefined;
   const over = hasEnded(row);
@@ -24,10 +31,15 @@ export async function sandboxStatus(row: SandboxRow, logs: CommandLogs, backend:
   for (const info of remembered ?? []) commands.set(info.id, info);
 
   const ends = new Map<string, CommandEnd | undefined>();
-  for (const info of commands.values()) ends.set(info.id, info.end ?? (over ? await endOf(row, info.id, logs) : undefined));
-  // It was started with the sandbox: that it is not known means that nobody has looked yet, or that it is forgotten.
+  for (const info of commands.values())
+    ends.set(info.id, info.end ?? (over ? await endOf(row, info.id, logs) : undefined));
+  // It was started with the sandbox: that it is not known means that nobody has looked yet, or that it is
+  // forgotten.
   if (hasOwn && !ends.has(MAIN_COMMAND_ID) && phase !== 'creating') {
-    ends.set(MAIN_COMMAND_ID, over || remembered ? { kind: 'lost', reason: 'The command is not known any more' } : undefined);
+    ends.set(
+      MAIN_COMMAND_ID,
+      over || remembered ? { kind: 'lost', reason: 'The command is not known any more' } : undefined,
+    );
   }
   const end = hasOwn ? ends.get(MAIN_COMMAND_ID) : undefined;
   const all = [...ends.values()];
@@ -47,11 +59,22 @@ export async function sandboxStatus(row: SandboxRow, logs: CommandLogs, backend:
   };
 }
 
-/** Of a sandbox that is gone, and its records with it. `end` is that of the command of its own, if it had one. */
+/**
+ * Of a sandbox that is gone, and its records with it. `end` is that of the command of its own, if it had one.
+ */
 export function goneStatus({ id, uid, spec }: SandboxRow, end: CommandEnd): SandboxStatus {
   const counts = { active: 0, succeeded: 0, failed: 0 };
   const message = 'The sandbox was removed';
-  return { id, uid, phase: 'destroying', complete: true, ...counts, reason: null, message, ...(spec.cmd && { end }) };
+  return {
+    id,
+    uid,
+    phase: 'destroying',
+    complete: true,
+    ...counts,
+    reason: null,
+    message,
+    ...(spec.cmd && { end }),
+  };
 }
 
 async function inside({ id }: SandboxRow, backend: Backend): Promise<CommandInfo[] | undefined> {

@@ -5,7 +5,10 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { isLargeJson, jsonPieces } from '../lib/json-pieces.ts';
 import { sendJson } from './send-json.ts';
 
-/** As `sendJson`, for answers that may be large: written piece by piece, at the reader's pace, with other requests in between. */
+/**
+ * As `sendJson`, for answers that may be large: written piece by piece, at the reader's pace, with other
+ * requests in between.
+ */
 export async function sendLargeJson(response: ServerResponse, value: object): Promise<Response> {
   if (!isLargeJson(value)) return sendJson(response, value);
   if (response.headersSent) return RESPONSE_ALREADY_SENT;

@@ -34,7 +34,9 @@ async function trickle(socket: Socket, text: string): Promise<string> {
 
 describe('senders that take their time', () => {
   it('over headers are hung up on, many at once, while others are served', async () => {
-    const slow = Array.from({ length: 50 }, () => trickle(dial(), `GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ${'x'.repeat(1000)}`));
+    const slow = Array.from({ length: 50 }, () =>
+      trickle(dial(), `GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ${'x'.repeat(1000)}`),
+    );
     for (let index = 0; index < 20; index++) expect((await test.call('GET', '/healthz')).status).toBe(200);
     for (const answer of await Promise.all(slow)) expect(answer).toMatch(/^$|^HTTP\/1\.1 408 /);
   });

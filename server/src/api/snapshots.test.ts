@@ -32,7 +32,8 @@ describe('snapshots', () => {
     const second = await take(id, { labels: { kind: 'b' } });
     expect(second.parent).toBe(first.id);
 
-    const ids = async (query: string) => (await test.call('GET', query)).json.snapshots.map((one: Snapshot) => one.id);
+    const ids = async (query: string) =>
+      (await test.call('GET', query)).json.snapshots.map((one: Snapshot) => one.id);
     expect(await ids(`/v1/sandboxes/${id}/snapshots`)).toEqual([second.id, first.id]);
     expect(await ids(`/v1/snapshots?sandbox=${id}`)).toEqual([second.id, first.id]);
     expect(await ids(`/v1/snapshots?sandbox=${id}&label=kind=a`)).toEqual([first.id]);
@@ -73,14 +74,19 @@ describe('snapshots', () => {
     expect([refused.status, refused.json.error.code]).toEqual([412, 'failed_precondition']);
     await test.call('DELETE', `/v1/sandboxes/${child.id}`);
     expect((await test.call('PUT', '/v1/templates/held', { body: { snapshot: taken.id } })).status).toBe(200);
-    expect((await test.call('DELETE', `/v1/snapshots/${taken.id}`)).json.error.code).toBe('failed_precondition');
+    expect((await test.call('DELETE', `/v1/snapshots/${taken.id}`)).json.error.code).toBe(
+      'failed_precondition',
+    );
     await test.call('DELETE', '/v1/templates/held');
     expect((await test.call('DELETE', `/v1/snapshots/${taken.id}`)).status).toBe(204);
   });
 
   it('form a tree in which sandboxes stand', async () => {
     const { id } = await test.create();
-    expect((await test.call('GET', `/v1/sandboxes/${id}/tree`)).json).toMatchObject({ start: [{ id, state: 'active' }], nodes: [] });
+    expect((await test.call('GET', `/v1/sandboxes/${id}/tree`)).json).toMatchObject({
+      start: [{ id, state: 'active' }],
+      nodes: [],
+    });
     const first = (await turn(id)).json;
     const second = (await turn(id)).json;
     const { json: tree } = await test.call('GET', `/v1/sandboxes/${id}/tree`);
@@ -114,7 +120,9 @@ describe('turns', () => {
 
   it('wait for commands that somebody waits for, and say when they were not quiet', async () => {
     const { id } = await test.create();
-    const ended = test.call('POST', `/v1/sandboxes/${id}/exec`, { body: { shell: 'sleep 0.3; echo done > /tmp/done' } });
+    const ended = test.call('POST', `/v1/sandboxes/${id}/exec`, {
+      body: { shell: 'sleep 0.3; echo done > /tmp/done' },
+    });
     while ((await test.call('GET', `/v1/sandboxes/${id}/commands`)).json.commands.length === 0);
     const quiet = await turn(id, { waitMs: 10_000 });
     expect([quiet.status, quiet.json.quiet]).toEqual([201, true]);
@@ -128,7 +136,11 @@ describe('turns', () => {
       body: JSON.stringify({ argv: ['sleep', '60'] }),
       signal: gone.signal,
     });
-    while ((await test.call('GET', `/v1/sandboxes/${id}/commands`)).json.commands.every(({ end }: { end?: unknown }) => end));
+    while (
+      (await test.call('GET', `/v1/sandboxes/${id}/commands`)).json.commands.every(
+        ({ end }: { end?: unknown }) => end,
+      )
+    );
     expect((await turn(id, { waitMs: 10 })).json.quiet).toBe(false);
     gone.abort();
     await expect(long).rejects.toThrow();
@@ -138,13 +150,17 @@ describe('turns', () => {
     const { id } = await test.create({ retention: { keepLast: 2, maxAgeMs: null } });
     await turn(id, { name: 'named' });
     for (let i = 0; i < 4; i++) await turn(id);
-    const kept = async () => (await test.call('GET', `/v1/sandboxes/${id}/snapshots`)).json.snapshots.map((one: Snapshot) => one.turn);
+    const kept = async () =>
+      (await test.call('GET', `/v1/sandboxes/${id}/snapshots`)).json.snapshots.map(
+        (one: Snapshot) => one.turn,
+      );
     await expect.poll(kept).toEqual([5, 4, 1]);
   });
 
   it('are refused with a wait that is out of bounds', async () => {
     const { id } = await test.create();
-    for (const waitMs of [-1, 600_001, '5']) expect((await turn(id, { waitMs })).json.error.code).toBe('invalid_argument');
+    for (const waitMs of [-1, 600_001, '5'])
+      expect((await turn(id, { waitMs })).json.error.code).toBe('invalid_argument');
   });
 });
 
@@ -156,7 +172,10 @@ describe('archives of snapshots', () => {
     const response = await test.fetch(`/v1/snapshots/${taken.id}/archive`);
     expect(response.headers.get('content-type')).toBe('application/vnd.cay.snapshot');
     const archive = new Uint8Array(await response.arrayBuffer());
-    const { status, json: loaded } = await test.call('POST', '/v1/snapshots?name=loaded', { body: archive, key: test.bob });
+    const { status, json: loaded } = await test.call('POST', '/v1/snapshots?name=loaded', {
+      body: archive,
+      key: test.bob,
+    });
     expect(status).toBe(201);
     expect(loaded).toMatchObject({ name: 'loaded', cause: 'import', parent: null });
     expect(loaded.id).not.toBe(taken.id);
@@ -167,11 +186,18 @@ describe('archives of snapshots', () => {
 
   it('are refused whole if they are cut short, altered, or no archive', async () => {
     const { id } = await test.create();
-    const archive = new Uint8Array(await (await test.fetch(`/v1/snapshots/${(await take(id)).id}/archive`)).arrayBuffer());
+    const archive = new Uint8Array(
+      await (await test.fetch(`/v1/snapshots/${(await take(id)).id}/archive`)).arrayBuffer(),
+    );
     const altered = archive.slice();
     altered[altered.length >> 1]! ^= 1;
     const before = (await test.call('GET', '/v1/snapshots?limit=1000')).json.snapshots.length;
-    for (const body of [archive.subarray(0, archive.length - 9), altered, Buffer.from('nonsense'), new Uint8Array(0)]) {
+    for (const body of [
+      archive.subarray(0, archive.length - 9),
+      altered,
+      Buffer.from('nonsense'),
+      new Uint8Array(0),
+    ]) {
       const { status, json } = await test.call('POST', '/v1/snapshots', { body });
       expect([status, json.error.code]).toEqual([400, 'invalid_argument']);
     }
@@ -185,7 +211,10 @@ describe('templates of snapshots', () => {
     await write(id, '/tmp/made', 'one');
     await take(id, { name: 'ready' });
     const put = (body: unknown, name = 'mine') => test.call('PUT', `/v1/templates/${name}`, { body });
-    expect((await put({ snapshot: 'ready', sandbox: 'maker' })).json).toMatchObject({ name: 'mine', memory: false });
+    expect((await put({ snapshot: 'ready', sandbox: 'maker' })).json).toMatchObject({
+      name: 'mine',
+      memory: false,
+    });
     expect(await read((await test.create({ template: 'mine' })).id, '/tmp/made')).toBe('one');
 
     await write(id, '/tmp/made', 'two');
@@ -196,14 +225,20 @@ describe('templates of snapshots', () => {
 
     expect((await put({ snapshot: 'ready' })).json.error.code).toBe('not_found');
     expect((await put({ snapshot: 1, sandbox: 'maker' }, 'base')).json.error.code).toBe('already_exists');
-    expect((await put({ snapshot: 1, sandbox: 'maker' }, 'No%20name')).json.error.code).toBe('invalid_argument');
-    expect((await test.call('GET', '/v1/templates')).json.templates.map(({ name }: { name: string }) => name)).toEqual(['base', 'mine']);
+    expect((await put({ snapshot: 1, sandbox: 'maker' }, 'No%20name')).json.error.code).toBe(
+      'invalid_argument',
+    );
+    expect(
+      (await test.call('GET', '/v1/templates')).json.templates.map(({ name }: { name: string }) => name),
+    ).toEqual(['base', 'mine']);
     expect((await test.call('GET', '/v1/templates', { key: test.bob })).json.templates).toHaveLength(1);
     const stranger = await test.call('POST', '/v1/sandboxes', { body: { template: 'mine' }, key: test.bob });
     expect(stranger.status).toBeGreaterThanOrEqual(400);
     expect((await test.call('DELETE', '/v1/templates/mine', { key: test.bob })).status).toBe(204);
     expect((await test.call('DELETE', '/v1/templates/mine')).status).toBe(204);
-    expect((await test.call('POST', '/v1/sandboxes', { body: { template: 'mine' } })).status).toBeGreaterThanOrEqual(400);
+    expect(
+      (await test.call('POST', '/v1/sandboxes', { body: { template: 'mine' } })).status,
+    ).toBeGreaterThanOrEqual(400);
   });
 });
 

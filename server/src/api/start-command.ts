@@ -32,7 +32,13 @@ const INPUT_CHUNK = 64 * 1024;
 /** How much of its line a record of a command has. */
 const SHOWN_ARGUMENTS = 64;
 const SHOWN_TEXT = 4096;
-const REFUSED = new Set<string>(['not_found', 'permission_denied', 'invalid_argument', 'resource_exhausted', 'unsupported']);
+const REFUSED = new Set<string>([
+  'not_found',
+  'permission_denied',
+  'invalid_argument',
+  'resource_exhausted',
+  'unsupported',
+]);
 
 const NOTE_AGAIN_MS = 1000;
 
@@ -46,7 +52,8 @@ export async function startCommand(
 ): Promise<Started> {
   const { input, encoding: _encoding, maxOutputBytes: _max, expose, ...request } = body;
   const { idempotencyKey, signal, logs } = options;
-  const before = idempotencyKey === undefined ? undefined : earlier(control.get(principal, ref), control, body, options);
+  const before =
+    idempotencyKey === undefined ? undefined : earlier(control.get(principal, ref), control, body, options);
   if (before) return before;
   const { guest, row } = await control.enter(principal, ref);
   const { id, started } = identify(control, row, body, idempotencyKey);
@@ -66,7 +73,9 @@ export async function startCommand(
   recording?.announce({
     sandbox: row.id,
     id,
-    argv: (request.argv ?? ['sh', '-c', request.shell!]).slice(0, SHOWN_ARGUMENTS).map((text) => text.slice(0, SHOWN_TEXT)),
+    argv: (request.argv ?? ['sh', '-c', request.shell!])
+      .slice(0, SHOWN_ARGUMENTS)
+      .map((text) => text.slice(0, SHOWN_TEXT)),
     pty: request.pty !== undefined,
     overflow: request.overflow ?? 'wait',
     key: principal.key,
@@ -85,13 +94,24 @@ export async function startCommand(
   });
   if (!direct.existing) noteStart(control, principal, row, id, request);
   // Whether the command reads its input is its own affair.
-  const fed = input === undefined || direct.existing ? Promise.resolve() : feed(direct, input).catch(() => {});
+  const fed =
+    input === undefined || direct.existing ? Promise.resolve() : feed(direct, input).catch(() => {});
   if (recording) {
-    // Of one that is waited for the sandbox knows it by this hold; one that is left running is let go when it has its input.
+    // Of one that is waited for the sandbox knows it by this hold; one that is left running is let go when it
+    // has its input.
     if (options.durable) fed.then(() => direct[Symbol.asyncDispose]()).catch(() => {});
-    await recording.record(row.id, id, { pid: direct.pid, anew: !direct.existing, ...(!options.durable && { handle: direct }) });
+    await recording.record(row.id, id, {
+      pid: direct.pid,
+      anew: !direct.existing,
+      ...(!options.durable && { handle: direct }),
+    });
     // The guest may forget what was recorded, so all that is read is read from the record.
-    return { handle: { ...recording.read(row.id, id, { signal }), existing: direct.existing }, guest, sandbox: row.id, fed };
+    return {
+      handle: { ...recording.read(row.id, id, { signal }), existing: direct.existing },
+      guest,
+      sandbox: row.id,
+      fed,
+    };
   }
   if (!direct.existing) {
     const noted = direct.ended.then((end) => {
@@ -104,7 +124,12 @@ export async function startCommand(
 }
 
 /** What an earlier call with the same key has recorded, where the sandbox itself cannot be asked. */
-function earlier(sandbox: Sandbox, control: Control, body: ExecBody, { idempotencyKey, logs, signal }: StartOptions): Started | undefined {
+function earlier(
+  sandbox: Sandbox,
+  control: Control,
+  body: ExecBody,
+  { idempotencyKey, logs, signal }: StartOptions,
+): Started | undefined {
   if (sandbox.state === 'active' || idempotencyKey === undefined || !logs) return undefined;
   const id = control.commandKeys.find(sandbox.id, idempotencyKey, body);
   if (id === undefined || !logs.get(sandbox.id, id)) return undefined;
@@ -113,12 +138,21 @@ function earlier(sandbox: Sandbox, control: Control, body: ExecBody, { idempoten
 
 async function feed(handle: CommandHandle, input: string): Promise<void> {
   const data = Buffer.from(input);
-  for (let at = 0; at < data.length; at += INPUT_CHUNK) await handle.write(data.subarray(at, at + INPUT_CHUNK));
+  for (let at = 0; at < data.length; at += INPUT_CHUNK)
+    await handle.write(data.subarray(at, at + INPUT_CHUNK));
   await handle.closeStdin();
 }
 
-/** The id of the command that a call means, and whether it is known to have been started by an earlier call with the same key. */
-function identify(control: Control, row: SandboxRow, body: ExecBody, idempotencyKey: string | undefined): { id: string; started: boolean } {
+/**
+ * The id of the command that a call means, and whether it is known to have been started by an earlier call
+ * with the same key.
+ */
+function identify(
+  control: Control,
+  row: SandboxRow,
+  body: ExecBody,
+  idempotencyKey: string | undefined,
+): { id: string; started: boolean } {
   const id = body.id ?? newId('cmd');
   if (idempotencyKey === undefined) return { id, started: false };
   return control.commandKeys.claim(row.id, idempotencyKey, body, id);

@@ -89,11 +89,24 @@ describe('the status of a sandbox', () => {
     await post(`${sandbox}/exec`, { shell: 'exit 1' });
     await go();
     await wait(sandbox);
-    const ended = { complete: true, active: 0, succeeded: 1, failed: 2, end: { kind: 'exited', exitCode: 3 } };
+    const ended = {
+      complete: true,
+      active: 0,
+      succeeded: 1,
+      failed: 2,
+      end: { kind: 'exited', exitCode: 3 },
+    };
     expect(await status(sandbox)).toMatchObject({ phase: 'active', ...ended });
     // Of what runs no more those are known that were recorded, and its own is.
     await post(`${sandbox}/stop`);
-    expect(await status(sandbox)).toMatchObject({ phase: 'stopped', complete: true, active: 0, succeeded: 0, failed: 1, end: ended.end });
+    expect(await status(sandbox)).toMatchObject({
+      phase: 'stopped',
+      complete: true,
+      active: 0,
+      succeeded: 0,
+      failed: 1,
+      end: ended.end,
+    });
   });
 
   it('is complete without an end when a sandbox without a command of its own has failed, and not when it is stopped', async () => {
@@ -115,7 +128,13 @@ describe('the status of a sandbox', () => {
     const { sandbox } = await holding();
     test.backend.crash(sandbox.split('/').at(-1) as `sbx_${string}`);
     while ((await status(sandbox)).phase === 'active') await sleep(5);
-    expect(await status(sandbox)).toMatchObject({ phase: 'failed', complete: true, active: 0, failed: 1, end: { kind: 'lost' } });
+    expect(await status(sandbox)).toMatchObject({
+      phase: 'failed',
+      complete: true,
+      active: 0,
+      failed: 1,
+      end: { kind: 'lost' },
+    });
   });
 
   it('does not wake a paused sandbox', async () => {
@@ -133,13 +152,22 @@ describe('the status of a sandbox', () => {
     const { sandbox } = await holding();
     await post(`${sandbox}/pause`, { as: 'suspended' });
     const end = { kind: 'lost', reason: expect.stringMatching(/suspended|went away/) as string };
-    expect(await status(sandbox)).toMatchObject({ phase: 'paused', complete: true, active: 0, failed: 1, end });
+    expect(await status(sandbox)).toMatchObject({
+      phase: 'paused',
+      complete: true,
+      active: 0,
+      failed: 1,
+      end,
+    });
     expect(await wait(sandbox)).toMatchObject({ outcome: 'lost' });
   });
 
   it('is told of a sandbox that never says which command it has, and its record is refused in time', async () => {
     const { connect } = test.backend;
-    test.backend.connect = async (...given) => ({ ...(await connect(...given)), commands: () => new Promise(() => {}) });
+    test.backend.connect = async (...given) => ({
+      ...(await connect(...given)),
+      commands: () => new Promise(() => {}),
+    });
     try {
       const { sandbox } = await holding();
       expect(await status(sandbox)).toMatchObject({ phase: 'active', complete: false, active: 1 });
@@ -156,7 +184,10 @@ describe('the status of a sandbox', () => {
     await post(`${sandbox}/stop`);
     await post(`${sandbox}/start`);
     expect(await status(sandbox)).toMatchObject({ phase: 'active', complete: false, active: 1, failed: 0 });
-    expect(await wait(sandbox, '?timeoutMs=50')).toMatchObject({ outcome: 'timed_out', status: { complete: false } });
+    expect(await wait(sandbox, '?timeoutMs=50')).toMatchObject({
+      outcome: 'timed_out',
+      status: { complete: false },
+    });
     await go();
     expect(await wait(sandbox)).toMatchObject({ outcome: 'completed' });
   });
@@ -189,7 +220,9 @@ describe('waiting for a command', () => {
 
   it('waits for a command that nobody records, by its id', async () => {
     const sandbox = await create();
-    const running = test.call('POST', `${sandbox}/exec`, { body: { id: 'mine', argv: ['hold', 'unrecorded', '4'] } });
+    const running = test.call('POST', `${sandbox}/exec`, {
+      body: { id: 'mine', argv: ['hold', 'unrecorded', '4'] },
+    });
     while (!held.has('unrecorded')) await sleep(1);
     const waiting = wait(sandbox, '?command=mine');
     expect(await wait(sandbox, '?command=mine&timeoutMs=30')).toMatchObject({ outcome: 'timed_out' });
@@ -200,12 +233,18 @@ describe('waiting for a command', () => {
 
   it.each([
     ['is stopped', (sandbox: string) => post(`${sandbox}/stop`), /stopped/],
-    ['crashes', async (sandbox: string) => test.backend.crash(sandbox.split('/').at(-1) as `sbx_${string}`), /failed/],
+    [
+      'crashes',
+      async (sandbox: string) => test.backend.crash(sandbox.split('/').at(-1) as `sbx_${string}`),
+      /failed/,
+    ],
     ['is removed', async (sandbox: string) => void (await test.call('DELETE', sandbox)), /removed/],
   ])('answers that it is lost when the sandbox %s', async (_what, end, reason) => {
     const { sandbox } = await holding();
     await post(`${sandbox}/commands`, { id: 'other', argv: ['hold', `other${count}`] });
-    const unrecorded = test.call('POST', `${sandbox}/exec`, { body: { id: 'mine', argv: ['hold', `mine${count}`] } });
+    const unrecorded = test.call('POST', `${sandbox}/exec`, {
+      body: { id: 'mine', argv: ['hold', `mine${count}`] },
+    });
     while (!held.has(`mine${count}`)) await sleep(1);
     const recorded = [wait(sandbox), wait(sandbox, '?command=other')];
     await status(sandbox);
@@ -233,8 +272,14 @@ describe('waiting for a command', () => {
     const waiting = wait(sandbox);
     await status(sandbox);
     await post(`${sandbox}/rollback`, { to: 'before' });
-    expect(await waiting).toMatchObject({ outcome: 'lost', end: { kind: 'lost', reason: expect.stringContaining('anew') } });
-    expect(await wait(sandbox, '?timeoutMs=30')).toMatchObject({ outcome: 'timed_out', status: { active: 1 } });
+    expect(await waiting).toMatchObject({
+      outcome: 'lost',
+      end: { kind: 'lost', reason: expect.stringContaining('anew') },
+    });
+    expect(await wait(sandbox, '?timeoutMs=30')).toMatchObject({
+      outcome: 'timed_out',
+      status: { active: 1 },
+    });
     await go();
     expect(await wait(sandbox)).toMatchObject({ outcome: 'completed', end: { exitCode: 8 } });
   });
@@ -243,7 +288,10 @@ describe('waiting for a command', () => {
     const { sandbox, go } = await holding(6);
     await post(`${sandbox}/pause`, { as: 'frozen' });
     const waiting = wait(sandbox);
-    expect(await wait(sandbox, '?timeoutMs=30')).toMatchObject({ outcome: 'timed_out', status: { phase: 'paused' } });
+    expect(await wait(sandbox, '?timeoutMs=30')).toMatchObject({
+      outcome: 'timed_out',
+      status: { phase: 'paused' },
+    });
     await post(`${sandbox}/resume`);
     await go();
     expect(await waiting).toMatchObject({ outcome: 'completed', end: { exitCode: 6 } });
@@ -253,7 +301,10 @@ describe('waiting for a command', () => {
     const sandbox = await create();
     const refused = await test.call('GET', `${sandbox}/wait`);
     expect(refused.status).toBe(412);
-    expect(refused.json.error).toMatchObject({ code: 'failed_precondition', hint: expect.stringContaining('cmd') });
+    expect(refused.json.error).toMatchObject({
+      code: 'failed_precondition',
+      hint: expect.stringContaining('cmd'),
+    });
     expect((await test.call('GET', `${sandbox}/wait?command=none`)).json.error.code).toBe('not_found');
     await post(`${sandbox}/stop`);
     expect((await test.call('GET', `${sandbox}/wait?command=none`)).json.error.code).toBe('not_found');

@@ -17,7 +17,9 @@ describe('encodeEvents()', () => {
       yield { n: 7, text: 'a\nb' };
     };
     expect(await text(encodeEvents(values(), 'ndjson'))).toBe('{"n":7,"text":"a\\nb"}\n');
-    expect(await text(encodeEvents(values(), 'sse', { id: ({ n }) => n }))).toBe('id: 7\ndata: {"n":7,"text":"a\\nb"}\n\n');
+    expect(await text(encodeEvents(values(), 'sse', { id: ({ n }) => n }))).toBe(
+      'id: 7\ndata: {"n":7,"text":"a\\nb"}\n\n',
+    );
   });
 
   it('gives a sign of life while the source is silent', async () => {
@@ -26,7 +28,9 @@ describe('encodeEvents()', () => {
       yield 1;
     };
     expect(await text(encodeEvents(slow(), 'ndjson', { heartbeatMs: 10 }))).toMatch(/^\n+1\n$/);
-    expect(await text(encodeEvents(slow(), 'sse', { heartbeatMs: 10 }))).toMatch(/^(: alive\n\n)+data: 1\n\n$/);
+    expect(await text(encodeEvents(slow(), 'sse', { heartbeatMs: 10 }))).toMatch(
+      /^(: alive\n\n)+data: 1\n\n$/,
+    );
   });
 
   it('ends with the failure, and does not show what is ours', async () => {
@@ -34,7 +38,11 @@ describe('encodeEvents()', () => {
       '{"a":1}\n{"type":"error","error":{"code":"unavailable","message":"gone"}}\n',
     );
     const seen: unknown[] = [];
-    const shown = await text(encodeEvents(failing(new TypeError('inner detail')), 'ndjson', { onError: (error) => seen.push(error) }));
+    const shown = await text(
+      encodeEvents(failing(new TypeError('inner detail')), 'ndjson', {
+        onError: (error) => seen.push(error),
+      }),
+    );
     expect(shown).toContain('"code":"internal"');
     expect(shown).not.toContain('inner detail');
     expect(seen).toHaveLength(1);

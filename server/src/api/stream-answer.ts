@@ -28,7 +28,10 @@ export function bytesAnswer(
   data: AsyncIterable<Uint8Array>,
   options: { status?: 200 | 206; headers: Record<string, string> },
 ): Response {
-  return context.newResponse(ReadableStream.from(data), { status: options.status ?? 200, headers: options.headers });
+  return context.newResponse(ReadableStream.from(data), {
+    status: options.status ?? 200,
+    headers: options.headers,
+  });
 }
 
 export interface EventsOptions<T> {
@@ -39,7 +42,11 @@ export interface EventsOptions<T> {
 }
 
 /** Every value as one line or event; a sign of life in silence; a failure as a last value of type `error`. */
-export function eventsAnswer<T>(context: Context<Env>, source: AsyncIterable<T>, options: EventsOptions<T> = {}): Response {
+export function eventsAnswer<T>(
+  context: Context<Env>,
+  source: AsyncIterable<T>,
+  options: EventsOptions<T> = {},
+): Response {
   const format = options.format ?? streamFormat(context) ?? 'ndjson';
   const trace = traceOf(context.env.outgoing);
   trace.endless = true;

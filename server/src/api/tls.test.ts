@@ -23,8 +23,27 @@ beforeAll(async () => {
   execFileSync(
     'openssl',
     [
-      ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '1'],
-      ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-keyout', keyFile, '-out', certFile],
+      ...[
+        'req',
+        '-x509',
+        '-newkey',
+        'ec',
+        '-pkeyopt',
+        'ec_paramgen_curve:prime256v1',
+        '-nodes',
+        '-days',
+        '1',
+      ],
+      ...[
+        '-subj',
+        '/CN=localhost',
+        '-addext',
+        'subjectAltName=DNS:localhost,IP:127.0.0.1',
+        '-keyout',
+        keyFile,
+        '-out',
+        certFile,
+      ],
     ],
     { stdio: 'ignore' },
   );
@@ -54,7 +73,14 @@ interface Answer {
 }
 
 async function call(method: string, path: string, body?: unknown): Promise<Answer> {
-  const sent = request({ ...address, ca, method, path, agent: false, headers: { authorization: `Bearer ${server.adminKey}` } });
+  const sent = request({
+    ...address,
+    ca,
+    method,
+    path,
+    agent: false,
+    headers: { authorization: `Bearer ${server.adminKey}` },
+  });
   sent.end(body === undefined ? undefined : JSON.stringify(body));
   const [answer] = (await once(sent, 'response')) as [import('node:http').IncomingMessage];
   let text = '';
@@ -68,7 +94,9 @@ describe('a server with a certificate', () => {
     const { status, json } = await call('POST', '/v1/sandboxes', { ports: [80] });
     expect(status).toBe(201);
     expect(json.ports[0].url).toMatch(/^https:\/\//);
-    expect((await call('POST', `/v1/sandboxes/${json.id}/exec`, { argv: ['echo', 'sealed'] })).json.stdout).toBe('sealed\n');
+    expect(
+      (await call('POST', `/v1/sandboxes/${json.id}/exec`, { argv: ['echo', 'sealed'] })).json.stdout,
+    ).toBe('sealed\n');
   });
 
   it('carries WebSockets', async () => {
@@ -86,13 +114,23 @@ describe('a server with a certificate', () => {
   });
 
   it('is not believed by those who do not know the certificate', async () => {
-    await expect(fetch(`${server.url}/healthz`)).rejects.toMatchObject({ cause: { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' } });
+    await expect(fetch(`${server.url}/healthz`)).rejects.toMatchObject({
+      cause: { code: 'DEPTH_ZERO_SELF_SIGNED_CERT' },
+    });
   });
 
   it('speaks no TLS older than 1.2', async () => {
-    const socket = connect({ ...address, ca, minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' });
+    const socket = connect({
+      ...address,
+      ca,
+      minVersion: 'TLSv1',
+      maxVersion: 'TLSv1.1',
+      ciphers: 'DEFAULT@SECLEVEL=0',
+    });
     // The alert is the server's.
-    await expect(once(socket, 'secureConnect')).rejects.toMatchObject({ code: 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION' });
+    await expect(once(socket, 'secureConnect')).rejects.toMatchObject({
+      code: 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION',
+    });
   });
 
   it('says nothing to those who speak without', async () => {

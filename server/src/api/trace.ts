@@ -33,7 +33,11 @@ const ID = /^[A-Za-z0-9_.:-]{1,128}$/;
 /** Takes the caller's request id if it is a sane one. */
 export function newTrace(request: IncomingMessage): Trace {
   const given = request.headers['x-request-id'];
-  return { id: typeof given === 'string' && ID.test(given) ? given : randomUUID(), startedAt: performance.now(), route: 'none' };
+  return {
+    id: typeof given === 'string' && ID.test(given) ? given : randomUUID(),
+    startedAt: performance.now(),
+    route: 'none',
+  };
 }
 
 /** A trace that belongs to an answer, which tells its id back. */

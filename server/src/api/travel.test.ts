@@ -13,7 +13,8 @@ afterAll(() => test[Symbol.asyncDispose]());
 
 const post = (id: string, verb: string, body: unknown = {}, headers: Record<string, string> = {}) =>
   test.call('POST', `/v1/sandboxes/${id}/${verb}`, { body, headers });
-const write = (id: string, text: string) => test.call('PUT', `/v1/sandboxes/${id}/files?path=/tmp/state`, { body: text });
+const write = (id: string, text: string) =>
+  test.call('PUT', `/v1/sandboxes/${id}/files?path=/tmp/state`, { body: text });
 const read = async (id: string) => (await test.call('GET', `/v1/sandboxes/${id}/files?path=/tmp/state`)).text;
 const refusal = async (answer: ReturnType<typeof post>) => {
   const { status, json } = await answer;
@@ -52,7 +53,9 @@ describe('a rollback', () => {
       expect(await refusal(post(id, 'rollback', { to }))).toEqual([404, 'not_found']);
     for (const body of [{}, { to: 0 }, { to: '' }, { to: 1, extra: true }])
       expect(await refusal(post(id, 'rollback', body))).toEqual([400, 'invalid_argument']);
-    expect((await refusal(post(id, 'rollback', { to: 1, memory: true })))[1]).toMatch(/unsupported|failed_precondition/);
+    expect((await refusal(post(id, 'rollback', { to: 1, memory: true })))[1]).toMatch(
+      /unsupported|failed_precondition/,
+    );
     expect(await read(id)).toBe('two');
     expect((await test.call('GET', `/v1/sandboxes/${id}/snapshots`)).json.snapshots).toHaveLength(2);
   });
@@ -92,9 +95,14 @@ describe('a fork', () => {
     expect(new Set([id, ...children.map((child) => child.id)]).size).toBe(4);
     const tokens = [ports, ...children.map((child) => child.ports)].map(([port]) => port?.token);
     expect(new Set(tokens).size).toBe(tokens.length);
-    for (const child of children) expect(child).toMatchObject({ state: 'active', labels: { round: '1' }, base: json.snapshot.id });
+    for (const child of children)
+      expect(child).toMatchObject({ state: 'active', labels: { round: '1' }, base: json.snapshot.id });
     await write(children[0]!.id, 'child');
-    expect(await Promise.all([id, children[0]!.id, children[1]!.id].map(read))).toEqual(['parent', 'child', 'parent']);
+    expect(await Promise.all([id, children[0]!.id, children[1]!.id].map(read))).toEqual([
+      'parent',
+      'child',
+      'parent',
+    ]);
   });
 
   it('answers the same to the same idempotency key, and refuses it for another request', async () => {
@@ -102,21 +110,27 @@ describe('a fork', () => {
     const headers = { 'idempotency-key': 'fork-once' };
     const first = await post(id, 'fork', { count: 2 }, headers);
     const again = await post(id, 'fork', { count: 2 }, headers);
-    expect(again.json.sandboxes.map((child: Sandbox) => child.id)).toEqual(first.json.sandboxes.map((child: Sandbox) => child.id));
+    expect(again.json.sandboxes.map((child: Sandbox) => child.id)).toEqual(
+      first.json.sandboxes.map((child: Sandbox) => child.id),
+    );
     expect(await refusal(post(id, 'fork', { count: 3 }, headers))).toEqual([409, 'conflict']);
   });
 
   it('is refused whole: out of bounds, over the quota, with a name that is taken, with memory where there is none', async () => {
     const { id } = await test.create({ name: 'full-2' }, test.bob);
     const fork = (body: unknown) => test.call('POST', `/v1/sandboxes/${id}/fork`, { body, key: test.bob });
-    const count = async () => (await test.call('GET', '/v1/sandboxes', { key: test.bob })).json.sandboxes.length;
+    const count = async () =>
+      (await test.call('GET', '/v1/sandboxes', { key: test.bob })).json.sandboxes.length;
     for (const body of [{ count: 0 }, { count: 257 }, { count: 1.5 }, { namePrefix: 'Not A Name' }])
       expect(await refusal(fork(body)), JSON.stringify(body)).toEqual([400, 'invalid_argument']);
     expect(await refusal(fork({ count: 3, namePrefix: 'full' }))).toEqual([409, 'already_exists']);
     expect(await refusal(fork({ memory: true }))).toEqual([501, 'unsupported']);
     expect(await refusal(fork({ from: 'nosuch' }))).toEqual([404, 'not_found']);
     const { project } = (await test.call('GET', `/v1/sandboxes/${id}`, { key: test.bob })).json;
-    await test.call('PATCH', `/v1/projects/${project}`, { key: test.admin, body: { quota: { sandboxes: 2 } } });
+    await test.call('PATCH', `/v1/projects/${project}`, {
+      key: test.admin,
+      body: { quota: { sandboxes: 2 } },
+    });
     expect(await refusal(fork({ count: 2 }))).toEqual([429, 'resource_exhausted']);
     expect(await count()).toBe(1);
   });
@@ -156,7 +170,10 @@ describe('a paused sandbox', () => {
   it('is archived and comes back with its files', async () => {
     const { id } = await test.create();
     await write(id, 'kept');
-    expect((await post(id, 'pause', { as: 'archived' })).json).toMatchObject({ state: 'paused', pausedAs: 'archived' });
+    expect((await post(id, 'pause', { as: 'archived' })).json).toMatchObject({
+      state: 'paused',
+      pausedAs: 'archived',
+    });
     expect(await read(id)).toBe('kept');
     expect(await state(id)).toBe('active');
   });
@@ -172,7 +189,13 @@ describe('a paused sandbox', () => {
   });
 
   it('is what an idle policy and a timeout make of one, unless a lease holds it', async () => {
-    const policy = { freezeAfterMs: 1000, suspendAfterMs: null, hibernateAfterMs: null, archiveAfterMs: null, destroyAfterMs: null };
+    const policy = {
+      freezeAfterMs: 1000,
+      suspendAfterMs: null,
+      hibernateAfterMs: null,
+      archiveAfterMs: null,
+      destroyAfterMs: null,
+    };
     const [idle, held, timed] = await Promise.all([
       test.create({ idle: policy }),
       test.create({ idle: policy }),
@@ -195,8 +218,12 @@ describe('where memory can be kept', () => {
     const memory = memoryBackend();
     await using with_ = await startTestServer({ backend: hibernatingBackend(memory) });
     const { id } = await with_.create();
-    const call = (verb: string, body: unknown = {}) => with_.call('POST', `/v1/sandboxes/${id}/${verb}`, { body });
-    expect((await call('snapshots', { memory: true, name: 'live' })).json).toMatchObject({ memory: true, name: 'live' });
+    const call = (verb: string, body: unknown = {}) =>
+      with_.call('POST', `/v1/sandboxes/${id}/${verb}`, { body });
+    expect((await call('snapshots', { memory: true, name: 'live' })).json).toMatchObject({
+      memory: true,
+      name: 'live',
+    });
     expect((await call('fork', { count: 2 })).json).toMatchObject({ snapshot: { memory: true } });
     const saved = await with_.call('PUT', '/v1/templates/live', { body: { snapshot: 'live', sandbox: id } });
     expect(saved.json.memory).toBe(true);

@@ -12,8 +12,15 @@ export interface Upgrade {
   refused(status: number): void;
 }
 
-/** Counts and traces upgrades until their connections end. `onEnd` is told of that too: sockets have many listeners as it is. */
-export function upgradeWatch(metrics: Metrics, spans: RequestSpans | undefined, onEnd: (socket: Duplex) => void) {
+/**
+ * Counts and traces upgrades until their connections end. `onEnd` is told of that too: sockets have many
+ * listeners as it is.
+ */
+export function upgradeWatch(
+  metrics: Metrics,
+  spans: RequestSpans | undefined,
+  onEnd: (socket: Duplex) => void,
+) {
   return (request: IncomingMessage, socket: Duplex): Upgrade => {
     const trace = newTrace(request);
     if (spans) trace.span = spans.begin(request);

@@ -28,12 +28,18 @@ export interface WaitParts {
 const LOOK_AGAIN_MS = 2_000;
 
 /**
- * Waits for the end of a command. Somebody who waits is like somebody who is attached: the sandbox is not idle meanwhile. One that is paused is not
- * woken, and is waited for.
+ * Waits for the end of a command. Somebody who waits is like somebody who is attached: the sandbox is not
+ * idle meanwhile. One that is paused is not woken, and is waited for.
  *
- * Rejects `not_found` and `failed_precondition` for what could never be waited for, at once; what becomes of the sandbox later is an outcome.
+ * Rejects `not_found` and `failed_precondition` for what could never be waited for, at once; what becomes of
+ * the sandbox later is an outcome.
  */
-export async function waitForEnd(parts: WaitParts, principal: Principal, ref: string, options: WaitOptions): Promise<Waited> {
+export async function waitForEnd(
+  parts: WaitParts,
+  principal: Principal,
+  ref: string,
+  options: WaitOptions,
+): Promise<Waited> {
   const { control, sandboxes, logs } = parts;
   const { id } = control.get(principal, ref);
   const found = sandboxes.get(id)!;
@@ -45,12 +51,17 @@ export async function waitForEnd(parts: WaitParts, principal: Principal, ref: st
   const command = options.command ?? MAIN_COMMAND_ID;
   using _ = control.attend(principal, id);
   using over = abortingWith(options.signal);
-  const ended = await orLate(Promise.race([endOf(parts, id, command, over.signal), aborted(options.signal)]), options.timeoutMs);
+  const ended = await orLate(
+    Promise.race([endOf(parts, id, command, over.signal), aborted(options.signal)]),
+    options.timeoutMs,
+  );
   options.signal.throwIfAborted();
   const own = isOwnCommand(found, command);
   const row = sandboxes.get(id);
   const gone = ended ?? lostWith({ state: 'destroying' });
-  const status = row ? await sandboxStatus(row, logs, control.backend) : goneStatus(found, own ? gone : lostWith({ state: 'destroying' }));
+  const status = row
+    ? await sandboxStatus(row, logs, control.backend)
+    : goneStatus(found, own ? gone : lostWith({ state: 'destroying' }));
   // What came in the very moment in which the time was up is told, too.
   const end = ended ?? (row ? (own ? status.end : undefined) : gone);
   if (!end) return { outcome: 'timed_out', status };
@@ -58,7 +69,12 @@ export async function waitForEnd(parts: WaitParts, principal: Principal, ref: st
 }
 
 /** Resolves when it has ended, or nobody can know any more; not before the signal if the waiting is over. */
-async function endOf({ control, sandboxes, logs }: WaitParts, id: SandboxId, command: string, signal: AbortSignal): Promise<CommandEnd> {
+async function endOf(
+  { control, sandboxes, logs }: WaitParts,
+  id: SandboxId,
+  command: string,
+  signal: AbortSignal,
+): Promise<CommandEnd> {
   let seen = false;
   for (;;) {
     // Asked for first, so that no change is missed in between.
@@ -86,8 +102,16 @@ async function endOf({ control, sandboxes, logs }: WaitParts, id: SandboxId, com
   }
 }
 
-/** The end of a command that is not recorded, from the sandbox itself. `undefined` if the connection ended first. */
-async function attached(control: Control, id: SandboxId, command: string, signal: AbortSignal): Promise<CommandEnd | undefined> {
+/**
+ * The end of a command that is not recorded, from the sandbox itself. `undefined` if the connection ended
+ * first.
+ */
+async function attached(
+  control: Control,
+  id: SandboxId,
+  command: string,
+  signal: AbortSignal,
+): Promise<CommandEnd | undefined> {
   const guest = await control.backend.connect(id, { signal });
   const info = (await guest.commands({ signal })).find((each) => each.id === command);
   if (!info) throw new CayError('not_found', `Command "${command}" does not exist`);
@@ -100,7 +124,11 @@ async function attached(control: Control, id: SandboxId, command: string, signal
 }
 
 /** Hears of the next change of the sandbox, or that it is time to look again, or that the waiting is over. */
-function nextChange(control: Control, id: SandboxId, signal: AbortSignal): Disposable & { heard: Promise<void> } {
+function nextChange(
+  control: Control,
+  id: SandboxId,
+  signal: AbortSignal,
+): Disposable & { heard: Promise<void> } {
   const { promise: heard, resolve } = Promise.withResolvers<void>();
   const unlisten = control.events.listen((event) => {
     if (event.sandbox === id && event.type.startsWith('sandbox.')) resolve();

@@ -10,14 +10,20 @@ const MOST = 1000;
 let watched = 0;
 
 /**
- * Notes the end of a command whose reader went away before it. The sandbox is asked now and then, and not woken for it: what has ended is remembered there
- * for a while.
+ * Notes the end of a command whose reader went away before it. The sandbox is asked now and then, and not
+ * woken for it: what has ended is remembered there for a while.
  */
-export function watchEnd(control: Control, principal: Principal, { id, project }: SandboxRow, command: string): void {
+export function watchEnd(
+  control: Control,
+  principal: Principal,
+  { id, project }: SandboxRow,
+  command: string,
+): void {
   if (watched >= MOST) return;
   watched++;
   let waitMs = FIRST_MS;
-  const note = (end: Parameters<typeof noteEnd>[4]) => noteEnd(control, principal.key, { id, project }, command, end);
+  const note = (end: Parameters<typeof noteEnd>[4]) =>
+    noteEnd(control, principal.key, { id, project }, command, end);
   const look = async (): Promise<boolean> => {
     const { state } = control.get(principal, id);
     if (state !== 'active') {

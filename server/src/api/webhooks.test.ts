@@ -18,7 +18,8 @@ interface Received {
 /** A receiver whose answers the test chooses. */
 class Receiver {
   readonly received: Received[] = [];
-  answer: (response: ServerResponse, received: Received) => void = (response) => response.writeHead(204).end();
+  answer: (response: ServerResponse, received: Received) => void = (response) =>
+    response.writeHead(204).end();
   #server: Server | undefined;
   port = 0;
 
@@ -27,7 +28,11 @@ class Receiver {
       let body = '';
       request.on('data', (data: Buffer) => (body += data.toString()));
       request.on('end', () => {
-        const one = { event: (JSON.parse(body) as { event: CayEvent }).event, headers: request.headers, body };
+        const one = {
+          event: (JSON.parse(body) as { event: CayEvent }).event,
+          headers: request.headers,
+          body,
+        };
         this.received.push(one);
         this.answer(response, one);
       });
@@ -49,7 +54,8 @@ class Receiver {
   }
 }
 
-// Long enough for a busy machine: an answer that comes too late is a failure, and what was taken is sent again.
+// Long enough for a busy machine: an answer that comes too late is a failure, and what was taken is sent
+// again.
 const pace = { timeoutMs: 10_000, firstMs: 5, longestMs: 40, giveUpMs: 60_000 };
 let test: TestServer;
 let receiver: Receiver;
@@ -93,13 +99,16 @@ describe('a webhook', () => {
     await until(() => receiver.received.length >= 2);
     expect(receiver.received.map(({ event }) => event.type)).toEqual(['sandbox.created', 'sandbox.removed']);
     const { headers, body, event } = receiver.received[0]!;
-    const { t, v1 } = Object.fromEntries((headers['cay-signature'] as string).split(',').map((part) => part.split('='))) as Record<
-      string,
-      string
-    >;
+    const { t, v1 } = Object.fromEntries(
+      (headers['cay-signature'] as string).split(',').map((part) => part.split('=')),
+    ) as Record<string, string>;
     expect(v1).toBe(createHmac('sha256', secret).update(`${t}.${body}`).digest('hex'));
     expect(Math.abs(Date.now() / 1000 - Number(t))).toBeLessThan(60);
-    expect(headers).toMatchObject({ 'cay-webhook': webhook.id, 'cay-event': String(event.id), 'content-type': 'application/json' });
+    expect(headers).toMatchObject({
+      'cay-webhook': webhook.id,
+      'cay-event': String(event.id),
+      'content-type': 'application/json',
+    });
     await until(async () => (await list())[0]!.deliveredTo >= receiver.received[1]!.event.id);
     expect(JSON.stringify(await list())).not.toContain(secret);
     expect(JSON.stringify(await eventsOf())).not.toContain(secret);
@@ -174,13 +183,24 @@ describe('a webhook', () => {
     expect(failed).toMatchObject({ ok: false, status: 410 });
     receiver.answer = (response) => response.end();
     receiver.received.length = 0;
-    expect((await test.call('POST', `/v1/webhooks/${webhook.id}/test`)).json).toMatchObject({ ok: true, status: 200 });
+    expect((await test.call('POST', `/v1/webhooks/${webhook.id}/test`)).json).toMatchObject({
+      ok: true,
+      status: 200,
+    });
     await until(() => receiver.received.length === 3);
-    expect(receiver.received.map(({ event }) => event.type)).toEqual(['webhook.test', 'sandbox.created', 'sandbox.created']);
+    expect(receiver.received.map(({ event }) => event.type)).toEqual([
+      'webhook.test',
+      'sandbox.created',
+      'sandbox.created',
+    ]);
   });
 
   it('is made once for one idempotency key', async () => {
-    const make = () => test.call('POST', '/v1/webhooks', { body: { url: receiver.url }, headers: { 'idempotency-key': 'hook' } });
+    const make = () =>
+      test.call('POST', '/v1/webhooks', {
+        body: { url: receiver.url },
+        headers: { 'idempotency-key': 'hook' },
+      });
     const [first, second] = [await make(), await make()];
     expect([first.status, second.status]).toEqual([201, 200]);
     expect(second.json.secret).toBe(first.json.secret);
@@ -190,16 +210,22 @@ describe('a webhook', () => {
 
 describe('a webhook that nobody answers for long', () => {
   it('is given up', async () => {
-    await using impatient = await startTestServer({ webhooks: { allowPrivate: true, pace: { ...pace, giveUpMs: 100 } } });
+    await using impatient = await startTestServer({
+      webhooks: { allowPrivate: true, pace: { ...pace, giveUpMs: 100 } },
+    });
     await impatient.call('POST', '/v1/webhooks', { body: { url: 'http://127.0.0.1:9/' } });
-    await until(async () => ((await impatient.call('GET', '/v1/webhooks')).json.webhooks as Webhook[])[0]!.disabledAtMs !== null);
+    await until(
+      async () =>
+        ((await impatient.call('GET', '/v1/webhooks')).json.webhooks as Webhook[])[0]!.disabledAtMs !== null,
+    );
   });
 });
 
 describe('the address of a webhook', () => {
   it('is never of the link, and of private networks only where the operator allows it', async () => {
     await using strict = await startTestServer();
-    const status = async (server: TestServer, url: string) => (await server.call('POST', '/v1/webhooks', { body: { url } })).status;
+    const status = async (server: TestServer, url: string) =>
+      (await server.call('POST', '/v1/webhooks', { body: { url } })).status;
     for (const url of [
       'http://169.254.169.254/latest',
       'http://[fe80::1]/',
@@ -214,7 +240,12 @@ describe('the address of a webhook', () => {
       expect(await status(strict, url), url).toBe(403);
       expect(await status(test, url), url).toBe(201);
     }
-    for (const url of ['ftp://example.com/', 'http://user:pass@example.com/', 'nonsense', 'file:///etc/passwd'])
+    for (const url of [
+      'ftp://example.com/',
+      'http://user:pass@example.com/',
+      'nonsense',
+      'file:///etc/passwd',
+    ])
       expect(await status(test, url), url).toBe(400);
   });
 
@@ -223,7 +254,11 @@ describe('the address of a webhook', () => {
     const url = `http://localhost:${receiver.port}/`;
     const { json } = await strict.call('POST', '/v1/webhooks', { body: { url } });
     const delivery = (await strict.call('POST', `/v1/webhooks/${json.webhook.id}/test`)).json as Delivery;
-    expect(delivery).toMatchObject({ ok: false, status: null, error: expect.stringContaining('not one that webhooks may reach') });
+    expect(delivery).toMatchObject({
+      ok: false,
+      status: null,
+      error: expect.stringContaining('not one that webhooks may reach'),
+    });
     expect(receiver.received).toEqual([]);
   });
 });
@@ -235,11 +270,21 @@ describe('webhooks of a server that ends', () => {
     const { pino } = await import('pino');
     const dataDir = mkdtempSync(join(tmpdir(), 'cay-webhooks-'));
     const open = () =>
-      serve({ backend: memoryBackend(), dataDir, port: 0, log: pino({ level: 'silent' }), webhooks: { allowPrivate: true, pace } });
+      serve({
+        backend: memoryBackend(),
+        dataDir,
+        port: 0,
+        log: pino({ level: 'silent' }),
+        webhooks: { allowPrivate: true, pace },
+      });
     let server = await open();
     const key = server.adminKey!;
     const call = (path: string, body: unknown) =>
-      fetch(server.url + path, { method: 'POST', headers: { authorization: `Bearer ${key}` }, body: JSON.stringify(body) });
+      fetch(server.url + path, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${key}` },
+        body: JSON.stringify(body),
+      });
     await call('/v1/webhooks', { url: receiver.url, types: ['key.created'] });
     const port = receiver.port;
     await receiver.kill();

@@ -37,7 +37,10 @@ export interface CallOptions {
 }
 
 export interface EnsureOptions extends CallOptions {
-  /** Whose sandbox it is, always the same for one id. A backend may keep the sandboxes of projects apart by it, and must not need it. */
+  /**
+   * Whose sandbox it is, always the same for one id. A backend may keep the sandboxes of projects apart by
+   * it, and must not need it.
+   */
   project?: string;
 }
 
@@ -62,7 +65,9 @@ export type FailureReason =
   | 'start_failed'
   | 'host_restarted'
   | 'removed_outside'
-  /** It has written more than its limit, where the ground ends a sandbox for that and cannot refuse the write. */
+  /**
+   * It has written more than its limit, where the ground ends a sandbox for that and cannot refuse the write.
+   */
   | 'disk_full';
 
 export interface Observation {
@@ -71,8 +76,9 @@ export interface Observation {
   /** 0 while absent, then 1 and up. */
   incarnation: number;
   /**
-   * What the ground that it stands on calls this incarnation: the uid of an object of a cluster, the id of a container. Never that of
-   * another sandbox, nor of one of the same id that was removed before. Absent where the ground has no such name, or nothing stands on it.
+   * What the ground that it stands on calls this incarnation: the uid of an object of a cluster, the id of a
+   * container. Never that of another sandbox, nor of one of the same id that was removed before. Absent where
+   * the ground has no such name, or nothing stands on it.
    */
   uid?: string;
   /** Which isolation it really has; absent while it has none. */
@@ -108,11 +114,11 @@ export interface Backend {
   /**
    * Makes the sandbox run, and resolves when its guest has answered.
    *
-   * Absent or stopped or failed: it is started, with the files it had. Hibernated: it goes on. Ready: nothing happens.
-   * Rejects `already_exists` if the sandbox was made from a different spec (limits apart: those
+   * Absent or stopped or failed: it is started, with the files it had. Hibernated: it goes on. Ready: nothing
+   * happens. Rejects `already_exists` if the sandbox was made from a different spec (limits apart: those
    * change by `resize`, and one that is started anew gets those of the spec, its disk excepted, where the
-   * ground can change them). When it rejects, whatever it had begun is undone: a sandbox that was
-   * absent is absent again.
+   * ground can change them). When it rejects, whatever it had begun is undone: a sandbox that was absent is
+   * absent again.
    */
   ensure(id: SandboxId, spec: SandboxSpec, options?: EnsureOptions): Promise<Observation>;
 
@@ -143,8 +149,15 @@ export interface Backend {
 
 /** Changes limits while the sandbox runs. A backend has it if it can `resize`. */
 export interface Resizing {
-  /** Applies the limits that are given, up or down. Rejects `failed_precondition` if more is in use than would be allowed. */
-  resize(id: SandboxId, limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids' | 'diskBytes'>>, options?: CallOptions): Promise<void>;
+  /**
+   * Applies the limits that are given, up or down. Rejects `failed_precondition` if more is in use than would
+   * be allowed.
+   */
+  resize(
+    id: SandboxId,
+    limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids' | 'diskBytes'>>,
+    options?: CallOptions,
+  ): Promise<void>;
 }
 
 /** Stops the sandbox's processes from being scheduled at all, and lets them go on. */
@@ -156,8 +169,8 @@ export interface Freezing {
 /** Gives back all that a sandbox takes but its files. A backend has it if it can `suspend`. */
 export interface Suspending {
   /**
-   * Ready or frozen becomes stopped, and is told as `suspended` until it is ensured or stopped; its processes are ended as `stop` does it.
-   * Suspended is done. Rejects `failed_precondition` in any other phase.
+   * Ready or frozen becomes stopped, and is told as `suspended` until it is ensured or stopped; its processes
+   * are ended as `stop` does it. Suspended is done. Rejects `failed_precondition` in any other phase.
    */
   suspend(id: SandboxId, options?: StopOptions): Promise<Observation>;
 }
@@ -171,7 +184,10 @@ export interface SnapshotFacts {
   /** Whether processes are in it too, and then of which isolation. */
   memory: boolean;
   runtime?: string;
-  /** What its files take on disk beyond what was kept of its sandbox before, and what its processes take. Absent if not known. */
+  /**
+   * What its files take on disk beyond what was kept of its sandbox before, and what its processes take.
+   * Absent if not known.
+   */
   fileBytes?: number;
   memoryBytes?: number;
   /** Why the memory of the archive that it came in as was left out. */
@@ -195,9 +211,15 @@ export interface ImportOptions extends CallOptions {
   admit?(bytes: number): void;
 }
 
-/** The files of a snapshot. Nothing changes underneath a reader; a snapshot that is being read can still be removed. */
+/**
+ * The files of a snapshot. Nothing changes underneath a reader; a snapshot that is being read can still be
+ * removed.
+ */
 export interface SnapshotFiles {
-  /** Content of a regular file, or the target of a symlink. Rejects `not_found`, `failed_precondition` for anything else. */
+  /**
+   * Content of a regular file, or the target of a symlink. Rejects `not_found`, `failed_precondition` for
+   * anything else.
+   */
   read(path: string, options?: CallOptions): AsyncIterable<Uint8Array>;
   /** These paths and all below them as a tar stream (POSIX pax). Rejects `not_found`. */
   tar(paths: string[], options?: CallOptions): AsyncIterable<Uint8Array>;
@@ -212,11 +234,16 @@ export interface SnapshotFiles {
  */
 export interface Snapshotting {
   /**
-   * Keeps the sandbox as it is now. One that runs goes on, and stands still only while it is captured; one that is
-   * stopped or failed has files only, a hibernated one also its memory. All or nothing; the same id from the same sandbox
-   * is done already. Rejects `not_found`, `failed_precondition` (no memory to keep), `unsupported`, `resource_exhausted`.
+   * Keeps the sandbox as it is now. One that runs goes on, and stands still only while it is captured; one
+   * that is stopped or failed has files only, a hibernated one also its memory. All or nothing; the same id
+   * from the same sandbox is done already. Rejects `not_found`, `failed_precondition` (no memory to keep),
+   * `unsupported`, `resource_exhausted`.
    */
-  snapshot(id: SandboxId, snapshot: SnapshotId, options?: CallOptions & { memory?: boolean }): Promise<SnapshotFacts>;
+  snapshot(
+    id: SandboxId,
+    snapshot: SnapshotId,
+    options?: CallOptions & { memory?: boolean },
+  ): Promise<SnapshotFacts>;
 
   snapshots(options?: CallOptions): Promise<SnapshotFacts[]>;
 
@@ -224,18 +251,28 @@ export interface Snapshotting {
   removeSnapshot(snapshot: SnapshotId, options?: CallOptions): Promise<void>;
 
   /**
-   * Makes a sandbox that has the snapshot's files: stopped, or hibernated with `memory`; `ensure` makes it run. The same
-   * id from the same snapshot is done already. Memory that cannot go on here (another runtime version, another
-   * processor) rejects `failed_precondition` with `details.reason` `checkpoint_mismatch`, and files alone still can.
+   * Makes a sandbox that has the snapshot's files: stopped, or hibernated with `memory`; `ensure` makes it
+   * run. The same id from the same snapshot is done already. Memory that cannot go on here (another runtime
+   * version, another processor) rejects `failed_precondition` with `details.reason` `checkpoint_mismatch`,
+   * and files alone still can.
    */
-  clone(id: SandboxId, spec: SandboxSpec, snapshot: SnapshotId, options?: CallOptions & { memory?: boolean }): Promise<Observation>;
+  clone(
+    id: SandboxId,
+    spec: SandboxSpec,
+    snapshot: SnapshotId,
+    options?: CallOptions & { memory?: boolean },
+  ): Promise<Observation>;
 
   /**
-   * Puts the sandbox to where the snapshot is. One that was ready or frozen is ready afterwards, as another incarnation;
-   * any other is stopped, or hibernated with `memory`. What it was before is gone, so the caller keeps it first.
-   * When it rejects the sandbox is as it was, its processes included.
+   * Puts the sandbox to where the snapshot is. One that was ready or frozen is ready afterwards, as another
+   * incarnation; any other is stopped, or hibernated with `memory`. What it was before is gone, so the caller
+   * keeps it first. When it rejects the sandbox is as it was, its processes included.
    */
-  rollback(id: SandboxId, snapshot: SnapshotId, options?: CallOptions & { memory?: boolean }): Promise<Observation>;
+  rollback(
+    id: SandboxId,
+    snapshot: SnapshotId,
+    options?: CallOptions & { memory?: boolean },
+  ): Promise<Observation>;
 
   /** What differs, in the order of paths; a directory that was moved is one entry. */
   changes(from: SnapshotId, to: SnapshotId, options?: CallOptions): AsyncIterable<FileChange>;
@@ -243,13 +280,20 @@ export interface Snapshotting {
   snapshotFiles(snapshot: SnapshotId): SnapshotFiles;
 
   /** The snapshot as one portable archive that any backend of any machine can take in, signed by the seal. */
-  exportSnapshot(snapshot: SnapshotId, options?: CallOptions & { seal?: ArchiveSeal }): AsyncIterable<Uint8Array>;
+  exportSnapshot(
+    snapshot: SnapshotId,
+    options?: CallOptions & { seal?: ArchiveSeal },
+  ): AsyncIterable<Uint8Array>;
 
   /**
-   * Takes an archive in, whole or not at all. Memory that nobody vouches for is left out, and the facts say so. Rejects
-   * `invalid_argument` for one that is damaged.
+   * Takes an archive in, whole or not at all. Memory that nobody vouches for is left out, and the facts say
+   * so. Rejects `invalid_argument` for one that is damaged.
    */
-  importSnapshot(snapshot: SnapshotId, archive: AsyncIterable<Uint8Array>, options?: ImportOptions): Promise<SnapshotFacts>;
+  importSnapshot(
+    snapshot: SnapshotId,
+    archive: AsyncIterable<Uint8Array>,
+    options?: ImportOptions,
+  ): Promise<SnapshotFacts>;
 
   /** What its files can take on disk at most by now, where that is cheap to tell. */
   fileBytes?(snapshot: SnapshotId): Promise<number | undefined>;
@@ -258,8 +302,8 @@ export interface Snapshotting {
 /** Puts a sandbox's memory on disk. A backend has it if it can do `memorySnapshots`. */
 export interface Hibernating {
   /**
-   * Ready or frozen becomes hibernated; `ensure` reverses it. Hibernated is done. When it rejects the sandbox is as it was.
-   * Rejects `unsupported` if its runtime cannot, `failed_precondition` in any other phase.
+   * Ready or frozen becomes hibernated; `ensure` reverses it. Hibernated is done. When it rejects the sandbox
+   * is as it was. Rejects `unsupported` if its runtime cannot, `failed_precondition` in any other phase.
    */
   hibernate(id: SandboxId, options?: CallOptions): Promise<Observation>;
 }
@@ -273,7 +317,9 @@ export interface Capacity {
 /** Says how much room there is on the ground that its sandboxes stand on. */
 export interface Measuring {
   /** `pids` counts processes and threads. What does not exist as a bound is absent. */
-  capacity(options?: CallOptions): Promise<{ memory?: Capacity; disk?: Capacity; pids?: { total: number; free: number } }>;
+  capacity(
+    options?: CallOptions,
+  ): Promise<{ memory?: Capacity; disk?: Capacity; pids?: { total: number; free: number } }>;
 }
 
 /** What is on the ground and belongs to nobody, by kind and by the name that it has there. */
@@ -296,17 +342,21 @@ export interface Orphan {
 
 /** Looks for what was left behind, and takes it away. */
 export interface Sweeping {
-  /** Safe at any time, whatever is being made meanwhile. Resolves what was found, and with `dryRun` leaves it there. */
+  /**
+   * Safe at any time, whatever is being made meanwhile. Resolves what was found, and with `dryRun` leaves it
+   * there.
+   */
   sweep(options?: CallOptions & { dryRun?: boolean }): Promise<Orphan[]>;
 }
 
 /**
- * Is several backends at once: named platforms, of which each sandbox is on one and stays there. A spec says by `platform` on which; one
- * that says nothing means the default. Snapshots are on the platform of their sandbox, and so is what is made of them.
+ * Is several backends at once: named platforms, of which each sandbox is on one and stays there. A spec says
+ * by `platform` on which; one that says nothing means the default. Snapshots are on the platform of their
+ * sandbox, and so is what is made of them.
  *
- * A platform may be away. What is on it is then neither absent nor failed: whatever is asked of it rejects `unavailable`, and so does
- * whatever is asked about an id of which nobody has said where it is. The others go on. A verb that a sandbox's platform does not have
- * rejects `unsupported`, naming the platform.
+ * A platform may be away. What is on it is then neither absent nor failed: whatever is asked of it rejects
+ * `unavailable`, and so does whatever is asked about an id of which nobody has said where it is. The others
+ * go on. A verb that a sandbox's platform does not have rejects `unsupported`, naming the platform.
  */
 export interface Routing {
   /** Their names, the default first. */
@@ -315,10 +365,16 @@ export interface Routing {
   /** The platform that is meant by this name or these labels. Throws `not_found` for a name that is none. */
   choose(wish: { platform?: string; labels: Readonly<Record<string, string>> }): string;
 
-  /** The backend that the platform is. Rejects `unavailable` while it cannot be opened, `not_found` for a name that is none. */
+  /**
+   * The backend that the platform is. Rejects `unavailable` while it cannot be opened, `not_found` for a name
+   * that is none.
+   */
   platform(name: string): Promise<Backend>;
 
-  /** Tells where a sandbox or snapshot is that an earlier server has made: the records know, and the platform may be away. */
+  /**
+   * Tells where a sandbox or snapshot is that an earlier server has made: the records know, and the platform
+   * may be away.
+   */
   place(id: SandboxId | SnapshotId, platform: string): void;
 
   /** Whether what is left on this platform is a part of what `capacity` tells. */

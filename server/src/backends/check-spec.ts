@@ -1,10 +1,22 @@
 import { CayError, type Capabilities, type SandboxSpec } from '@cay/sdk/protocol';
 import { requireSpec } from './check.ts';
 
-const ENFORCED_BY = { cpus: 'cpuLimit', memoryBytes: 'memoryLimit', diskBytes: 'diskLimit', pids: 'pidsLimit' } as const;
+const ENFORCED_BY = {
+  cpus: 'cpuLimit',
+  memoryBytes: 'memoryLimit',
+  diskBytes: 'diskLimit',
+  pids: 'pidsLimit',
+} as const;
 
-/** Refuses what a backend of these capabilities cannot honour; the template is looked at elsewhere. `where` is the backend's name in messages. */
-export function checkSpec(spec: SandboxSpec, where: string, known: Pick<Capabilities, 'runtimes' | 'abilities' | 'notes'>): void {
+/**
+ * Refuses what a backend of these capabilities cannot honour; the template is looked at elsewhere. `where` is
+ * the backend's name in messages.
+ */
+export function checkSpec(
+  spec: SandboxSpec,
+  where: string,
+  known: Pick<Capabilities, 'runtimes' | 'abilities' | 'notes'>,
+): void {
   requireSpec(spec);
   if (spec.runtime !== undefined && !known.runtimes.includes(spec.runtime)) {
     throw new CayError('not_found', `Runtime "${spec.runtime}" is unknown to ${where}`, {
@@ -20,8 +32,17 @@ export function checkSpec(spec: SandboxSpec, where: string, known: Pick<Capabili
   }
 }
 
-/** A spec as it was written, with the `usual` limits where it asks for none, and with no limit where none could be enforced. */
-export function withoutUnenforceable(input: { limits?: object }, abilities: Capabilities['abilities'], usual: object = {}): object {
-  const unlimited = Object.entries(ENFORCED_BY).flatMap(([limit, ability]) => (abilities[ability] ? [] : [[limit, null] as const]));
+/**
+ * A spec as it was written, with the `usual` limits where it asks for none, and with no limit where none
+ * could be enforced.
+ */
+export function withoutUnenforceable(
+  input: { limits?: object },
+  abilities: Capabilities['abilities'],
+  usual: object = {},
+): object {
+  const unlimited = Object.entries(ENFORCED_BY).flatMap(([limit, ability]) =>
+    abilities[ability] ? [] : [[limit, null] as const],
+  );
   return { ...input, limits: { ...usual, ...Object.fromEntries(unlimited), ...input.limits } };
 }

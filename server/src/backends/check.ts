@@ -39,17 +39,30 @@ export function requireLimits(limits: Partial<Limits>): void {
 function require(what: string, schema: ZodType, value: unknown): void {
   const issue = schema.safeParse(value).error?.issues[0];
   if (issue)
-    throw new CayError('invalid_argument', `The ${what} cannot be: ${issue.path.join('.') || what} ${issue.message}`, {
-      details: { path: issue.path },
-    });
+    throw new CayError(
+      'invalid_argument',
+      `The ${what} cannot be: ${issue.path.join('.') || what} ${issue.message}`,
+      {
+        details: { path: issue.path },
+      },
+    );
 }
 
-/** Whether two specs make the same sandbox. Limits are left out, since they change while it lives, and so is the platform: it is this one. */
+/**
+ * Whether two specs make the same sandbox. Limits are left out, since they change while it lives, and so is
+ * the platform: it is this one.
+ */
 export function sameSpec(one: SandboxSpec, other: SandboxSpec): boolean {
-  return isDeepStrictEqual({ ...one, limits: null, platform: null }, { ...other, limits: null, platform: null });
+  return isDeepStrictEqual(
+    { ...one, limits: null, platform: null },
+    { ...other, limits: null, platform: null },
+  );
 }
 
-/** Rejects `cancelled` once the caller has given up. Asked between steps; what was begun is undone like after any failure. */
+/**
+ * Rejects `cancelled` once the caller has given up. Asked between steps; what was begun is undone like after
+ * any failure.
+ */
 export function requireWanted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw new CayError('cancelled', 'The caller has given up', { cause: signal.reason });
 }

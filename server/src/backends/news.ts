@@ -4,7 +4,10 @@ import { Broadcast } from '../lib/broadcast.ts';
 import type { CallOptions, Observation } from './backend.ts';
 
 export interface News {
-  /** Runs a verb, at whose end what it resolves with is told. What is seen of the sandbox meanwhile is no news. */
+  /**
+   * Runs a verb, at whose end what it resolves with is told. What is seen of the sandbox meanwhile is no
+   * news.
+   */
   changing(id: SandboxId, verb: () => Promise<Observation>): Promise<Observation>;
   /** Tells what somebody else has caused, unless a verb is changing that sandbox. */
   see(observation: Observation): void;

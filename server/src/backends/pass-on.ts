@@ -4,7 +4,10 @@ import type { Backend, Observation } from './backend.ts';
 
 const AGAIN_MS = 1_000;
 
-/** Passes on what a backend tells of its sandboxes, until the signal aborts. A reader that was too slow is ended, and begins anew. */
+/**
+ * Passes on what a backend tells of its sandboxes, until the signal aborts. A reader that was too slow is
+ * ended, and begins anew.
+ */
 export async function passOn(
   backend: Backend,
   to: Broadcast<Observation>,

@@ -13,5 +13,7 @@ export function hashOf({ limits: _limits, platform: _platform, ...spec }: Sandbo
 function sorted(value: unknown): unknown {
   if (value === null || typeof value !== 'object' || Array.isArray(value)) return value;
   const pairs = Object.entries(value).filter(([, each]) => each !== undefined);
-  return Object.fromEntries(pairs.sort(([one], [other]) => (one < other ? -1 : 1)).map(([key, each]) => [key, sorted(each)]));
+  return Object.fromEntries(
+    pairs.sort(([one], [other]) => (one < other ? -1 : 1)).map(([key, each]) => [key, sorted(each)]),
+  );
 }

@@ -1,7 +1,10 @@
 import { CayError } from '@cay/sdk/client';
 
 /** Passes on what a sandbox sends, until that is more than somebody is ready to take. */
-export async function* atMost(chunks: AsyncIterable<Uint8Array>, maxBytes: number): AsyncGenerator<Uint8Array, void, undefined> {
+export async function* atMost(
+  chunks: AsyncIterable<Uint8Array>,
+  maxBytes: number,
+): AsyncGenerator<Uint8Array, void, undefined> {
   let bytes = 0;
   for await (const chunk of chunks) {
     bytes += chunk.length;

@@ -5,7 +5,11 @@ export async function atSnapshot<T>(sandbox: string, task: () => Promise<T>): Pr
   try {
     return await task();
   } catch (error) {
-    if (!isCayError(error, 'not_found') || error.hint !== undefined || !error.message.startsWith('Snapshot ')) throw error;
-    throw new CayError('not_found', error.message, { cause: error, hint: `"cay snapshot ls ${sandbox}" shows those that do` });
+    if (!isCayError(error, 'not_found') || error.hint !== undefined || !error.message.startsWith('Snapshot '))
+      throw error;
+    throw new CayError('not_found', error.message, {
+      cause: error,
+      hint: `"cay snapshot ls ${sandbox}" shows those that do`,
+    });
   }
 }

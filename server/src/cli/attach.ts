@@ -38,7 +38,10 @@ async function attach(ref: string, id: string | undefined, options: Options): Pr
   let detached = false;
   const exitCode = streamCommand(command, {
     pty: info.pty,
-    stdin: info.pty || (options.interactive ?? false) || (options.interactive === undefined && passesStdin(undefined)),
+    stdin:
+      info.pty ||
+      (options.interactive ?? false) ||
+      (options.interactive === undefined && passesStdin(undefined)),
     intercept(data) {
       if (!info.pty || !data.equals(DETACH_KEYS)) return true;
       detached = true;

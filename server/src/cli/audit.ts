@@ -8,14 +8,22 @@ import { addressOf, dataDirOf, type CommonOptions } from './settings.ts';
 import { parseMoment } from './units.ts';
 import type { Verb } from './verb.ts';
 
-type ExportOptions = CommonOptions & { sandbox?: string; type?: string; key?: string; since?: Date; until?: Date };
+type ExportOptions = CommonOptions & {
+  sandbox?: string;
+  type?: string;
+  key?: string;
+  since?: Date;
+  until?: Date;
+};
 
 export const auditVerb: Verb = (program) => {
   const command = program.command('audit').description('the chain of events');
 
   const verify = command
     .command('verify')
-    .description('tell whether any event was changed, removed, inserted or moved; also of a server that does not run');
+    .description(
+      'tell whether any event was changed, removed, inserted or moved; also of a server that does not run',
+    );
   withCommonOptions(verify).action(async (options: CommonOptions) => {
     const verdict = await verdictOf(options);
     if (options.json) printJson(verdict);
@@ -31,17 +39,23 @@ export const auditVerb: Verb = (program) => {
     .option('--key <id>', 'by this key alone')
     .option('--since <time>', 'from then on, as 2026-01-31 or 2026-01-31T12:00:00Z', parseMoment)
     .option('--until <time>', 'before then', parseMoment);
-  withCommonOptions(exporting, { json: false }).action(async ({ sandbox, type, key, since, until, ...options }: ExportOptions) => {
-    const query = { sandbox, type, key, since: since?.toISOString(), until: until?.toISOString() };
-    for await (const event of openClient(options).transport.lines<AuditEvent>('GET', '/v1/audit/export', { query })) {
-      if (!process.stdout.write(`${JSON.stringify(event)}\n`)) await new Promise((resolve) => process.stdout.once('drain', resolve));
-    }
-  });
+  withCommonOptions(exporting, { json: false }).action(
+    async ({ sandbox, type, key, since, until, ...options }: ExportOptions) => {
+      const query = { sandbox, type, key, since: since?.toISOString(), until: until?.toISOString() };
+      for await (const event of openClient(options).transport.lines<AuditEvent>('GET', '/v1/audit/export', {
+        query,
+      })) {
+        if (!process.stdout.write(`${JSON.stringify(event)}\n`))
+          await new Promise((resolve) => process.stdout.once('drain', resolve));
+      }
+    },
+  );
 };
 
 async function verdictOf(options: CommonOptions): Promise<AuditVerdict> {
   const dataDir = dataDirOf(options);
-  if (!addressOf(options).own || runningServer(dataDir)) return openClient(options).transport.json('GET', '/v1/audit/verify');
+  if (!addressOf(options).own || runningServer(dataDir))
+    return openClient(options).transport.json('GET', '/v1/audit/verify');
   const { verifyOffline } = await import('../control/audit/verify-offline.ts');
   return verifyOffline(join(dataDir, 'control'));
 }

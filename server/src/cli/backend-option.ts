@@ -3,7 +3,10 @@ import type { Composition } from './verb.ts';
 
 /** `--backend`: one of those that there are, or several with commas between them. */
 export function backendOption({ backends }: Composition, description: string): Option {
-  return new Option('--backend <names>', `${description}: ${backends.join(', ')}, or several with commas between them`)
+  return new Option(
+    '--backend <names>',
+    `${description}: ${backends.join(', ')}, or several with commas between them`,
+  )
     .default('local')
     .env('CAY_BACKEND')
     .argParser((text: string) => {

@@ -6,7 +6,14 @@ import { CayError } from '@cay/sdk/client';
 import { isAlive } from '../lib/proc.ts';
 import { errorColour, note } from './output.ts';
 import { runningServer } from './running-server.ts';
-import { dataDirOf, lockFileOf, logFileOf, readFileOr, type CommonOptions, type ServerFile } from './settings.ts';
+import {
+  dataDirOf,
+  lockFileOf,
+  logFileOf,
+  readFileOr,
+  type CommonOptions,
+  type ServerFile,
+} from './settings.ts';
 import type { Composition } from './verb.ts';
 
 const POLL_MS = 15;
@@ -27,10 +34,15 @@ export async function startInBackground(composition: Composition, flags: string[
   const dataDir = dataDirOf({ data: flags[flags.indexOf('--data') + 1]! });
   mkdirSync(dataDir, { recursive: true, mode: 0o711 });
   const logFile = logFileOf(dataDir);
-  if ((statSync(logFile, { throwIfNoEntry: false })?.size ?? 0) > MAX_LOG) renameSync(logFile, `${logFile}.1`);
+  if ((statSync(logFile, { throwIfNoEntry: false })?.size ?? 0) > MAX_LOG)
+    renameSync(logFile, `${logFile}.1`);
   const log = openSync(logFile, 'a', 0o600);
   const from = statSync(logFile).size;
-  const child = spawn(process.execPath, [composition.entry, 'up', ...flags], { detached: true, cwd: '/', stdio: ['ignore', log, log] });
+  const child = spawn(process.execPath, [composition.entry, 'up', ...flags], {
+    detached: true,
+    cwd: '/',
+    stdio: ['ignore', log, log],
+  });
   closeSync(log);
   let ended: number | undefined;
   child.on('exit', (code) => (ended = code ?? 1)).on('error', () => (ended = 1));
@@ -45,7 +57,9 @@ export async function startInBackground(composition: Composition, flags: string[
     if (ended !== undefined && server) return server;
     if (ended !== undefined && !isStarting(dataDir)) throw failed(logFile, from);
     if (waited > START_MS)
-      throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, { hint: `its log is ${logFile}` });
+      throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, {
+        hint: `its log is ${logFile}`,
+      });
     if (!told && waited > QUIET_MS) {
       told = true;
       note(errorColour.dim('starting the server in the background; the first time it prepares its storage…'));
@@ -66,7 +80,11 @@ function failed(logFile: string, from: number): CayError {
       .findLast((line) => line.startsWith(prefix))
       ?.slice(prefix.length)
       .trim();
-  return new CayError('unavailable', `The server did not start: ${said('error:') ?? lines.at(-1) ?? 'it said nothing'}`, {
-    hint: said('hint:') ?? `its log is ${logFile}; "cay doctor" looks for what is missing`,
-  });
+  return new CayError(
+    'unavailable',
+    `The server did not start: ${said('error:') ?? lines.at(-1) ?? 'it said nothing'}`,
+    {
+      hint: said('hint:') ?? `its log is ${logFile}; "cay doctor" looks for what is missing`,
+    },
+  );
 }

@@ -10,22 +10,31 @@ import type { Verb } from './verb.ts';
 export const backupVerb: Verb = (program) => {
   const command = program
     .command('backup')
-    .description('keep all records and events in a file, while the server goes on; "cay up --restore" starts from one')
+    .description(
+      'keep all records and events in a file, while the server goes on; "cay up --restore" starts from one',
+    )
     .argument('<file>', 'what to write, readable by you alone')
-    .option('--with-key', 'with the key that the secrets in it are sealed with; without, keep the file "control/secret.key" elsewhere')
+    .option(
+      '--with-key',
+      'with the key that the secrets in it are sealed with; without, keep the file "control/secret.key" elsewhere',
+    )
     .option('--verify', 'tell whether the file is a whole backup, and write nothing');
-  withCommonOptions(command).action(async (file: string, options: CommonOptions & { verify?: boolean; withKey?: boolean }) => {
-    if (!options.verify) await write(file, options);
-    const { verifyBackup } = await import('../control/records/backup.ts');
-    const facts = await verifyBackup(file, join(dataDirOf(options), 'control'));
-    if (options.json) return printJson({ file, ...facts });
-    const { audit, bytes, createdAtMs, version, withKey } = facts;
-    print(
-      `${colour.green('ok')}  ${formatBytes(bytes)} of ${new Date(createdAtMs).toISOString()}, by version ${version}, ${audit.events} events`,
-    );
-    print(`head  ${audit.head}`);
-    print(`key   ${withKey ? 'in it' : 'not in it: keep "control/secret.key" of the data directory, or what gives the key, elsewhere'}`);
-  });
+  withCommonOptions(command).action(
+    async (file: string, options: CommonOptions & { verify?: boolean; withKey?: boolean }) => {
+      if (!options.verify) await write(file, options);
+      const { verifyBackup } = await import('../control/records/backup.ts');
+      const facts = await verifyBackup(file, join(dataDirOf(options), 'control'));
+      if (options.json) return printJson({ file, ...facts });
+      const { audit, bytes, createdAtMs, version, withKey } = facts;
+      print(
+        `${colour.green('ok')}  ${formatBytes(bytes)} of ${new Date(createdAtMs).toISOString()}, by version ${version}, ${audit.events} events`,
+      );
+      print(`head  ${audit.head}`);
+      print(
+        `key   ${withKey ? 'in it' : 'not in it: keep "control/secret.key" of the data directory, or what gives the key, elsewhere'}`,
+      );
+    },
+  );
 };
 
 /** What is not all there has another name. */

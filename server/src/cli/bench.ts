@@ -8,7 +8,10 @@ export const benchVerb: Verb = (program) => {
   program
     .command('bench')
     .description('measure this machine beside the tools that Cay stands on')
-    .argument('[section...]', 'exec, create, files, idle, burst, travel, e2b, restart, api or kubernetes (default: all but the last)')
+    .argument(
+      '[section...]',
+      'exec, create, files, idle, burst, travel, e2b, restart, api or kubernetes (default: all but the last)',
+    )
     .action(async (sections: string[]) => {
       const child = spawn(process.execPath, [MAIN, ...sections], { stdio: 'inherit' });
       process.exitCode = await new Promise<number>((resolve, reject) => {

@@ -15,11 +15,14 @@ const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 export const certVerb: Verb = (program) => {
   const command = program
     .command('cert')
-    .description('make a certificate for every name below a domain, to try previews and E2B_DOMAIN over TLS; needs openssl')
+    .description(
+      'make a certificate for every name below a domain, to try previews and E2B_DOMAIN over TLS; needs openssl',
+    )
     .argument('<domain>', 'such as sbx.localhost')
     .option('--renew', 'make another also if there is one that is valid');
   withCommonOptions(command).action(async (text: string, options: Options) => {
-    if (options.url !== undefined) throw usageError('"cert" makes a certificate on this machine and takes no --url');
+    if (options.url !== undefined)
+      throw usageError('"cert" makes a certificate on this machine and takes no --url');
     const domain = domainOf(text);
     const directory = join(dataDirOf(options), 'certificates', domain);
     const known = options.renew ? undefined : await findCertificate(directory);
@@ -45,5 +48,8 @@ function domainOf(text: string): string {
   const domain = text.toLowerCase().replace(/^\*\./, '');
   const labels = domain.split('.');
   if (labels.length >= 2 && domain.length <= 200 && labels.every((label) => LABEL.test(label))) return domain;
-  throw usageError(`"${text}" is not a domain for a wildcard certificate`, 'give one of two labels or more, such as sbx.localhost');
+  throw usageError(
+    `"${text}" is not a domain for a wildcard certificate`,
+    'give one of two labels or more, such as sbx.localhost',
+  );
 }

@@ -1,5 +1,15 @@
-/** The command line's side of a server: one connection, and sandboxes by id, name or the beginning of an id. */
-import { CayError, Sandbox, connect, isCayError, type ConnectOptions, type CreateSandboxInput, type Transport } from '@cay/sdk/client';
+/**
+ * The command line's side of a server: one connection, and sandboxes by id, name or the beginning of an id.
+ */
+import {
+  CayError,
+  Sandbox,
+  connect,
+  isCayError,
+  type ConnectOptions,
+  type CreateSandboxInput,
+  type Transport,
+} from '@cay/sdk/client';
 import { addressOf, type CommonOptions } from './settings.ts';
 import { httpFetch } from './transport/http-fetch.ts';
 import { ThinWebSocket } from './transport/web-socket.ts';
@@ -15,7 +25,10 @@ export interface Client {
 export function openClient(options: CommonOptions): Client {
   const { url, apiKey } = addressOf(options);
   // Both have what the client uses, and no more.
-  const light = { fetch: httpFetch, WebSocket: ThinWebSocket } as unknown as Pick<ConnectOptions, 'fetch' | 'WebSocket'>;
+  const light = { fetch: httpFetch, WebSocket: ThinWebSocket } as unknown as Pick<
+    ConnectOptions,
+    'fetch' | 'WebSocket'
+  >;
   const connectOptions: ConnectOptions = { url, apiKey, ...light };
   return {
     transport: connect(connectOptions),
@@ -38,7 +51,10 @@ async function byPrefix(ref: string, options: ConnectOptions, unknown: CayError)
   for await (const sandbox of Sandbox.list(options)) if (sandbox.id.startsWith(prefix)) found.push(sandbox);
   if (found.length === 1) return found[0]!;
   if (found.length === 0) {
-    throw new CayError('not_found', `Sandbox "${ref}" does not exist`, { cause: unknown, hint: '"cay ls" shows those that do' });
+    throw new CayError('not_found', `Sandbox "${ref}" does not exist`, {
+      cause: unknown,
+      hint: '"cay ls" shows those that do',
+    });
   }
   throw new CayError('invalid_argument', `"${ref}" is the beginning of ${found.length} sandboxes' ids`, {
     hint: `give more of it: ${found

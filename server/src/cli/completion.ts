@@ -42,13 +42,19 @@ const NAMES_SANDBOX = [
 ];
 const LIST = `cay ls --json 2>/dev/null | grep -oE '"(id|name)":"[^"]+"' | cut -d'"' -f4`;
 
-export async function completionScript(shell: (typeof SHELLS)[number], composition: Composition): Promise<string> {
+export async function completionScript(
+  shell: (typeof SHELLS)[number],
+  composition: Composition,
+): Promise<string> {
   const { loadProgram } = await import('./program.ts');
   const { commands } = await loadProgram(composition);
   const flags = (command: Command) => command.options.map(({ long }) => long).filter((long) => long != null);
   const subs = (command: Command) => command.commands.map((sub) => sub.name());
   if (shell === 'fish') return fish(commands, flags, subs);
-  const words = commands.map((command) => `    ${command.name()}) words="${[...subs(command), ...flags(command), '--help'].join(' ')}" ;;`);
+  const words = commands.map(
+    (command) =>
+      `    ${command.name()}) words="${[...subs(command), ...flags(command), '--help'].join(' ')}" ;;`,
+  );
   const body = `  local current="\${COMP_WORDS[COMP_CWORD]}" verb="\${COMP_WORDS[1]}" words
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "${commands.map((command) => command.name()).join(' ')} help" -- "$current"))
@@ -67,7 +73,11 @@ ${words.join('\n')}
   return shell === 'bash' ? bash : `#compdef cay\nautoload -U +X bashcompinit && bashcompinit\n${bash}`;
 }
 
-function fish(commands: readonly Command[], flags: (command: Command) => string[], subs: (command: Command) => string[]): string {
+function fish(
+  commands: readonly Command[],
+  flags: (command: Command) => string[],
+  subs: (command: Command) => string[],
+): string {
   const quoted = (text: string) => `'${text.replaceAll("'", String.raw`\'`)}'`;
   const lines = ['complete -c cay -f'];
   for (const command of commands) {

@@ -45,13 +45,15 @@ export const cpVerb: Verb = (program) => {
       const [source, target] = [parsePlace(from), parsePlace(to)];
       if (source.ref === undefined && target.ref === undefined)
         throw usageError('Neither place is in a sandbox', 'write one as SANDBOX:PATH');
-      if (source.ref !== undefined && target.ref !== undefined) throw usageError('Only one of the places can be in a sandbox');
+      if (source.ref !== undefined && target.ref !== undefined)
+        throw usageError('Only one of the places can be in a sandbox');
       const client = openClient(options);
       const sandbox = await client.sandbox((source.ref ?? target.ref)!);
       const act = source.ref === undefined ? copyIn : copyOut;
       const { leftOut, ...done } = await act(sandbox, source.path, target.path, options);
       if (options.json) return printJson({ ...done, leftOut });
-      for (const { name, why } of leftOut) note(`${errorColour.yellow('left out:')} ${printable(name)}: ${printable(why)}`);
+      for (const { name, why } of leftOut)
+        note(`${errorColour.yellow('left out:')} ${printable(name)}: ${printable(why)}`);
     });
 };
 
@@ -69,41 +71,65 @@ async function copyIn(sandbox: Sandbox, from: string, to: string, { user }: Opti
   const intoDirectory = to.endsWith('/') || (await remoteType(sandbox, to, user)) === 'directory';
   const path = intoDirectory ? posix.join(to, basename(resolve(from))) : to;
   const leftOut: Copied['leftOut'] = [];
-  const progress = showProgress(`${basename(resolve(from))} →`, source.isDirectory() ? undefined : source.size);
+  const progress = showProgress(
+    `${basename(resolve(from))} →`,
+    source.isDirectory() ? undefined : source.size,
+  );
   let bytes = 0;
   const onProgress = (done: number) => progress.bytes((bytes = done));
   if (source.isDirectory()) {
     await sandbox.files.mkdir(path, { user });
     await sandbox.files.upload(
       path,
-      pack(from, { onProgress, onLeftOut: (name) => leftOut.push({ name, why: 'it is neither file, directory nor symlink' }) }),
+      pack(from, {
+        onProgress,
+        onLeftOut: (name) => leftOut.push({ name, why: 'it is neither file, directory nor symlink' }),
+      }),
       { user },
     );
   } else {
-    await sandbox.files.write(path, counted(createReadStream(from, { highWaterMark: 256 * 1024 }), onProgress), {
-      user,
-      mode: source.mode & 0o777,
-    });
+    await sandbox.files.write(
+      path,
+      counted(createReadStream(from, { highWaterMark: 256 * 1024 }), onProgress),
+      {
+        user,
+        mode: source.mode & 0o777,
+      },
+    );
   }
   progress.finish();
   return { from, to: `${sandbox.id}:${path}`, bytes, leftOut };
 }
 
-async function copyOut(sandbox: Sandbox, from: string, to: string, { user, limit = DEFAULT_LIMIT }: Options): Promise<Copied> {
+async function copyOut(
+  sandbox: Sandbox,
+  from: string,
+  to: string,
+  { user, limit = DEFAULT_LIMIT }: Options,
+): Promise<Copied> {
   const source = await sandbox.files.stat(from, { user, follow: true });
   const target = await stat(to).catch(() => undefined);
   const path = target?.isDirectory() || to.endsWith('/') ? join(to, nameOf(from)) : to;
-  const progress = showProgress(`${printable(nameOf(from))} →`, source.type === 'directory' ? undefined : source.sizeBytes);
+  const progress = showProgress(
+    `${printable(nameOf(from))} →`,
+    source.type === 'directory' ? undefined : source.sizeBytes,
+  );
   let done: Copied = { from: `${sandbox.id}:${from}`, to: path, bytes: 0, leftOut: [] };
   if (source.type === 'directory') {
     await mkdir(path, { recursive: true });
-    const { bytes, leftOut } = await unpack(path, atMost(sandbox.files.download(from, { user }), limit), (count) => progress.bytes(count));
+    const { bytes, leftOut } = await unpack(
+      path,
+      atMost(sandbox.files.download(from, { user }), limit),
+      (count) => progress.bytes(count),
+    );
     done = { ...done, bytes, leftOut };
   } else {
     await mkdir(dirname(path), { recursive: true });
     await writeWhole(
       path,
-      counted(atMost(sandbox.files.stream(from, { user }), limit), (count) => progress.bytes((done.bytes = count))),
+      counted(atMost(sandbox.files.stream(from, { user }), limit), (count) =>
+        progress.bytes((done.bytes = count)),
+      ),
       source.mode & 0o777,
     );
   }
@@ -117,7 +143,11 @@ function nameOf(path: string): string {
   return name === '' || name === '/' || name === '..' || name === '.' ? 'root' : name;
 }
 
-async function remoteType(sandbox: Sandbox, path: string, user: string | undefined): Promise<string | undefined> {
+async function remoteType(
+  sandbox: Sandbox,
+  path: string,
+  user: string | undefined,
+): Promise<string | undefined> {
   try {
     return (await sandbox.files.stat(path, { user, follow: true })).type;
   } catch (error) {

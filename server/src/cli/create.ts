@@ -32,13 +32,25 @@ export const createVerb: Verb = (program, composition) => {
     .argument('[command...]', 'a command that is started with the sandbox')
     .passThroughOptions()
     .option('--timeout <time>', 'how long it may live, such as 2h', parseDuration)
-    .addOption(new Option('--on-timeout <what>', 'what happens then (default: pause)').choices(['pause', 'archive', 'stop', 'destroy']))
+    .addOption(
+      new Option('--on-timeout <what>', 'what happens then (default: pause)').choices([
+        'pause',
+        'archive',
+        'stop',
+        'destroy',
+      ]),
+    )
     .option('--freeze-after <time>', 'freeze it when nobody has used it for so long', parseDuration)
     .option('--suspend-after <time>', 'keep nothing but its files then', parseDuration)
     .option('--hibernate-after <time>', 'put its memory on disk then', parseDuration)
     .option('--archive-after <time>', 'move it to the archive store then', parseDuration)
     .option('--destroy-after <time>', 'remove it then', parseDuration)
-    .addOption(new Option('--on-boot <what>', 'start it again when the machine was restarted').choices(['start', 'stay']))
+    .addOption(
+      new Option('--on-boot <what>', 'start it again when the machine was restarted').choices([
+        'start',
+        'stay',
+      ]),
+    )
     .option('--snapshot <id>', 'start from this snapshot rather than a template')
     .option('-p, --port <number>', 'a port to be reached from outside; may be repeated', parsePorts)
     .option('--get-or-create', 'with --name: take the one of that name if there is one')
@@ -75,8 +87,14 @@ function requestOf(cmd: string[], options: Options): CreateSandboxInput {
 }
 
 /** Exits as the create would. */
-async function dryRun(composition: Composition, request: CreateSandboxInput, options: Options): Promise<void> {
-  const validation = await withServer(composition, options, (client) => Sandbox.validate(request, client.options));
+async function dryRun(
+  composition: Composition,
+  request: CreateSandboxInput,
+  options: Options,
+): Promise<void> {
+  const validation = await withServer(composition, options, (client) =>
+    Sandbox.validate(request, client.options),
+  );
   const { ok, platform, problems } = validation;
   const refusal = problems.find(({ refused }) => refused);
   if (refusal) process.exitCode = ERRORS[refusal.code].exitCode;

@@ -30,28 +30,39 @@ export const diffVerb: Verb = (program) => {
     .option('--patch', 'a patch that "git apply" takes')
     .option('--path <path>', 'only this path and what is below it; may be repeated', gather)
     .option('-o, --output <file>', 'write the patch to a file');
-  withCommonOptions(command).action(async (ref: string, from: string | undefined, to: string, options: Options) => {
-    const sandbox = await openClient(options).sandbox(ref);
-    const since = from ?? sandbox.info.base;
-    if (since === null) throw usageError(`Sandbox "${ref}" has no snapshot to compare with`, '"cay turn" or "cay snapshot take" makes one');
-    const paths = options.path ? { paths: options.path } : {};
-    const { output, json } = options;
-    await atSnapshot(ref, async () => {
-      if (options.patch || output !== undefined) {
-        const patch = patchOf(sandbox, since, to, paths);
-        return output === undefined ? writeOut(patch) : writeWhole(output, patch, 0o644);
-      }
-      if (options.stat) {
-        const stat = await sandbox.diffStat(since, to, paths);
-        return json ? printJson(stat) : printStat(stat);
-      }
-      if (json) return printJson(await Array.fromAsync(sandbox.diff(since, to, paths)));
-      for await (const change of sandbox.diff(since, to, paths)) print(line(change));
-    });
-  });
+  withCommonOptions(command).action(
+    async (ref: string, from: string | undefined, to: string, options: Options) => {
+      const sandbox = await openClient(options).sandbox(ref);
+      const since = from ?? sandbox.info.base;
+      if (since === null)
+        throw usageError(
+          `Sandbox "${ref}" has no snapshot to compare with`,
+          '"cay turn" or "cay snapshot take" makes one',
+        );
+      const paths = options.path ? { paths: options.path } : {};
+      const { output, json } = options;
+      await atSnapshot(ref, async () => {
+        if (options.patch || output !== undefined) {
+          const patch = patchOf(sandbox, since, to, paths);
+          return output === undefined ? writeOut(patch) : writeWhole(output, patch, 0o644);
+        }
+        if (options.stat) {
+          const stat = await sandbox.diffStat(since, to, paths);
+          return json ? printJson(stat) : printStat(stat);
+        }
+        if (json) return printJson(await Array.fromAsync(sandbox.diff(since, to, paths)));
+        for await (const change of sandbox.diff(since, to, paths)) print(line(change));
+      });
+    },
+  );
 };
 
-const MARKS = { added: colour.green('A'), removed: colour.red('D'), modified: colour.yellow('M'), renamed: colour.cyan('R') };
+const MARKS = {
+  added: colour.green('A'),
+  removed: colour.red('D'),
+  modified: colour.yellow('M'),
+  renamed: colour.cyan('R'),
+};
 
 function line(change: FileChange): string {
   const { path, from, before, after } = change;
@@ -63,7 +74,12 @@ function line(change: FileChange): string {
   return `${MARKS[change.change]} ${name}${change.type === 'directory' ? '/' : ''}${more.length > 0 ? colour.dim(`  (${more.join(', ')})`) : ''}`;
 }
 
-async function* patchOf(sandbox: Sandbox, from: string, to: string, paths: { paths?: string[] }): AsyncGenerator<Uint8Array> {
+async function* patchOf(
+  sandbox: Sandbox,
+  from: string,
+  to: string,
+  paths: { paths?: string[] },
+): AsyncGenerator<Uint8Array> {
   yield* bytesOf(await sandbox.patch(from, to, paths));
 }
 
@@ -78,5 +94,7 @@ function printStat(found: DiffStat): void {
     const lines = `${insertions + deletions} ${colour.green(bar(insertions, '+'))}${colour.red(bar(deletions, '-'))}`;
     print(` ${printable(path).padEnd(widest)} | ${binary ? 'binary' : lines}`.trimEnd());
   }
-  print(` ${many(found.files.length, 'file')} changed, ${many(found.insertions, 'insertion')}(+), ${many(found.deletions, 'deletion')}(-)`);
+  print(
+    ` ${many(found.files.length, 'file')} changed, ${many(found.insertions, 'insertion')}(+), ${many(found.deletions, 'deletion')}(-)`,
+  );
 }

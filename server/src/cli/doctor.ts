@@ -1,8 +1,16 @@
-/** Looks whether sandboxes can work here by starting one on each runtime, and says how to mend what does not. */
+/**
+ * Looks whether sandboxes can work here by starting one on each runtime, and says how to mend what does not.
+ */
 import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isCayError, type Capabilities, type Orphans, type SandboxId, type SandboxSpec } from '@cay/sdk/client';
+import {
+  isCayError,
+  type Capabilities,
+  type Orphans,
+  type SandboxId,
+  type SandboxSpec,
+} from '@cay/sdk/client';
 import { withoutUnenforceable } from '../backends/check-spec.ts';
 import { canHibernate, canSweep } from '../backends/backend.ts';
 import { backendOption, namesOf } from './backend-option.ts';
@@ -45,7 +53,10 @@ export const doctorVerb: Verb = (program, composition) => {
     .description('start a sandbox on each runtime and tell what works, what is missing and what mends it')
     .addOption(backendOption(composition, 'what to look at'));
   withCommonOptions(command)
-    .option('--sweep', 'take away what was left behind on the machine, and list it; nothing else is looked at')
+    .option(
+      '--sweep',
+      'take away what was left behind on the machine, and list it; nothing else is looked at',
+    )
     .option('--dry-run', 'with --sweep: only list it')
     .addHelpText('after', '\nExits with 1 if sandboxes cannot work with the default settings.')
     .action(async (options: Options) => {
@@ -59,24 +70,37 @@ export const doctorVerb: Verb = (program, composition) => {
       add(nodeFinding());
       const names = namesOf(options.backend);
       if (names.includes('local')) add(rootFinding());
-      for (const name of names) await tryBackend(composition, name, { engine: join(dataDirOf(options), 'engine'), add });
+      for (const name of names)
+        await tryBackend(composition, name, { engine: join(dataDirOf(options), 'engine'), add });
       if (names.includes('local')) for (const finding of await hostFindings()) add(finding);
       for (const finding of await serverFindings(options)) add(finding);
       const healthy = findings.every(({ state }) => state !== 'missing');
       if (options.json) printJson({ healthy, findings });
-      else print(healthy ? `\n${colour.green('Sandboxes work here.')}` : `\n${colour.red('Sandboxes do not work here yet.')}`);
+      else
+        print(
+          healthy
+            ? `\n${colour.green('Sandboxes work here.')}`
+            : `\n${colour.red('Sandboxes do not work here yet.')}`,
+        );
       process.exitCode = healthy ? 0 : 1;
     });
 };
 
-/** The server that has the data directory is asked; without one the backend is opened there, which sweeps, or only looked into. */
+/**
+ * The server that has the data directory is asked; without one the backend is opened there, which sweeps, or
+ * only looked into.
+ */
 async function sweep(composition: Composition, options: Options): Promise<void> {
   const dryRun = options.dryRun ?? false;
   const { own } = addressOf(options);
   const orphans =
     own && !runningServer(dataDirOf(options))
       ? await sweepAlone(composition, options, dryRun)
-      : (await openClient(options).transport.json<Orphans>('POST', '/v1/admin/sweep', { query: { dryRun: dryRun ? '1' : '0' } })).orphans;
+      : (
+          await openClient(options).transport.json<Orphans>('POST', '/v1/admin/sweep', {
+            query: { dryRun: dryRun ? '1' : '0' },
+          })
+        ).orphans;
   if (options.json) return printJson({ dryRun, orphans });
   if (orphans.length === 0) return print(colour.green('Nothing was left behind.'));
   print(
@@ -88,7 +112,11 @@ async function sweep(composition: Composition, options: Options): Promise<void> 
   print(dryRun ? `\n${orphans.length} left behind; nothing was touched.` : `\n${orphans.length} taken away.`);
 }
 
-async function sweepAlone(composition: Composition, options: Options, dryRun: boolean): Promise<Orphans['orphans']> {
+async function sweepAlone(
+  composition: Composition,
+  options: Options,
+  dryRun: boolean,
+): Promise<Orphans['orphans']> {
   const dataDir = dataDirOf(options);
   const orphans: Orphans['orphans'] = [];
   const dir = join(dataDir, 'engine');
@@ -96,7 +124,11 @@ async function sweepAlone(composition: Composition, options: Options, dryRun: bo
   const names = namesOf(options.backend).filter((name) => name !== 'local' || existsSync(dir));
   if (names.length === 0) return orphans;
   if (dryRun) return composition.surveyBackend(names.join(','), { dir });
-  const backend = await composition.openBackend(names.join(','), { dir, poolSize: 0, onSwept: (found) => orphans.push(...found) });
+  const backend = await composition.openBackend(names.join(','), {
+    dir,
+    poolSize: 0,
+    onSwept: (found) => orphans.push(...found),
+  });
   // Not every backend does that when it is opened.
   if (canSweep(backend)) orphans.push(...(await backend.sweep()));
   await backend.close();
@@ -108,7 +140,8 @@ function nodeFinding(): Finding {
 }
 
 function rootFinding(): Finding {
-  if (process.getuid?.() === 0) return { what: 'root', state: 'works', detail: 'namespaces, cgroups and mounts can be made' };
+  if (process.getuid?.() === 0)
+    return { what: 'root', state: 'works', detail: 'namespaces, cgroups and mounts can be made' };
   return {
     what: 'root',
     state: 'missing',
@@ -118,8 +151,9 @@ function rootFinding(): Finding {
 }
 
 /**
- * In a directory of its own, so that neither what runs nor what is kept is touched. What is on a cluster goes by whose it is: there it is tried as
- * the installation that it would be, and nothing is removed but what was made.
+ * In a directory of its own, so that neither what runs nor what is kept is touched. What is on a cluster goes
+ * by whose it is: there it is tried as the installation that it would be, and nothing is removed but what was
+ * made.
  */
 async function tryBackend(
   composition: Composition,
@@ -142,11 +176,22 @@ async function tryBackend(
       some ||= finding.state === 'works';
       add(finding);
     }
-    if (!some) add({ what: 'isolation', state: 'missing', detail: 'no runtime isolates sandboxes', remedy: 'scripts/install-host' });
+    if (!some)
+      add({
+        what: 'isolation',
+        state: 'missing',
+        detail: 'no runtime isolates sandboxes',
+        remedy: 'scripts/install-host',
+      });
     const network = await networkFinding(backend);
     if (network) add(network);
     for (const [ability, works] of Object.entries(abilities)) {
-      if (!works) add({ what: ability, state: 'absent', detail: notes[ability as keyof typeof notes] ?? 'not on this machine' });
+      if (!works)
+        add({
+          what: ability,
+          state: 'absent',
+          detail: notes[ability as keyof typeof notes] ?? 'not on this machine',
+        });
     }
   } catch (error) {
     const { message, hint } = error as { message: string; hint?: string };
@@ -154,16 +199,31 @@ async function tryBackend(
     add({ what: 'backend', state: 'missing', detail: message, ...(remedy !== undefined && { remedy }) });
   } finally {
     const ended = onCluster ? backend?.close() : backend?.destroy();
-    await ended?.catch((error: unknown) => add({ what: 'clean-up', state: 'absent', detail: String((error as Error).message) }));
+    await ended?.catch((error: unknown) =>
+      add({ what: 'clean-up', state: 'absent', detail: String((error as Error).message) }),
+    );
     await rm(scratch, { recursive: true, force: true }).catch(() => {});
   }
 }
 
 /** `wanted` is the spec to try, absent if the runtime is not to be had. */
-async function tryRuntime(backend: OpenedBackend, runtime: string, wanted: object | undefined): Promise<Finding> {
+async function tryRuntime(
+  backend: OpenedBackend,
+  runtime: string,
+  wanted: object | undefined,
+): Promise<Finding> {
   const remedy = REMEDIES[runtime];
-  if (!wanted) return { what: runtime, state: 'absent', detail: 'not usable on this machine', ...(remedy !== undefined && { remedy }) };
-  const [{ newId, SandboxSpecSchema }, { collect }] = await Promise.all([import('@cay/sdk/protocol'), import('../guest/collect.ts')]);
+  if (!wanted)
+    return {
+      what: runtime,
+      state: 'absent',
+      detail: 'not usable on this machine',
+      ...(remedy !== undefined && { remedy }),
+    };
+  const [{ newId, SandboxSpecSchema }, { collect }] = await Promise.all([
+    import('@cay/sdk/protocol'),
+    import('../guest/collect.ts'),
+  ]);
   const id = newId('sbx');
   const spec = SandboxSpecSchema.parse(wanted);
   try {
@@ -190,7 +250,12 @@ async function tryRuntime(backend: OpenedBackend, runtime: string, wanted: objec
       detail: `sandbox in ${Math.round(started - begun)} ms, command in ${Math.round(ran - started)} ms, ${slept}`,
     };
   } catch (error) {
-    return { what: runtime, state: 'absent', detail: (error as Error).message, ...(remedy !== undefined && { remedy }) };
+    return {
+      what: runtime,
+      state: 'absent',
+      detail: (error as Error).message,
+      ...(remedy !== undefined && { remedy }),
+    };
   } finally {
     await backend.remove(id).catch(() => {});
   }
@@ -206,14 +271,19 @@ async function hibernates(backend: OpenedBackend, id: SandboxId, spec: SandboxSp
     await backend.ensure(id, spec);
     return `hibernated in ${Math.round(asleep - begun)} ms and awake in ${Math.round(performance.now() - asleep)} ms`;
   } catch (error) {
-    return isCayError(error, 'unsupported') ? 'no hibernation' : `hibernation fails: ${(error as Error).message}`;
+    return isCayError(error, 'unsupported')
+      ? 'no hibernation'
+      : `hibernation fails: ${(error as Error).message}`;
   }
 }
 
 async function serverFindings(options: CommonOptions): Promise<Finding[]> {
   const dataDir = dataDirOf(options);
   const server = runningServer(dataDir);
-  if (!server) return [{ what: 'server', state: 'absent', detail: `none runs for ${dataDir}`, remedy: 'cay up --detach' }];
+  if (!server)
+    return [
+      { what: 'server', state: 'absent', detail: `none runs for ${dataDir}`, remedy: 'cay up --detach' },
+    ];
   try {
     const { transport } = openClient(options);
     await transport.json('GET', '/readyz');
@@ -221,7 +291,14 @@ async function serverFindings(options: CommonOptions): Promise<Finding[]> {
     const { policy } = await transport.json<Capabilities>('GET', '/v1/capabilities');
     return policy ? [works, { what: 'policy', state: 'works', detail: policyText(policy) }] : [works];
   } catch (error) {
-    return [{ what: 'server', state: 'missing', detail: (error as Error).message, remedy: 'cay down && cay up --detach' }];
+    return [
+      {
+        what: 'server',
+        state: 'missing',
+        detail: (error as Error).message,
+        remedy: 'cay down && cay up --detach',
+      },
+    ];
   }
 }
 

@@ -19,7 +19,8 @@ export const eventsVerb: Verb = (program) => {
     const client = openClient(options);
     const { sandbox: ref } = options;
     // What is gone still has its events, under its id.
-    const sandbox = ref === undefined || /^sbx_[a-z0-9]{20}$/.test(ref) ? ref : (await client.sandbox(ref)).id;
+    const sandbox =
+      ref === undefined || /^sbx_[a-z0-9]{20}$/.test(ref) ? ref : (await client.sandbox(ref)).id;
     let after = options.after ?? 0;
     for (;;) {
       const page = await client.transport.json<EventPage>('GET', '/v1/events', { query: { after, sandbox } });
@@ -28,13 +29,18 @@ export const eventsVerb: Verb = (program) => {
       after = page.last;
     }
     if (!options.follow) return;
-    for await (const event of client.transport.lines<CayEvent>('GET', '/v1/events', { query: { after, sandbox } })) show(event, options);
+    for await (const event of client.transport.lines<CayEvent>('GET', '/v1/events', {
+      query: { after, sandbox },
+    }))
+      show(event, options);
   });
 };
 
 function show(event: CayEvent, options: Options): void {
   if (options.json) return print(JSON.stringify(event));
-  const data = Object.entries(event.data).map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
+  const data = Object.entries(event.data).map(
+    ([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
+  );
   print(
     `${colour.dim(new Date(event.atMs).toISOString())}  ${event.type.padEnd(20)} ${event.sandbox ?? '-'}  ${printable(data.join(' '))}`.trimEnd(),
   );

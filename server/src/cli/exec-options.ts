@@ -22,7 +22,10 @@ export function withoutDashes(argv: string[]): string[] {
   return argv[0] === '--' ? argv.slice(1) : argv;
 }
 
-export function execRequest(argv: string[], options: ExecOptions): ExecRequest & { argv: string[]; stdin: boolean } {
+export function execRequest(
+  argv: string[],
+  options: ExecOptions,
+): ExecRequest & { argv: string[]; stdin: boolean } {
   const { TERM } = process.env;
   return {
     argv,

@@ -8,7 +8,8 @@ import { streamCommand } from './stream-command.ts';
 import { pairs } from './units.ts';
 import type { Verb } from './verb.ts';
 
-type Options = CommonOptions & ExecOptions & { detach?: boolean; env?: Record<string, string>; workdir?: string; user?: string };
+type Options = CommonOptions &
+  ExecOptions & { detach?: boolean; env?: Record<string, string>; workdir?: string; user?: string };
 
 export const execVerb: Verb = (program) => {
   const command = program
@@ -18,7 +19,11 @@ export const execVerb: Verb = (program) => {
     .argument('<command...>', 'the program and its arguments')
     .passThroughOptions()
     .option('-d, --detach', 'only start it, and print its id; with -i its input stays open for "cay attach"')
-    .option('-e, --env <key=value>', 'an environment variable, or the name of one of yours; may be repeated', pairs(process.env))
+    .option(
+      '-e, --env <key=value>',
+      'an environment variable, or the name of one of yours; may be repeated',
+      pairs(process.env),
+    )
     .option('-w, --workdir <dir>', 'where it starts')
     .option('-u, --user <user>', 'as whom it runs');
   withExecOptions(command);

@@ -19,24 +19,29 @@ export const exportVerb: Verb = (program) => {
     .option('--at <snapshot>', 'a snapshot’s id or name, or a turn’s number (default: now)')
     .option('-o, --output <file>', 'where to (default: standard output)');
   withCommonOptions(command)
-    .addHelpText('after', '\n  cay export my-box /home/user/project -o project.tar\n  cay export my-box --at 3 /etc | tar tv')
-    .action(async (ref: string, paths: string[], options: CommonOptions & { at?: string; output?: string }) => {
-      const { at, output, json } = options;
-      if (output === undefined && process.stdout.isTTY)
-        throw usageError('An archive is not for a terminal', 'give a file with --output, or a pipe');
-      if (output === undefined && json) throw usageError('--json needs --output');
-      const sandbox = await openClient(options).sandbox(ref);
-      const chosen = { ...(at !== undefined && { at }), ...(paths.length > 0 && { paths }) };
-      const body = bytesOf(await atSnapshot(ref, () => sandbox.export(chosen)));
-      if (output === undefined) return writeOut(body);
-      const progress = showProgress(`${output} ←`);
-      let bytes = 0;
-      await writeWhole(
-        output,
-        counted(body, (count) => progress.bytes((bytes = count))),
-        0o644,
-      );
-      progress.finish();
-      if (json) printJson({ file: output, bytes });
-    });
+    .addHelpText(
+      'after',
+      '\n  cay export my-box /home/user/project -o project.tar\n  cay export my-box --at 3 /etc | tar tv',
+    )
+    .action(
+      async (ref: string, paths: string[], options: CommonOptions & { at?: string; output?: string }) => {
+        const { at, output, json } = options;
+        if (output === undefined && process.stdout.isTTY)
+          throw usageError('An archive is not for a terminal', 'give a file with --output, or a pipe');
+        if (output === undefined && json) throw usageError('--json needs --output');
+        const sandbox = await openClient(options).sandbox(ref);
+        const chosen = { ...(at !== undefined && { at }), ...(paths.length > 0 && { paths }) };
+        const body = bytesOf(await atSnapshot(ref, () => sandbox.export(chosen)));
+        if (output === undefined) return writeOut(body);
+        const progress = showProgress(`${output} ←`);
+        let bytes = 0;
+        await writeWhole(
+          output,
+          counted(body, (count) => progress.bytes((bytes = count))),
+          0o644,
+        );
+        progress.finish();
+        if (json) printJson({ file: output, bytes });
+      },
+    );
 };

@@ -18,7 +18,9 @@ interface Options extends CommonOptions {
 export const forkVerb: Verb = (program) => {
   const command = program
     .command('fork')
-    .description('make sandboxes that go on from what this one is, with its processes where the isolation can; prints their ids')
+    .description(
+      'make sandboxes that go on from what this one is, with its processes where the isolation can; prints their ids',
+    )
     .argument('<sandbox>', 'its id, name or the beginning of its id')
     .option('-n, --number <number>', 'how many', parseCount, 1)
     .option('--name <prefix>', 'their names: this and -1, -2 and so on')

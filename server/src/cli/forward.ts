@@ -15,16 +15,22 @@ export const forwardVerb: Verb = (program) => {
     .command('forward')
     .description('make a port of a sandbox a port of this machine, until Ctrl-C')
     .argument('<sandbox>', 'id, name or beginning of an id')
-    .argument('<local:remote>', 'the port here and the port inside, or one number for both; 0 here takes any free one')
+    .argument(
+      '<local:remote>',
+      'the port here and the port inside, or one number for both; 0 here takes any free one',
+    )
     .option('--address <ip>', 'where to listen on this machine', '127.0.0.1');
-  withCommonOptions(command).action(async (ref: string, ports: string, options: CommonOptions & { address: string }) => {
-    const { local, remote } = parsePorts(ports);
-    const sandbox = await openClient(options).sandbox(ref);
-    await forward(sandbox, { local, remote, address: options.address }, (port) => {
-      if (options.json) printJson({ sandbox: sandbox.id, address: options.address, port, remote });
-      else print(`${options.address}:${port} leads to port ${remote} of ${sandbox.info.name ?? sandbox.id}`);
-    });
-  });
+  withCommonOptions(command).action(
+    async (ref: string, ports: string, options: CommonOptions & { address: string }) => {
+      const { local, remote } = parsePorts(ports);
+      const sandbox = await openClient(options).sandbox(ref);
+      await forward(sandbox, { local, remote, address: options.address }, (port) => {
+        if (options.json) printJson({ sandbox: sandbox.id, address: options.address, port, remote });
+        else
+          print(`${options.address}:${port} leads to port ${remote} of ${sandbox.info.name ?? sandbox.id}`);
+      });
+    },
+  );
 };
 
 export function parsePorts(text: string): { local: number; remote: number } {
@@ -51,10 +57,14 @@ async function forward(
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) =>
       reject(
-        new CayError('failed_precondition', `Cannot listen on ${address}:${local}: ${cause.code ?? cause.message}`, {
-          cause,
-          hint: 'choose another local port',
-        }),
+        new CayError(
+          'failed_precondition',
+          `Cannot listen on ${address}:${local}: ${cause.code ?? cause.message}`,
+          {
+            cause,
+            hint: 'choose another local port',
+          },
+        ),
       ),
     );
     server.listen(local, address, resolve);

@@ -31,13 +31,16 @@ async function runcFinding(): Promise<Finding | undefined> {
     what: 'runc fixes',
     state: 'absent',
     detail: `${version} was published with ${missing.join('; ')}${installed === undefined ? '' : `; the package is ${installed}`}`,
-    remedy: 'install runc 1.2.8, 1.3.3, 1.4.0 or newer, or see whether your distribution has mended this package',
+    remedy:
+      'install runc 1.2.8, 1.3.3, 1.4.0 or newer, or see whether your distribution has mended this package',
   };
 }
 
 /** The number of the version does not tell what a distribution has mended; that of its package does. */
 async function packageVersion(): Promise<string | undefined> {
-  const answer = await run('dpkg-query', ['-W', '-f', '${Version}', 'runc'], { timeoutMs: 5_000 }).catch(() => undefined);
+  const answer = await run('dpkg-query', ['-W', '-f', '${Version}', 'runc'], { timeoutMs: 5_000 }).catch(
+    () => undefined,
+  );
   return answer?.stdout.trim() || undefined;
 }
 

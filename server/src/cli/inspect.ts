@@ -32,7 +32,8 @@ export const inspectVerb: Verb = (program) => {
       'created',
       `${formatAge(Date.now() - info.createdAtMs)} ago, started ${info.incarnation} time${info.incarnation === 1 ? '' : 's'}`,
     );
-    if (info.expiresAtMs !== null) line('expires', `in ${formatAge(info.expiresAtMs - Date.now())}: ${info.onTimeout}`);
+    if (info.expiresAtMs !== null)
+      line('expires', `in ${formatAge(info.expiresAtMs - Date.now())}: ${info.onTimeout}`);
     for (const [key, value] of Object.entries(info.labels)) line('label', printable(`${key}=${value}`));
     for (const { port, visibility, url } of info.ports) line('port', `${port} ${visibility} ${url}`);
     if (commands.length === 0) return;
@@ -40,7 +41,11 @@ export const inspectVerb: Verb = (program) => {
     const rows = commands.map(({ id, pid, end, outputBytes, argv }) => [
       id,
       String(pid),
-      end === undefined ? colour.green('running') : end.kind === 'exited' ? `exited ${end.exitCode}` : end.kind,
+      end === undefined
+        ? colour.green('running')
+        : end.kind === 'exited'
+          ? `exited ${end.exitCode}`
+          : end.kind,
       formatBytes(outputBytes),
       printable(argv.join(' ')).slice(0, 100),
     ]);

@@ -31,15 +31,17 @@ export const keyVerb: Verb = (program) => {
     .argument('<name>', 'what it is for')
     .option('--admin', 'may make keys and projects')
     .option('--project <project>', 'id or name (default: that of the key in use)');
-  withCommonOptions(create).action(async (name: string, options: CommonOptions & { admin?: boolean; project?: string }) => {
-    const { admin, project } = options;
-    const created = await openClient(options).transport.json<CreatedKey>('POST', '/v1/keys', {
-      json: { name, role: admin ? 'admin' : 'member', ...(project !== undefined && { project }) },
-    });
-    if (options.json) return printJson(created);
-    print(created.secret);
-    note(colour.dim(`${created.key.id}; shown this once`));
-  });
+  withCommonOptions(create).action(
+    async (name: string, options: CommonOptions & { admin?: boolean; project?: string }) => {
+      const { admin, project } = options;
+      const created = await openClient(options).transport.json<CreatedKey>('POST', '/v1/keys', {
+        json: { name, role: admin ? 'admin' : 'member', ...(project !== undefined && { project }) },
+      });
+      if (options.json) return printJson(created);
+      print(created.secret);
+      note(colour.dim(`${created.key.id}; shown this once`));
+    },
+  );
 
   const remove = command
     .command('rm')
@@ -49,7 +51,9 @@ export const keyVerb: Verb = (program) => {
   withCommonOptions(remove).action(async (ids: string[], options: CommonOptions & { tokens?: boolean }) => {
     const { transport } = openClient(options);
     for (const id of ids) {
-      await transport.json('DELETE', `/v1/keys/${encodeURIComponent(id)}`, { ...(options.tokens && { query: { tokens: true } }) });
+      await transport.json('DELETE', `/v1/keys/${encodeURIComponent(id)}`, {
+        ...(options.tokens && { query: { tokens: true } }),
+      });
       if (options.json) printJson({ id });
       else print(id);
     }

@@ -34,20 +34,43 @@ export const kubernetesVerb: Verb = (program, composition) => {
 
   command
     .command('render')
-    .description('print the objects that would be applied, with the settings CAY_KUBERNETES_… of this environment')
+    .description(
+      'print the objects that would be applied, with the settings CAY_KUBERNETES_… of this environment',
+    )
     .addOption(backend())
-    .option('--account <namespace/name>', 'the account of the server, which gets the rights it needs', DEFAULT_ACCOUNT)
-    .option('--project <id>', 'in their place what the namespace of this project has; with --sandbox: a sandbox there')
-    .option('--sandbox [file]', 'in their place what a sandbox would be; the file has its spec as JSON, "-" is standard input')
+    .option(
+      '--account <namespace/name>',
+      'the account of the server, which gets the rights it needs',
+      DEFAULT_ACCOUNT,
+    )
+    .option(
+      '--project <id>',
+      'in their place what the namespace of this project has; with --sandbox: a sandbox there',
+    )
+    .option(
+      '--sandbox [file]',
+      'in their place what a sandbox would be; the file has its spec as JSON, "-" is standard input',
+    )
     .option('--id <id>', 'the id of that sandbox (default: a new one)')
     .option('--json', 'as a List in JSON, and not as YAML')
     .option('--data <dir>', 'data directory of the server, by which its objects are told apart (CAY_DATA)')
     .action(async (options: RenderOptions) => {
       const [namespace, name, ...rest] = options.account.split('/');
-      if (!namespace || !name || rest.length > 0) throw usageError(`"${options.account}" is not NAMESPACE/NAME`);
-      const sandbox = options.sandbox === undefined ? undefined : { id: idOf(options.id), spec: await specIn(options.sandbox) };
-      const { render } = await declarationsOf(options.backend, { dir: engineOf(options), withSandbox: sandbox !== undefined });
-      const objects = await render({ account: { namespace, name }, project: projectOf(options.project), sandbox });
+      if (!namespace || !name || rest.length > 0)
+        throw usageError(`"${options.account}" is not NAMESPACE/NAME`);
+      const sandbox =
+        options.sandbox === undefined
+          ? undefined
+          : { id: idOf(options.id), spec: await specIn(options.sandbox) };
+      const { render } = await declarationsOf(options.backend, {
+        dir: engineOf(options),
+        withSandbox: sandbox !== undefined,
+      });
+      const objects = await render({
+        account: { namespace, name },
+        project: projectOf(options.project),
+        sandbox,
+      });
       if (options.json) return printJson({ apiVersion: 'v1', kind: 'List', items: objects });
       print((await composition.toYaml(objects)).trimEnd());
     });
@@ -58,7 +81,10 @@ export const kubernetesVerb: Verb = (program, composition) => {
     .option('--json', 'show the result as JSON')
     .action(async (options: Pick<Options, 'json'>) => {
       const all = clusterBackends.map(async (name) => {
-        const { ownedKinds } = await declarationsOf(name, { dir: engineOf({ backend: name }), withSandbox: false });
+        const { ownedKinds } = await declarationsOf(name, {
+          dir: engineOf({ backend: name }),
+          withSandbox: false,
+        });
         return { backend: name, kinds: ownedKinds };
       });
       const rows = await Promise.all(all);

@@ -6,16 +6,29 @@ import type { CommonOptions } from './settings.ts';
 import { parseCount, parseSince, parseSize } from './units.ts';
 import type { Verb } from './verb.ts';
 
-type Options = CommonOptions & { follow?: boolean; offset?: number; since?: Date; tail?: number; limit?: number };
+type Options = CommonOptions & {
+  follow?: boolean;
+  offset?: number;
+  since?: Date;
+  tail?: number;
+  limit?: number;
+};
 
 export const logsVerb: Verb = (program) => {
   const command = program
     .command('logs')
     .description("show a command's output that is kept")
     .argument('<sandbox>', 'id, name or beginning of an id')
-    .argument('[command-id]', 'which command; if absent, the one that the sandbox was created with, else the one started last')
+    .argument(
+      '[command-id]',
+      'which command; if absent, the one that the sandbox was created with, else the one started last',
+    )
     .option('-f, --follow', 'go on until the command ends')
-    .option('--since <time>', 'only what was recorded since then: 10m ago, or 2026-01-31T12:00:00Z', parseSince)
+    .option(
+      '--since <time>',
+      'only what was recorded since then: 10m ago, or 2026-01-31T12:00:00Z',
+      parseSince,
+    )
     .option('--tail <size>', 'only so much before the end, such as 64k', parseSize)
     .option('--limit <size>', 'stop after so much', parseSize)
     .option('--offset <bytes>', 'begin here', parseCount);
@@ -35,6 +48,7 @@ export const logsVerb: Verb = (program) => {
 function show(event: ExecEvent, json: boolean): void {
   if (json) return printJson(event);
   if (event.type === 'stderr') process.stderr.write(Buffer.from(event.data, 'base64'));
-  else if (event.type === 'stdout' || event.type === 'pty') process.stdout.write(Buffer.from(event.data, 'base64'));
+  else if (event.type === 'stdout' || event.type === 'pty')
+    process.stdout.write(Buffer.from(event.data, 'base64'));
   else if (event.type === 'gap') note(`(${event.bytes} bytes are no longer kept)`);
 }

@@ -17,12 +17,16 @@ export const lsVerb: Verb = (program) => {
     .command('ls')
     .description('list sandboxes, newest first')
     .option('-l, --label <key=value>', 'only those with this label; may be repeated', pairs())
-    .option('--state <state>', 'only those in this state: creating, active, paused, stopped, failed or destroying')
+    .option(
+      '--state <state>',
+      'only those in this state: creating, active, paused, stopped, failed or destroying',
+    )
     .option('-q, --quiet', 'ids alone');
   withCommonOptions(command).action(async (options: Options) => {
     const { options: connection } = openClient(options);
     const found: Sandbox['info'][] = [];
-    for await (const { info } of Sandbox.list({ ...connection, labels: options.label, state: options.state })) found.push(info);
+    for await (const { info } of Sandbox.list({ ...connection, labels: options.label, state: options.state }))
+      found.push(info);
     if (options.json) return printJson(found);
     if (options.quiet) return found.forEach(({ id }) => print(id));
     const now = Date.now();
@@ -30,7 +34,9 @@ export const lsVerb: Verb = (program) => {
     const rows = found.map((info) => [
       info.id,
       info.name ?? colour.dim('-'),
-      info.pausedAs === null ? stateText(info.state) : stateText(info.state).replace(info.state, info.pausedAs),
+      info.pausedAs === null
+        ? stateText(info.state)
+        : stateText(info.state).replace(info.state, info.pausedAs),
       info.template,
       ...(several ? [info.platform ?? '-'] : []),
       info.runtime ?? '-',
@@ -43,6 +49,8 @@ export const lsVerb: Verb = (program) => {
       ),
     ]);
     const platform = several ? ['PLATFORM'] : [];
-    print(table(['ID', 'NAME', 'STATE', 'TEMPLATE', ...platform, 'RUNTIME', 'LIMITS', 'AGE', 'LABELS'], rows));
+    print(
+      table(['ID', 'NAME', 'STATE', 'TEMPLATE', ...platform, 'RUNTIME', 'LIMITS', 'AGE', 'LABELS'], rows),
+    );
   });
 };

@@ -1,7 +1,7 @@
 /**
- * A development certificate for every name below a domain, made with the `openssl` command: an authority of its own, which may
- * speak for that domain alone and whose private key is thrown away as soon as it has signed. Who trusts it trusts
- * this one certificate and nothing else.
+ * A development certificate for every name below a domain, made with the `openssl` command: an authority of
+ * its own, which may speak for that domain alone and whose private key is thrown away as soon as it has
+ * signed. Who trusts it trusts this one certificate and nothing else.
  */
 import { X509Certificate } from 'node:crypto';
 import { chmod, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -35,7 +35,11 @@ const filesIn = (directory: string): CertificateFiles => ({
 export async function findCertificate(directory: string, now = Date.now()): Promise<Certificate | undefined> {
   const files = filesIn(directory);
   try {
-    const [certificate] = await Promise.all([readFile(files.certificate), readFile(files.key), readFile(files.authority)]);
+    const [certificate] = await Promise.all([
+      readFile(files.certificate),
+      readFile(files.key),
+      readFile(files.authority),
+    ]);
     const validUntilMs = new X509Certificate(certificate).validToDate.getTime();
     return validUntilMs - now > ENOUGH_MS ? { ...files, validUntilMs } : undefined;
   } catch {
@@ -74,7 +78,16 @@ export async function makeCertificate(directory: string, domain: string): Promis
       '-out',
       at('request'),
     );
-    const signing = ['-CA', files.authority, '-CAkey', at('ca.key'), '-set_serial', `0x${serial()}`, '-days', String(DAYS)];
+    const signing = [
+      '-CA',
+      files.authority,
+      '-CAkey',
+      at('ca.key'),
+      '-set_serial',
+      `0x${serial()}`,
+      '-days',
+      String(DAYS),
+    ];
     await openssl(
       'x509',
       '-req',
@@ -92,7 +105,10 @@ export async function makeCertificate(directory: string, domain: string): Promis
     for (const name of ['certificate', 'authority'] as const) await chmod(files[name], 0o644);
     const target = filesIn(directory);
     for (const name of ['key', 'certificate', 'authority'] as const) await rename(files[name], target[name]);
-    return { ...target, validUntilMs: new X509Certificate(await readFile(target.certificate)).validToDate.getTime() };
+    return {
+      ...target,
+      validUntilMs: new X509Certificate(await readFile(target.certificate)).validToDate.getTime(),
+    };
   } finally {
     // The authority's key is among it.
     await rm(scratch, { recursive: true, force: true });

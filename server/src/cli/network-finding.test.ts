@@ -18,7 +18,9 @@ describe('networkFinding', () => {
 
   it('waits for what is being tried, and tells what was seen', async () => {
     const trying = { state: 'unknown', reason: 'it is being tried' } as const;
-    expect(await found(trying, { state: 'enforced', reason: 'nothing was reached' })).toMatchObject({ state: 'works' });
+    expect(await found(trying, { state: 'enforced', reason: 'nothing was reached' })).toMatchObject({
+      state: 'works',
+    });
     const open = { state: 'not_enforced', reason: 'a pod has reached another pod' } as const;
     expect(await found(trying, open)).toMatchObject({
       what: 'networkPolicy',
@@ -26,6 +28,9 @@ describe('networkFinding', () => {
       detail: 'the cluster does not enforce it: a pod has reached another pod',
       remedy: expect.stringContaining('CAY_KUBERNETES_REQUIRE_NETWORK_POLICY=1') as string,
     });
-    expect(await found(trying)).toMatchObject({ state: 'absent', detail: expect.stringContaining('it is not known') as string });
+    expect(await found(trying)).toMatchObject({
+      state: 'absent',
+      detail: expect.stringContaining('it is not known') as string,
+    });
   });
 });

@@ -5,7 +5,10 @@ import type { Finding } from './doctor.ts';
 const WITHIN_MS = 90_000;
 const AGAIN_MS = 250;
 
-/** Whether the cluster keeps sandboxes off the network, where that is somebody else's to do. It is tried in the background, and waited for. */
+/**
+ * Whether the cluster keeps sandboxes off the network, where that is somebody else's to do. It is tried in
+ * the background, and waited for.
+ */
 export async function networkFinding(
   backend: Pick<Backend, 'capabilities'>,
   { withinMs = WITHIN_MS }: { withinMs?: number } = {},
@@ -20,12 +23,16 @@ export async function networkFinding(
     }
     const what = 'networkPolicy';
     if (network.state === 'enforced') return { what, state: 'works', detail: network.reason };
-    const said = network.state === 'unknown' ? 'it is not known whether the cluster enforces it' : 'the cluster does not enforce it';
+    const said =
+      network.state === 'unknown'
+        ? 'it is not known whether the cluster enforces it'
+        : 'the cluster does not enforce it';
     return {
       what,
       state: 'absent',
       detail: `${said}: ${network.reason}`,
-      remedy: 'a network plugin that enforces NetworkPolicies; CAY_KUBERNETES_REQUIRE_NETWORK_POLICY=1 starts no sandbox without',
+      remedy:
+        'a network plugin that enforces NetworkPolicies; CAY_KUBERNETES_REQUIRE_NETWORK_POLICY=1 starts no sandbox without',
     };
   }
 }

@@ -2,7 +2,9 @@
 import picocolors from 'picocolors';
 
 const wants = (stream: NodeJS.WriteStream) =>
-  !process.env['NO_COLOR'] && process.env['TERM'] !== 'dumb' && (stream.isTTY === true || Boolean(process.env['FORCE_COLOR']));
+  !process.env['NO_COLOR'] &&
+  process.env['TERM'] !== 'dumb' &&
+  (stream.isTTY === true || Boolean(process.env['FORCE_COLOR']));
 
 export const colour = picocolors.createColors(wants(process.stdout));
 export const errorColour = picocolors.createColors(wants(process.stderr));
@@ -32,9 +34,15 @@ const widthOf = (cell: string) => Array.from(cell.replaceAll(COLOURS, '')).lengt
 
 /** Columns as wide as their widest cell; the last one runs out freely. */
 export function table(heads: readonly string[], rows: readonly (readonly string[])[]): string {
-  const widths = heads.map((head, column) => Math.max(head.length, ...rows.map((row) => widthOf(row[column] ?? ''))));
+  const widths = heads.map((head, column) =>
+    Math.max(head.length, ...rows.map((row) => widthOf(row[column] ?? ''))),
+  );
   const line = (cells: readonly string[]) =>
-    cells.map((cell, column) => (column === cells.length - 1 ? cell : cell + ' '.repeat(widths[column]! - widthOf(cell)))).join('  ');
+    cells
+      .map((cell, column) =>
+        column === cells.length - 1 ? cell : cell + ' '.repeat(widths[column]! - widthOf(cell)),
+      )
+      .join('  ');
   return [colour.bold(line(heads)), ...rows.map(line)].map((text) => text.trimEnd()).join('\n');
 }
 

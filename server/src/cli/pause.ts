@@ -19,12 +19,13 @@ export const pauseVerb: Verb = (program) => {
       ).choices(['frozen', 'suspended', 'hibernated', 'archived']),
     )
     .option('--wait <time>', 'how long running commands are waited for (default: not)', parseDuration);
-  withCommonOptions(command).action((refs: string[], options: CommonOptions & { as?: Pause; wait?: number }) =>
-    eachSandbox(refs, options, async (sandbox) => {
-      const { as, wait } = options;
-      const info = await sandbox.pause({ ...(as && { as }), ...(wait !== undefined && { waitMs: wait }) });
-      if (options.json) printJson(info);
-      else print(`${info.name ?? info.id} ${info.pausedAs}`);
-    }),
+  withCommonOptions(command).action(
+    (refs: string[], options: CommonOptions & { as?: Pause; wait?: number }) =>
+      eachSandbox(refs, options, async (sandbox) => {
+        const { as, wait } = options;
+        const info = await sandbox.pause({ ...(as && { as }), ...(wait !== undefined && { waitMs: wait }) });
+        if (options.json) printJson(info);
+        else print(`${info.name ?? info.id} ${info.pausedAs}`);
+      }),
   );
 };

@@ -30,8 +30,17 @@ describe('the flags of up for what may be asked for', () => {
     );
     expect(made.runtimes).toEqual(['runsc', 'runc', 'crun']);
     expect(made.images).toEqual(['python:*']);
-    expect(made.maxima).toMatchObject({ memoryBytes: 8 * 1024 ** 3, timeoutMs: 3_600_000, commands: 16, diskBytes: null, pids: 8192 });
-    expect(policy('--default-limit', 'cpus=0.5,open-files=1024').defaults).toMatchObject({ cpus: 0.5, openFiles: 1024 });
+    expect(made.maxima).toMatchObject({
+      memoryBytes: 8 * 1024 ** 3,
+      timeoutMs: 3_600_000,
+      commands: 16,
+      diskBytes: null,
+      pids: 8192,
+    });
+    expect(policy('--default-limit', 'cpus=0.5,open-files=1024').defaults).toMatchObject({
+      cpus: 0.5,
+      openFiles: 1024,
+    });
   });
 
   it('are given on to a server in the background', () => {
@@ -51,8 +60,17 @@ describe('the flags of up for what may be asked for', () => {
   });
 
   it('stand in the environment as well, where nothing is nothing', () => {
-    const env = { CAY_ALLOW_RUNTIME: 'gvisor', CAY_MAX_LIMIT: 'pids=64', CAY_ALLOW_IMAGE: '', CAY_DEFAULT_LIMIT: '' };
-    expect(policyOf(parsed([], env))).toMatchObject({ runtimes: ['gvisor'], maxima: { pids: 64 }, defaults: { pids: 64 } });
+    const env = {
+      CAY_ALLOW_RUNTIME: 'gvisor',
+      CAY_MAX_LIMIT: 'pids=64',
+      CAY_ALLOW_IMAGE: '',
+      CAY_DEFAULT_LIMIT: '',
+    };
+    expect(policyOf(parsed([], env))).toMatchObject({
+      runtimes: ['gvisor'],
+      maxima: { pids: 64 },
+      defaults: { pids: 64 },
+    });
     expect(policyIn(env)).toEqual(policyOf(parsed([], env)));
     expect(policyIn({})).not.toHaveProperty('images');
   });

@@ -41,20 +41,47 @@ export function withPolicyOptions(command: Command): Command {
   const list = (flags: string, description: string, variable: string) =>
     new Option(flags, `${description}; with commas, or repeated`).env(variable).argParser(listed);
   return command
-    .addOption(list('--allow-runtime <names>', 'the isolations that may be asked for (default: all)', 'CAY_ALLOW_RUNTIME'))
-    .option('--allow-process', `with "${UNISOLATED}" in --allow-runtime: let admins make sandboxes without isolation (CAY_ALLOW_PROCESS=1)`)
-    .addOption(list('--allow-image <patterns>', 'the images that may be asked for, such as python:* (default: all)', 'CAY_ALLOW_IMAGE'))
     .addOption(
-      list('--default-limit <limits>', `what a sandbox gets that asks for nothing else, as NAME=VALUE of ${NAMES}`, 'CAY_DEFAULT_LIMIT'),
+      list(
+        '--allow-runtime <names>',
+        'the isolations that may be asked for (default: all)',
+        'CAY_ALLOW_RUNTIME',
+      ),
     )
-    .addOption(list('--max-limit <limits>', 'the most that one may ask for, of the same; "none" is any amount', 'CAY_MAX_LIMIT'));
+    .option(
+      '--allow-process',
+      `with "${UNISOLATED}" in --allow-runtime: let admins make sandboxes without isolation (CAY_ALLOW_PROCESS=1)`,
+    )
+    .addOption(
+      list(
+        '--allow-image <patterns>',
+        'the images that may be asked for, such as python:* (default: all)',
+        'CAY_ALLOW_IMAGE',
+      ),
+    )
+    .addOption(
+      list(
+        '--default-limit <limits>',
+        `what a sandbox gets that asks for nothing else, as NAME=VALUE of ${NAMES}`,
+        'CAY_DEFAULT_LIMIT',
+      ),
+    )
+    .addOption(
+      list(
+        '--max-limit <limits>',
+        'the most that one may ask for, of the same; "none" is any amount',
+        'CAY_MAX_LIMIT',
+      ),
+    );
 }
 
 /** The same flags again. */
 export function policyFlags(options: PolicyOptions): string[] {
   const lists = { runtime: options.allowRuntime, image: options.allowImage };
   return [
-    ...Object.entries(lists).flatMap(([name, texts]) => (texts?.length ? [`--allow-${name}`, texts.join(',')] : [])),
+    ...Object.entries(lists).flatMap(([name, texts]) =>
+      texts?.length ? [`--allow-${name}`, texts.join(',')] : [],
+    ),
     ...(isProcessAllowed(options) ? ['--allow-process'] : []),
     ...(options.defaultLimit?.length ? ['--default-limit', options.defaultLimit.join(',')] : []),
     ...(options.maxLimit?.length ? ['--max-limit', options.maxLimit.join(',')] : []),
@@ -65,19 +92,29 @@ export function policyFlags(options: PolicyOptions): string[] {
 export function policyOf(options: PolicyOptions): Policy {
   const runtimes = options.allowRuntime?.length ? options.allowRuntime : undefined;
   const images = options.allowImage?.length ? options.allowImage : undefined;
-  const strange = runtimes?.find((name) => !RUNTIME.test(name)) ?? images?.find((pattern) => !PATTERN.test(pattern));
-  if (strange !== undefined) throw usageError(`"${strange}" is neither a runtime nor a pattern of image names`);
+  const strange =
+    runtimes?.find((name) => !RUNTIME.test(name)) ?? images?.find((pattern) => !PATTERN.test(pattern));
+  if (strange !== undefined)
+    throw usageError(`"${strange}" is neither a runtime nor a pattern of image names`);
   const { commands, ...defaults } = limitsIn('--default-limit', options.defaultLimit);
   if (commands !== undefined)
-    throw usageError('--default-limit takes no "commands": no sandbox asks for them', 'use --max-limit commands=…');
+    throw usageError(
+      '--default-limit takes no "commands": no sandbox asks for them',
+      'use --max-limit commands=…',
+    );
   const maxima = limitsIn('--max-limit', options.maxLimit);
   const policy = opened({ runtimes, images, allowProcess: isProcessAllowed(options), defaults, maxima });
   const { runtime } = options;
   if (runtime === UNISOLATED) {
-    throw usageError(`--runtime cannot be "${UNISOLATED}": what isolates nothing is named by each request that wants it`);
+    throw usageError(
+      `--runtime cannot be "${UNISOLATED}": what isolates nothing is named by each request that wants it`,
+    );
   }
   if (runtime !== undefined && !allowsRuntime(policy, runtime)) {
-    throw usageError(`--runtime is "${runtime}", which --allow-runtime does not allow`, `allowed are ${runtimes?.join(', ')}`);
+    throw usageError(
+      `--runtime is "${runtime}", which --allow-runtime does not allow`,
+      `allowed are ${runtimes?.join(', ')}`,
+    );
   }
   return policy;
 }
@@ -119,7 +156,10 @@ function limitsIn(flag: string, pairs: readonly string[] = []): NonNullable<Poli
     const [name = '', value, ...rest] = pair.split('=');
     const limit = KEYS.find((key) => LIMIT_NAMES[key] === name);
     if (limit === undefined || value === undefined || rest.length > 0) {
-      throw usageError(`${flag} does not understand "${pair}"`, `give NAME=VALUE, where the name is one of ${NAMES}`);
+      throw usageError(
+        `${flag} does not understand "${pair}"`,
+        `give NAME=VALUE, where the name is one of ${NAMES}`,
+      );
     }
     const amount = amountOf(flag, pair, limit, value);
     const problem = whyNot(limit, amount);
@@ -141,7 +181,8 @@ function amountOf(flag: string, pair: string, limit: Limit, value: string): numb
 
 /** What is wrong with an amount, as a request would be told. */
 function whyNot(limit: Limit, amount: number | null): string | undefined {
-  if (limit === 'commands') return amount === null || amount < FEWEST_COMMANDS ? 'must be a number above 0' : undefined;
+  if (limit === 'commands')
+    return amount === null || amount < FEWEST_COMMANDS ? 'must be a number above 0' : undefined;
   const schema = limit === 'timeoutMs' ? UpdateSandboxSchema : SomeLimitsSchema;
   return schema.safeParse({ [limit]: amount }).error?.issues[0]?.message;
 }

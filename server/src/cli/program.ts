@@ -47,7 +47,9 @@ const VERBS = {
 
 /** 128 and SIGPIPE. */
 const UNREAD = 141;
-const VERSION = (JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }).version;
+const VERSION = (
+  JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as { version: string }
+).version;
 
 export type VerbName = keyof typeof VERBS;
 
@@ -87,13 +89,17 @@ export async function runCli(composition: Composition, args: readonly string[]):
     return Number(process.exitCode ?? 0);
   } catch (error) {
     // Help and the version are thrown too, with 0.
-    if (error instanceof CommanderError) return error.exitCode === 0 || error.code === 'commander.help' ? 0 : USAGE;
+    if (error instanceof CommanderError)
+      return error.exitCode === 0 || error.code === 'commander.help' ? 0 : USAGE;
     reportFailure(error);
     return exitCodeOf(error);
   }
 }
 
-/** Whoever reads our output may stop at any time, as `head` does. A verb that has to clean up first listens too. */
+/**
+ * Whoever reads our output may stop at any time, as `head` does. A verb that has to clean up first listens
+ * too.
+ */
 function exitWhenUnread(): void {
   process.stdout.on('error', () => {
     if (process.stdout.listenerCount('error') === 1) process.exit(UNREAD);

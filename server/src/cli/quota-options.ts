@@ -34,8 +34,20 @@ export function withQuotaOptions(command: Command): Command {
   const list = (flags: string, description: string, variable: string) =>
     new Option(flags, `${description}; with commas, or repeated`).env(variable).argParser(listed);
   return command
-    .addOption(list('--default-quota <name=value>', `what a project has that was given no quota, of ${NAMES}`, 'CAY_DEFAULT_QUOTA'))
-    .addOption(list('--max-quota <name=value>', 'the most that any project has, of the same; "none" is any amount', 'CAY_MAX_QUOTA'));
+    .addOption(
+      list(
+        '--default-quota <name=value>',
+        `what a project has that was given no quota, of ${NAMES}`,
+        'CAY_DEFAULT_QUOTA',
+      ),
+    )
+    .addOption(
+      list(
+        '--max-quota <name=value>',
+        'the most that any project has, of the same; "none" is any amount',
+        'CAY_MAX_QUOTA',
+      ),
+    );
 }
 
 /** The same flags again. */
@@ -62,7 +74,10 @@ function quotasIn(flag: string, pairs: readonly string[] = []): SomeQuota {
     const [name = '', value, ...rest] = pair.split('=');
     const key = KEYS.find((each) => QUOTAS[each][0] === name);
     if (key === undefined || value === undefined || rest.length > 0) {
-      throw usageError(`${flag} does not understand "${pair}"`, `give NAME=VALUE, where the name is one of ${NAMES}`);
+      throw usageError(
+        `${flag} does not understand "${pair}"`,
+        `give NAME=VALUE, where the name is one of ${NAMES}`,
+      );
     }
     try {
       found[key] = value === 'none' ? null : QUOTAS[key][1](value);

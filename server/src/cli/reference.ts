@@ -11,10 +11,16 @@ const EXIT_CODES: readonly (readonly [string, string])[] = [
 const COMMAND_CODES: readonly (readonly [string, string])[] = [
   ["the command's own", 'It ended by itself.'],
   ['124', 'It ran into its `--timeout`; `wait`: it had not ended when the time was up.'],
-  ['125', 'Cay failed to run it, or the sandbox went away under it. The message on standard error says which.'],
+  [
+    '125',
+    'Cay failed to run it, or the sandbox went away under it. The message on standard error says which.',
+  ],
   ['126', 'It was found and cannot be executed.'],
   ['127', 'It was not found.'],
-  ['128 + n', 'Signal n ended it: 130 for SIGINT, 143 for SIGTERM, 141 when nobody reads its output any more.'],
+  [
+    '128 + n',
+    'Signal n ended it: 130 for SIGINT, 143 for SIGTERM, 141 when nobody reads its output any more.',
+  ],
   ['137', 'It ran out of memory, or was killed.'],
 ];
 
@@ -66,8 +72,11 @@ ${program.commands
 
 function errorCodes(): (readonly [string, string])[] {
   const codes = new Map<number, string[]>();
-  for (const [code, { exitCode }] of Object.entries(ERRORS)) codes.set(exitCode, [...(codes.get(exitCode) ?? []), `\`${code}\``]);
-  return [...codes].sort(([a], [b]) => a - b).map(([exitCode, names]) => [String(exitCode), `The error ${names.join(' or ')}.`] as const);
+  for (const [code, { exitCode }] of Object.entries(ERRORS))
+    codes.set(exitCode, [...(codes.get(exitCode) ?? []), `\`${code}\``]);
+  return [...codes]
+    .sort(([a], [b]) => a - b)
+    .map(([exitCode, names]) => [String(exitCode), `The error ${names.join(' or ')}.`] as const);
 }
 
 function section(command: Command): string {

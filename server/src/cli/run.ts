@@ -48,7 +48,9 @@ Starts the server in the background if none answers. Exits with the command's ow
 async function runCommand(composition: Composition, argv: string[], options: Options): Promise<number> {
   const asked = askedToStop();
   const sandbox = await makeSandbox(composition, options);
-  const renewal = options.keep ? undefined : setInterval(() => void sandbox.update({ timeoutMs: LEASE_MS }).catch(() => {}), LEASE_MS / 3);
+  const renewal = options.keep
+    ? undefined
+    : setInterval(() => void sandbox.update({ timeoutMs: LEASE_MS }).catch(() => {}), LEASE_MS / 3);
   try {
     if (asked.code !== undefined) return asked.code;
     const { stdin, ...request } = execRequest(argv, options);
@@ -64,10 +66,15 @@ async function runCommand(composition: Composition, argv: string[], options: Opt
 
 function makeSandbox(composition: Composition, options: Options): Promise<Sandbox> {
   const lease = options.keep ? {} : { timeoutMs: LEASE_MS, onTimeout: 'destroy' as const };
-  return withServer(composition, options, (client) => client.create({ ...sandboxRequest(options), ...lease }));
+  return withServer(composition, options, (client) =>
+    client.create({ ...sandboxRequest(options), ...lease }),
+  );
 }
 
-/** While the sandbox is being made there is no command yet to pass a signal to; afterwards it would be too late to start one. */
+/**
+ * While the sandbox is being made there is no command yet to pass a signal to; afterwards it would be too
+ * late to start one.
+ */
 function askedToStop(): { code: number | undefined; release(): void } {
   const state = { code: undefined as number | undefined, release };
   const interrupt = () => (state.code = 130);

@@ -23,11 +23,18 @@ export function withSandboxOptions(command: Command): Command {
   return command
     .optionsGroup('Sandbox options:')
     .option('--template <name>', 'what to start from (default: base)')
-    .option('--runtime <name>', 'the isolation, such as runsc, crun or runc (default: the strongest that is allowed)')
+    .option(
+      '--runtime <name>',
+      'the isolation, such as runsc, crun or runc (default: the strongest that is allowed)',
+    )
     .option('--platform <name>', 'which of several backends makes it (default: by its labels, or the first)')
     .option('--name <name>', 'a name of your own')
     .option('-l, --label <key=value>', 'a label; may be repeated', pairs())
-    .option('-e, --env <key=value>', 'an environment variable, or the name of one of yours; may be repeated', pairs(process.env))
+    .option(
+      '-e, --env <key=value>',
+      'an environment variable, or the name of one of yours; may be repeated',
+      pairs(process.env),
+    )
     .option('-w, --workdir <dir>', 'where commands start')
     .option('-u, --user <user>', 'as whom commands run')
     .option('--cpus <number>', 'cores, such as 2 or 0.5', parseCpus)

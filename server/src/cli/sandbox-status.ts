@@ -10,7 +10,9 @@ export async function showSandboxStatus(ref: string, options: CommonOptions): Pr
   if (options.json) return printJson(status);
   const { phase, complete, active, succeeded, failed, message, reason, end, uid } = status;
   const why = message ?? reason;
-  print(`${stateText(phase)}${complete ? `, ${colour.bold('complete')}` : ''}${why === null ? '' : `: ${printable(why)}`}`);
+  print(
+    `${stateText(phase)}${complete ? `, ${colour.bold('complete')}` : ''}${why === null ? '' : `: ${printable(why)}`}`,
+  );
   print(`  commands   ${active} active, ${succeeded} succeeded, ${failed} failed`);
   if (end) print(`  its own    ${endText(end)}`);
   print(`  sandbox    ${sandbox.id}${uid === null ? '' : `, uid ${printable(uid)}`}`);

@@ -35,7 +35,11 @@ describe('addressOf()', () => {
 
   it('shows the key of the server here to no other server', async () => {
     await writeFile(cliFileOf(dir), JSON.stringify({ url: 'http://127.0.0.1:1', key: 'k' }));
-    expect(addressOf({ data: dir, url: 'http://elsewhere' })).toEqual({ url: 'http://elsewhere', apiKey: undefined, own: false });
+    expect(addressOf({ data: dir, url: 'http://elsewhere' })).toEqual({
+      url: 'http://elsewhere',
+      apiKey: undefined,
+      own: false,
+    });
   });
 
   it('prefers flags to the environment', () => {
@@ -60,6 +64,7 @@ describe('places and ports', () => {
   it('are one number or two', () => {
     expect(parsePorts('80')).toEqual({ local: 80, remote: 80 });
     expect(parsePorts('0:80')).toEqual({ local: 0, remote: 80 });
-    for (const text of ['', '80:', '80:0', '70000:80', 'a:b']) expect(() => parsePorts(text)).toThrow('pair of ports');
+    for (const text of ['', '80:', '80:0', '70000:80', 'a:b'])
+      expect(() => parsePorts(text)).toThrow('pair of ports');
   });
 });

@@ -15,14 +15,22 @@ export const DEFAULT_LISTEN = '127.0.0.1:7070';
 
 export function dataDirOf(options: CommonOptions): string {
   const root = process.getuid?.() === 0;
-  return resolve(options.data ?? process.env['CAY_DATA'] ?? (root ? '/var/lib/cay' : join(homedir(), '.local/share/cay')));
+  return resolve(
+    options.data ?? process.env['CAY_DATA'] ?? (root ? '/var/lib/cay' : join(homedir(), '.local/share/cay')),
+  );
 }
 
-export function listenOf(text: string = process.env['CAY_LISTEN'] ?? DEFAULT_LISTEN): { host: string; port: number } {
+export function listenOf(text: string = process.env['CAY_LISTEN'] ?? DEFAULT_LISTEN): {
+  host: string;
+  port: number;
+} {
   const match = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]*)):(\d{1,5})$/i.exec(text);
   const port = Number(match?.[3]);
   if (!match || port > 65_535)
-    throw usageError(`"${text}" is not an address to listen on`, 'give HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070');
+    throw usageError(
+      `"${text}" is not an address to listen on`,
+      'give HOST:PORT, such as 127.0.0.1:7070 or [::1]:7070',
+    );
   return { host: match[1] ?? (match[2] || '127.0.0.1'), port };
 }
 
@@ -77,7 +85,9 @@ export function addressOf(options: CommonOptions): Address {
   return {
     url: chosen ?? local,
     // A key that was made for the server here is not shown to another one.
-    apiKey: process.env['CAY_API_KEY'] ?? (chosen === undefined || chosen === stored?.url ? stored?.key : undefined),
+    apiKey:
+      process.env['CAY_API_KEY'] ??
+      (chosen === undefined || chosen === stored?.url ? stored?.key : undefined),
     own: chosen === undefined,
   };
 }

@@ -20,19 +20,28 @@ export const shellVerb: Verb = (program) => {
     .passThroughOptions()
     .option('-u, --user <user>', 'as whom')
     .option('-w, --workdir <dir>', 'where it starts');
-  withCommonOptions(command, { json: false }).action(async (ref: string, argv: string[], options: Options) => {
-    process.exitCode = await openShell(ref, argv, options).catch((error: unknown) => {
-      reportFailure(error);
-      return commandExitCodeOf(error);
-    });
-  });
+  withCommonOptions(command, { json: false }).action(
+    async (ref: string, argv: string[], options: Options) => {
+      process.exitCode = await openShell(ref, argv, options).catch((error: unknown) => {
+        reportFailure(error);
+        return commandExitCodeOf(error);
+      });
+    },
+  );
 };
 
-async function openShell(ref: string, argv: string[], { user, workdir, ...options }: Options): Promise<number> {
+async function openShell(
+  ref: string,
+  argv: string[],
+  { user, workdir, ...options }: Options,
+): Promise<number> {
   const sandbox = await openClient(options).sandbox(ref);
   const terminal = await sandbox.shell(terminalSize(), {
     argv: argv.length > 0 ? withoutDashes(argv) : LOGIN,
-    env: { TERM: process.env['TERM'] ?? 'xterm-256color', ...(process.env['COLORTERM'] && { COLORTERM: process.env['COLORTERM'] }) },
+    env: {
+      TERM: process.env['TERM'] ?? 'xterm-256color',
+      ...(process.env['COLORTERM'] && { COLORTERM: process.env['COLORTERM'] }),
+    },
     ...(user !== undefined && { user }),
     ...(workdir !== undefined && { workdir }),
   });

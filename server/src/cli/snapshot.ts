@@ -43,14 +43,19 @@ export const snapshotVerb: Verb = (program) => {
     else print(snapshot.id);
   });
 
-  const list = command.command('ls').description('list snapshots, newest first').argument('[sandbox]', 'only those of this one');
+  const list = command
+    .command('ls')
+    .description('list snapshots, newest first')
+    .argument('[sandbox]', 'only those of this one');
   withCommonOptions(list).action(async (ref: string | undefined, options: CommonOptions) => {
     const client = openClient(options);
     const sandbox = ref === undefined ? undefined : (await client.sandbox(ref)).id;
     const found: Snapshot[] = [];
     let cursor: string | undefined;
     do {
-      const page = await client.transport.json<SnapshotPage>('GET', '/v1/snapshots', { query: { sandbox, cursor } });
+      const page = await client.transport.json<SnapshotPage>('GET', '/v1/snapshots', {
+        query: { sandbox, cursor },
+      });
       found.push(...page.snapshots);
       cursor = page.nextCursor ?? undefined;
     } while (cursor !== undefined);
@@ -69,7 +74,10 @@ export const snapshotVerb: Verb = (program) => {
     print(table(['ID', 'TURN', 'NAME', 'HAS', 'SIZE', 'CAUSE', 'SANDBOX', 'AGE'], rows));
   });
 
-  const remove = command.command('rm').description('remove snapshots that nothing stands on').argument('<snapshot...>', 'their ids');
+  const remove = command
+    .command('rm')
+    .description('remove snapshots that nothing stands on')
+    .argument('<snapshot...>', 'their ids');
   withCommonOptions(remove).action(async (ids: string[], options: CommonOptions) => {
     const { transport } = openClient(options);
     for (const id of ids) {
@@ -85,7 +93,10 @@ export const snapshotVerb: Verb = (program) => {
     .argument('<snapshot>', 'its id')
     .argument('<file>', 'where to');
   withCommonOptions(save).action(async (id: string, file: string, options: CommonOptions) => {
-    const response = await openClient(options).transport.request('GET', `/v1/snapshots/${encodeURIComponent(id)}/archive`);
+    const response = await openClient(options).transport.request(
+      'GET',
+      `/v1/snapshots/${encodeURIComponent(id)}/archive`,
+    );
     const progress = showProgress(`${id} →`);
     let bytes = 0;
     await writeWhole(
@@ -110,12 +121,17 @@ export const snapshotVerb: Verb = (program) => {
     });
     const progress = showProgress(`${file} →`, size);
     const snapshot = await openClient(options).transport.json<ImportedSnapshot>('POST', '/v1/snapshots', {
-      query: { name: options.name, platform: options.platform, ...(options.trustMemory && { allowForeignMemory: '1' }) },
+      query: {
+        name: options.name,
+        platform: options.platform,
+        ...(options.trustMemory && { allowForeignMemory: '1' }),
+      },
       body: counted(createReadStream(file, { highWaterMark: 256 * 1024 }), (count) => progress.bytes(count)),
       headers: { 'content-type': 'application/vnd.cay.snapshot' },
     });
     progress.finish();
-    if (snapshot.memoryDropped !== null) note(`the memory of the archive was left out: ${WHY_DROPPED[snapshot.memoryDropped]}`);
+    if (snapshot.memoryDropped !== null)
+      note(`the memory of the archive was left out: ${WHY_DROPPED[snapshot.memoryDropped]}`);
     if (options.json) printJson(snapshot);
     else print(snapshot.id);
   });

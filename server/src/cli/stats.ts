@@ -41,7 +41,8 @@ export const statsVerb: Verb = (program) => {
 async function readAll(client: Client, refs: string[], before: Map<string, Stats>): Promise<Reading[]> {
   const sandboxes: Sandbox[] = [];
   if (refs.length > 0) for (const ref of refs) sandboxes.push(await client.sandbox(ref));
-  else for await (const sandbox of Sandbox.list({ ...client.options, state: 'active' })) sandboxes.push(sandbox);
+  else
+    for await (const sandbox of Sandbox.list({ ...client.options, state: 'active' })) sandboxes.push(sandbox);
   const readings = await Promise.all(
     sandboxes.map(async (sandbox) => {
       // Without being named, one that has just ended is no failure.
@@ -51,7 +52,8 @@ async function readAll(client: Client, refs: string[], before: Map<string, Stats
       if (!stats) return undefined;
       const last = before.get(sandbox.id);
       const elapsed = last ? stats.atMs - last.atMs : 0;
-      const cpuPercent = last && elapsed > 0 ? Math.max(0, ((stats.cpuUsageMs - last.cpuUsageMs) / elapsed) * 100) : null;
+      const cpuPercent =
+        last && elapsed > 0 ? Math.max(0, ((stats.cpuUsageMs - last.cpuUsageMs) / elapsed) * 100) : null;
       return { sandbox, stats, cpuPercent };
     }),
   );
@@ -59,7 +61,14 @@ async function readAll(client: Client, refs: string[], before: Map<string, Stats
 }
 
 function show(readings: Reading[]): void {
-  printJson(readings.map(({ sandbox, stats, cpuPercent }) => ({ id: sandbox.id, name: sandbox.info.name, cpuPercent, ...stats })));
+  printJson(
+    readings.map(({ sandbox, stats, cpuPercent }) => ({
+      id: sandbox.id,
+      name: sandbox.info.name,
+      cpuPercent,
+      ...stats,
+    })),
+  );
 }
 
 function text(readings: Reading[]): string {

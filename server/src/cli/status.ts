@@ -10,7 +10,11 @@ import type { Verb } from './verb.ts';
 
 /** As `systemctl status` has it. */
 const NOT_RUNNING = 3;
-const LEVELS: Record<Health['verdict'], (text: string) => string> = { ok: colour.green, warn: colour.yellow, critical: colour.red };
+const LEVELS: Record<Health['verdict'], (text: string) => string> = {
+  ok: colour.green,
+  warn: colour.yellow,
+  critical: colour.red,
+};
 
 export const statusVerb: Verb = (program) => {
   const command = program
@@ -49,7 +53,10 @@ export const statusVerb: Verb = (program) => {
         backend: capabilities.backend,
         runtimes: capabilities.runtimes,
         ...(capabilities.platforms && {
-          platforms: capabilities.platforms.map(({ name, away }) => ({ name, ...(away !== undefined && { away }) })),
+          platforms: capabilities.platforms.map(({ name, away }) => ({
+            name,
+            ...(away !== undefined && { away }),
+          })),
         }),
         health,
         sandboxes: { shown: page.sandboxes.length, active },
@@ -62,9 +69,14 @@ export const statusVerb: Verb = (program) => {
     for (const { name, capabilities: can, away } of capabilities.platforms ?? [
       { name: capabilities.backend, capabilities, away: undefined },
     ])
-      print(`  backend    ${name}: ${can ? can.runtimes.join(', ') : colour.yellow(printable(`away: ${away}`))}`);
-    print(`  health     ${LEVELS[health.verdict](health.verdict)}, ${formatBytes(health.serverMemoryBytes)} of memory`);
-    for (const { name, level, detail } of health.checks) print(`    ${LEVELS[level](name.padEnd(10))} ${printable(detail)}`);
+      print(
+        `  backend    ${name}: ${can ? can.runtimes.join(', ') : colour.yellow(printable(`away: ${away}`))}`,
+      );
+    print(
+      `  health     ${LEVELS[health.verdict](health.verdict)}, ${formatBytes(health.serverMemoryBytes)} of memory`,
+    );
+    for (const { name, level, detail } of health.checks)
+      print(`    ${LEVELS[level](name.padEnd(10))} ${printable(detail)}`);
     const last = health.recentErrors.at(-1);
     if (last) print(`  last error ${formatAge(Date.now() - last.atMs)} ago: ${printable(last.message)}`);
     print(`  sandboxes  ${all}, ${active} active`);

@@ -10,7 +10,11 @@ export const stopVerb: Verb = (program) => {
     .command('stop')
     .description("end a sandbox's processes and keep its files")
     .argument('<sandbox...>', 'ids, names or beginnings of ids')
-    .option('-t, --time <time>', 'how long processes have before they are killed (default: 10s)', parseDuration);
+    .option(
+      '-t, --time <time>',
+      'how long processes have before they are killed (default: 10s)',
+      parseDuration,
+    );
   withCommonOptions(command).action((refs: string[], options: CommonOptions & { time?: number }) =>
     eachSandbox(refs, options, async (sandbox) => {
       const info = await sandbox.stop({ graceMs: options.time });

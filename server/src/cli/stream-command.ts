@@ -64,10 +64,16 @@ export async function streamCommand(command: Process, options: StreamOptions): P
 
 /** An exit code alone does not tell these from a command that chose it. */
 function explain(end: CommandEnd): void {
-  if (end.kind === 'timed_out') reportFailure(new CayError('deadline_exceeded', 'The command ran into its timeout and was killed'));
+  if (end.kind === 'timed_out')
+    reportFailure(new CayError('deadline_exceeded', 'The command ran into its timeout and was killed'));
   if (end.kind === 'oom_killed')
-    reportFailure(new CayError('resource_exhausted', 'The command ran out of memory', { hint: 'give the sandbox more with --memory' }));
-  if (end.kind === 'lost') reportFailure(new CayError('unavailable', `The sandbox went away under the command: ${end.reason}`));
+    reportFailure(
+      new CayError('resource_exhausted', 'The command ran out of memory', {
+        hint: 'give the sandbox more with --memory',
+      }),
+    );
+  if (end.kind === 'lost')
+    reportFailure(new CayError('unavailable', `The sandbox went away under the command: ${end.reason}`));
 }
 
 function on(target: NodeJS.EventEmitter, event: string, listener: (...args: never[]) => void): () => void {
@@ -97,7 +103,8 @@ function passInput(command: Process, { pty, intercept }: StreamOptions): () => v
     );
   };
   // The end of a terminal's input is a key that the other terminal understands: ^D.
-  const end = () => inBackground(Promise.resolve(pty ? command.write('\u0004') : command.closeStdin()), ignoreFailure);
+  const end = () =>
+    inBackground(Promise.resolve(pty ? command.write('\u0004') : command.closeStdin()), ignoreFailure);
   stdin.on('data', take).on('end', end).on('error', end);
   return () => {
     stdin.off('data', take).off('end', end).off('error', end);

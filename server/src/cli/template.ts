@@ -14,20 +14,24 @@ interface SaveOptions extends CommonOptions {
 export const templateVerb: Verb = (program) => {
   const command = program.command('template').description('what sandboxes can start from');
 
-  withCommonOptions(command.command('ls').description('list templates')).action(async (options: CommonOptions) => {
-    const { templates } = await openClient(options).transport.json<TemplatePage>('GET', '/v1/templates');
-    if (options.json) return printJson(templates);
-    const rows = templates.map(({ name, snapshot, memory }) => [
-      printable(name),
-      snapshot ?? colour.dim('-'),
-      memory ? 'files, memory' : 'files',
-    ]);
-    print(table(['NAME', 'SNAPSHOT', 'HAS'], rows));
-  });
+  withCommonOptions(command.command('ls').description('list templates')).action(
+    async (options: CommonOptions) => {
+      const { templates } = await openClient(options).transport.json<TemplatePage>('GET', '/v1/templates');
+      if (options.json) return printJson(templates);
+      const rows = templates.map(({ name, snapshot, memory }) => [
+        printable(name),
+        snapshot ?? colour.dim('-'),
+        memory ? 'files, memory' : 'files',
+      ]);
+      print(table(['NAME', 'SNAPSHOT', 'HAS'], rows));
+    },
+  );
 
   const save = command
     .command('save')
-    .description('make a template of a snapshot; sandboxes made from it start with what it has, processes included')
+    .description(
+      'make a template of a snapshot; sandboxes made from it start with what it has, processes included',
+    )
     .argument('<name>', 'how it will be called')
     .argument('<snapshot>', 'its id, or with --sandbox its name or turn’s number')
     .option('--sandbox <sandbox>', 'whose snapshot it is')
@@ -36,13 +40,17 @@ export const templateVerb: Verb = (program) => {
     const client = openClient(options);
     const sandbox = options.sandbox === undefined ? undefined : (await client.sandbox(options.sandbox)).id;
     const json = { snapshot, ...(sandbox !== undefined && { sandbox }), replace: options.replace ?? false };
-    const save = () => client.transport.json<Template>('PUT', `/v1/templates/${encodeURIComponent(name)}`, { json });
+    const save = () =>
+      client.transport.json<Template>('PUT', `/v1/templates/${encodeURIComponent(name)}`, { json });
     const template = await (options.sandbox === undefined ? save() : atSnapshot(options.sandbox, save));
     if (options.json) printJson(template);
     else print(template.name);
   });
 
-  const remove = command.command('rm').description('remove templates; their snapshots stay').argument('<name...>', 'their names');
+  const remove = command
+    .command('rm')
+    .description('remove templates; their snapshots stay')
+    .argument('<name...>', 'their names');
   withCommonOptions(remove).action(async (names: string[], options: CommonOptions) => {
     const { transport } = openClient(options);
     for (const name of names) {

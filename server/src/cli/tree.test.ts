@@ -26,8 +26,9 @@ function snapshot(letter: string, parent: string | null, more: Partial<Snapshot>
 }
 
 const stands = (name: string) => [{ id: 'sbx_a' as const, name, state: 'active' }];
-// oxlint-disable-next-line no-control-regex -- colours are not what is tested
-const plain = (lines: string[]) => lines.map((line) => line.replaceAll(/\u001b\[[0-9;]*m/g, '').replaceAll(/ snap_(\w)\w+/g, ' $1'));
+const plain = (lines: string[]) =>
+  // oxlint-disable-next-line no-control-regex -- the test is not about colours
+  lines.map((line) => line.replaceAll(/\u001b\[[0-9;]*m/g, '').replaceAll(/ snap_(\w)\w+/g, ' $1'));
 
 describe('the tree of snapshots', () => {
   it('draws a chain on one level and goes in where it branches', () => {
@@ -50,7 +51,13 @@ describe('the tree of snapshots', () => {
   });
 
   it('hangs what has lost its parent on the start', () => {
-    const tree = { start: stands('one'), nodes: [{ snapshot: snapshot('b', 'a', { turn: 2 }), sandboxes: [] }] };
-    expect(plain(drawTree(tree, { self: 'sbx_b', now: 0 }))).toEqual(['start ◀ one active', '│  ● turn 2 b 0s']);
+    const tree = {
+      start: stands('one'),
+      nodes: [{ snapshot: snapshot('b', 'a', { turn: 2 }), sandboxes: [] }],
+    };
+    expect(plain(drawTree(tree, { self: 'sbx_b', now: 0 }))).toEqual([
+      'start ◀ one active',
+      '│  ● turn 2 b 0s',
+    ]);
   });
 });

@@ -40,7 +40,10 @@ export function drawTree(tree: SnapshotTree, { self, now }: { self: string; now:
       lines.push(
         `${indent}${last && nodes.length > 1 ? '└─' : nodes.length > 1 ? '├─' : '│ '}${label(node, now)}${standing(node.sandboxes, self)}`,
       );
-      draw(children.get(node.snapshot.id) ?? [], nodes.length > 1 ? `${indent}${last ? '  ' : '│ '}` : indent);
+      draw(
+        children.get(node.snapshot.id) ?? [],
+        nodes.length > 1 ? `${indent}${last ? '  ' : '│ '}` : indent,
+      );
     }
   };
   draw(children.get(null) ?? [], '');
@@ -58,7 +61,9 @@ const CAUSES: Record<Node['snapshot']['cause'], string> = {
 
 function label({ snapshot }: Node, now: number): string {
   const { id, turn, name, memory, cause, createdAtMs } = snapshot;
-  const title = [turn !== null && `turn ${turn}`, name !== null && `"${printable(name)}"`].filter(Boolean).join(' ') || CAUSES[cause];
+  const title =
+    [turn !== null && `turn ${turn}`, name !== null && `"${printable(name)}"`].filter(Boolean).join(' ') ||
+    CAUSES[cause];
   return ` ${colour.yellow('●')} ${colour.bold(title)}${memory ? ' + memory' : ''} ${colour.dim(`${id} ${formatAge(now - createdAtMs)}`)}`;
 }
 
@@ -69,6 +74,9 @@ function standing(sandboxes: Standing[], self: string): string {
     (one.name ?? one.id).localeCompare(other.name ?? other.id, 'en', { numeric: true });
   return sandboxes
     .toSorted(order)
-    .map(({ id, name, state }) => ` ${colour.cyan('◀')} ${id === self ? colour.bold(name ?? id) : (name ?? id)} ${stateText(state)}`)
+    .map(
+      ({ id, name, state }) =>
+        ` ${colour.cyan('◀')} ${id === self ? colour.bold(name ?? id) : (name ?? id)} ${stateText(state)}`,
+    )
     .join('');
 }

@@ -13,16 +13,19 @@ export const turnVerb: Verb = (program) => {
     .option('--wait <time>', 'how long running commands are waited for (default: 10s)', parseDuration)
     .option('--name <name>', 'a name as well')
     .option('--memory', 'keep its processes too');
-  withCommonOptions(command).action(async (ref: string, options: CommonOptions & { wait?: number; name?: string; memory?: boolean }) => {
-    const { wait, name, memory } = options;
-    const sandbox = await openClient(options).sandbox(ref);
-    const snapshot = await sandbox.turn({
-      ...(wait !== undefined && { waitMs: wait }),
-      ...(name !== undefined && { name }),
-      ...(memory && { memory }),
-    });
-    if (options.json) return printJson(snapshot);
-    print(String(snapshot.turn));
-    if (!snapshot.quiet) note(`${errorColour.yellow('note:')} commands were still running; what they write is in it halfway`);
-  });
+  withCommonOptions(command).action(
+    async (ref: string, options: CommonOptions & { wait?: number; name?: string; memory?: boolean }) => {
+      const { wait, name, memory } = options;
+      const sandbox = await openClient(options).sandbox(ref);
+      const snapshot = await sandbox.turn({
+        ...(wait !== undefined && { waitMs: wait }),
+        ...(name !== undefined && { name }),
+        ...(memory && { memory }),
+      });
+      if (options.json) return printJson(snapshot);
+      print(String(snapshot.turn));
+      if (!snapshot.quiet)
+        note(`${errorColour.yellow('note:')} commands were still running; what they write is in it halfway`);
+    },
+  );
 };

@@ -3,8 +3,12 @@ import { formatAge, formatBytes, pairs, parseCpus, parseDuration, parsePort, par
 
 describe('sizes and times', () => {
   it('are read as people write them', () => {
-    expect(['512m', '1.5g', '2GiB', '100', '1k'].map(parseSize)).toEqual([536_870_912, 1_610_612_736, 2_147_483_648, 100, 1024]);
-    expect(['500ms', '30s', '5m', '2h', '1d', '7'].map(parseDuration)).toEqual([500, 30_000, 300_000, 7_200_000, 86_400_000, 7000]);
+    expect(['512m', '1.5g', '2GiB', '100', '1k'].map(parseSize)).toEqual([
+      536_870_912, 1_610_612_736, 2_147_483_648, 100, 1024,
+    ]);
+    expect(['500ms', '30s', '5m', '2h', '1d', '7'].map(parseDuration)).toEqual([
+      500, 30_000, 300_000, 7_200_000, 86_400_000, 7000,
+    ]);
     expect(parseCpus('0.5')).toBe(0.5);
   });
 
@@ -21,7 +25,13 @@ describe('sizes and times', () => {
       '10 MiB',
       '3.0 GiB',
     ]);
-    expect([500, 90_000, 600_000, 7_200_000, 200_000_000].map(formatAge)).toEqual(['0s', '90s', '10m', '2h', '2d']);
+    expect([500, 90_000, 600_000, 7_200_000, 200_000_000].map(formatAge)).toEqual([
+      '0s',
+      '90s',
+      '10m',
+      '2h',
+      '2d',
+    ]);
   });
 });
 

@@ -21,18 +21,22 @@ export function parseDuration(text: string): number {
 /** `2026-01-31`, `2026-01-31T12:00:00Z`. */
 export function parseMoment(text: string): Date {
   const at = Date.parse(text);
-  if (Number.isNaN(at)) throw new InvalidArgumentError('A moment is given as 2026-01-31 or 2026-01-31T12:00:00Z.');
+  if (Number.isNaN(at))
+    throw new InvalidArgumentError('A moment is given as 2026-01-31 or 2026-01-31T12:00:00Z.');
   return new Date(at);
 }
 
 /** The same, or how long ago: `10m`. */
 export function parseSince(text: string): Date {
-  return /^\d+(\.\d+)?(ms|s|m|h|d)$/.test(text) ? new Date(Date.now() - parseDuration(text)) : parseMoment(text);
+  return /^\d+(\.\d+)?(ms|s|m|h|d)$/.test(text)
+    ? new Date(Date.now() - parseDuration(text))
+    : parseMoment(text);
 }
 
 export function parseCpus(text: string): number {
   const cpus = Number(text);
-  if (text === '' || !Number.isFinite(cpus) || cpus <= 0) throw new InvalidArgumentError('A number of cores is above 0, such as 2 or 0.5.');
+  if (text === '' || !Number.isFinite(cpus) || cpus <= 0)
+    throw new InvalidArgumentError('A number of cores is above 0, such as 2 or 0.5.');
   return cpus;
 }
 
@@ -44,7 +48,8 @@ export function parseCount(text: string): number {
 /** How many times something may be given away: above 0. */
 export function parseTimes(text: string): number {
   const times = Number(text);
-  if (text === '' || !Number.isFinite(times) || times <= 0) throw new InvalidArgumentError('This must be a number above 0, such as 1.5.');
+  if (text === '' || !Number.isFinite(times) || times <= 0)
+    throw new InvalidArgumentError('This must be a number above 0, such as 1.5.');
   return times;
 }
 
@@ -55,7 +60,9 @@ export function parsePort(text: string): number {
 }
 
 /** Gathers `K=V`. With `inherit`, a name alone takes the value that it has in this environment. */
-export function pairs(inherit?: NodeJS.ProcessEnv): (text: string, before?: Record<string, string>) => Record<string, string> {
+export function pairs(
+  inherit?: NodeJS.ProcessEnv,
+): (text: string, before?: Record<string, string>) => Record<string, string> {
   return (text, before = {}) => {
     const at = text.indexOf('=');
     if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };

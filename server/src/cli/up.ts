@@ -61,7 +61,10 @@ interface Options extends CommonOptions, PolicyOptions, QuotaOptions {
   logLevel: string;
 }
 
-/** By which the kernel chooses whom to end when memory runs out: long after sandboxes, and not before what the machine cannot do without. */
+/**
+ * By which the kernel chooses whom to end when memory runs out: long after sandboxes, and not before what the
+ * machine cannot do without.
+ */
 const OOM_SCORE = -500;
 
 const many = (text: string, before: string[] = []) => [...before, text];
@@ -79,11 +82,25 @@ export const upVerb: Verb = (program, composition) => {
         'of several backends, which labels choose which: LABEL=VALUE:NAME, with commas between rules',
       ).env('CAY_PLATFORM_RULES'),
     )
-    .addOption(new Option('--runtime <name>', 'the isolation of sandboxes that ask for none').env('CAY_RUNTIME'))
-    .addOption(new Option('--pool <number>', 'sandboxes kept ready').default(2).env('CAY_POOL').argParser(parseCount))
-    .addOption(new Option('--storage <driver>', 'how files are kept (default: by what the disk is)').env('CAY_STORAGE'))
-    .addOption(new Option('--docker-host <address>', 'the Docker engine, as unix:///path or tcp://name:port').env('DOCKER_HOST'))
-    .addOption(new Option('--docker-image <name>', 'what the template "base" is on Docker').env('CAY_DOCKER_IMAGE'))
+    .addOption(
+      new Option('--runtime <name>', 'the isolation of sandboxes that ask for none').env('CAY_RUNTIME'),
+    )
+    .addOption(
+      new Option('--pool <number>', 'sandboxes kept ready').default(2).env('CAY_POOL').argParser(parseCount),
+    )
+    .addOption(
+      new Option('--storage <driver>', 'how files are kept (default: by what the disk is)').env(
+        'CAY_STORAGE',
+      ),
+    )
+    .addOption(
+      new Option('--docker-host <address>', 'the Docker engine, as unix:///path or tcp://name:port').env(
+        'DOCKER_HOST',
+      ),
+    )
+    .addOption(
+      new Option('--docker-image <name>', 'what the template "base" is on Docker').env('CAY_DOCKER_IMAGE'),
+    )
     .option('--tls-cert <file>', 'certificate in PEM form; needed to listen beyond this machine')
     .option('--tls-key <file>', 'its private key')
     .option('--insecure', 'listen beyond this machine without TLS')
@@ -98,13 +115,19 @@ export const upVerb: Verb = (program, composition) => {
         .argParser(parseCount),
     )
     .addOption(
-      new Option('--address-connections <number>', 'connections that one address may hold open; those of this machine are not counted')
+      new Option(
+        '--address-connections <number>',
+        'connections that one address may hold open; those of this machine are not counted',
+      )
         .default(4000)
         .env('CAY_ADDRESS_CONNECTIONS')
         .argParser(parseCount),
     )
     .addOption(
-      new Option('--max-calls <number>', 'calls that a project may have under way').default(256).env('CAY_MAX_CALLS').argParser(parseCount),
+      new Option('--max-calls <number>', 'calls that a project may have under way')
+        .default(256)
+        .env('CAY_MAX_CALLS')
+        .argParser(parseCount),
     )
     .addOption(
       new Option('--max-streams <number>', 'streams and waiting calls that a project may have open')
@@ -113,17 +136,32 @@ export const upVerb: Verb = (program, composition) => {
         .argParser(parseCount),
     )
     .addOption(
-      new Option('--keep-events <number>', 'events kept of each project').default(1_000_000).env('CAY_KEEP_EVENTS').argParser(parseCount),
+      new Option('--keep-events <number>', 'events kept of each project')
+        .default(1_000_000)
+        .env('CAY_KEEP_EVENTS')
+        .argParser(parseCount),
     )
-    .addOption(new Option('--keep-event-days <days>', 'forget events that are older').env('CAY_KEEP_EVENT_DAYS').argParser(parseCount))
-    .option('--webhook-private', 'let webhooks reach this machine and private networks (CAY_WEBHOOK_PRIVATE=1)')
     .addOption(
-      new Option('--memory-overcommit <times>', "how many times the machine's memory sandboxes may have as limits in all (default: any)")
+      new Option('--keep-event-days <days>', 'forget events that are older')
+        .env('CAY_KEEP_EVENT_DAYS')
+        .argParser(parseCount),
+    )
+    .option(
+      '--webhook-private',
+      'let webhooks reach this machine and private networks (CAY_WEBHOOK_PRIVATE=1)',
+    )
+    .addOption(
+      new Option(
+        '--memory-overcommit <times>',
+        "how many times the machine's memory sandboxes may have as limits in all (default: any)",
+      )
         .env('CAY_MEMORY_OVERCOMMIT')
         .argParser(parseTimes),
     )
     .addOption(
-      new Option('--disk-overcommit <times>', 'the same of its disk (default: any)').env('CAY_DISK_OVERCOMMIT').argParser(parseTimes),
+      new Option('--disk-overcommit <times>', 'the same of its disk (default: any)')
+        .env('CAY_DISK_OVERCOMMIT')
+        .argParser(parseTimes),
     )
     .addOption(
       new Option('--memory-reserve <size>', 'memory that no new sandbox gets (default: 256m)')
@@ -131,7 +169,9 @@ export const upVerb: Verb = (program, composition) => {
         .argParser(parseSize),
     )
     .addOption(
-      new Option('--disk-reserve <size>', 'disk that no new sandbox gets (default: 256m)').env('CAY_DISK_RESERVE').argParser(parseSize),
+      new Option('--disk-reserve <size>', 'disk that no new sandbox gets (default: 256m)')
+        .env('CAY_DISK_RESERVE')
+        .argParser(parseSize),
     )
     .addOption(
       new Option('--reclaim <on|off>', 'whether sandboxes that nobody uses are paused when memory runs short')
@@ -146,17 +186,24 @@ export const upVerb: Verb = (program, composition) => {
         .default('info')
         .env('CAY_LOG_LEVEL'),
     );
-  withCommonOptions(withQuotaOptions(withPolicyOptions(command)), { json: false }).action(async (options: Options) => {
-    if (options.url !== undefined) throw usageError('"up" starts a server on this machine and takes no --url');
-    if ((options.tlsCert === undefined) !== (options.tlsKey === undefined)) throw usageError('--tls-cert and --tls-key belong together');
-    quotaBoundsOf(options);
-    const policy = policyOf(options);
-    await (options.detach ? upDetached(composition, options) : upForeground(composition, options, policy));
-  });
+  withCommonOptions(withQuotaOptions(withPolicyOptions(command)), { json: false }).action(
+    async (options: Options) => {
+      if (options.url !== undefined)
+        throw usageError('"up" starts a server on this machine and takes no --url');
+      if ((options.tlsCert === undefined) !== (options.tlsKey === undefined))
+        throw usageError('--tls-cert and --tls-key belong together');
+      quotaBoundsOf(options);
+      const policy = policyOf(options);
+      await (options.detach ? upDetached(composition, options) : upForeground(composition, options, policy));
+    },
+  );
 };
 
 async function upDetached(composition: Composition, options: Options): Promise<void> {
-  const [{ startInBackground }, { runningServer }] = await Promise.all([import('./background-server.ts'), import('./running-server.ts')]);
+  const [{ startInBackground }, { runningServer }] = await Promise.all([
+    import('./background-server.ts'),
+    import('./running-server.ts'),
+  ]);
   const dataDir = dataDirOf(options);
   const running = runningServer(dataDir);
   if (running) throw taken(dataDir, running.pid);
@@ -169,7 +216,16 @@ async function upDetached(composition: Composition, options: Options): Promise<v
 
 /** The same flags again, for the process in the background. */
 function flagsOf(options: Options, dataDir: string): string[] {
-  const flags = ['--data', dataDir, '--backend', options.backend, '--pool', String(options.pool), '--log-level', options.logLevel];
+  const flags = [
+    '--data',
+    dataDir,
+    '--backend',
+    options.backend,
+    '--pool',
+    String(options.pool),
+    '--log-level',
+    options.logLevel,
+  ];
   const add = (flag: string, value: string | undefined) => value !== undefined && flags.push(flag, value);
   add('--platform-rules', options.platformRules);
   add('--listen', options.listen);
@@ -191,7 +247,8 @@ function flagsOf(options: Options, dataDir: string): string[] {
   add('--keep-events', String(options.keepEvents));
   add('--keep-event-days', options.keepEventDays === undefined ? undefined : String(options.keepEventDays));
   if (options.webhookPrivate) flags.push('--webhook-private');
-  const number = (flag: string, value: number | undefined) => add(flag, value === undefined ? undefined : String(value));
+  const number = (flag: string, value: number | undefined) =>
+    add(flag, value === undefined ? undefined : String(value));
   number('--memory-overcommit', options.memoryOvercommit);
   number('--disk-overcommit', options.diskOvercommit);
   number('--memory-reserve', options.memoryReserve);
@@ -219,13 +276,16 @@ async function upForeground(composition: Composition, options: Options, policy: 
   ]);
   const log = serverLog(options.logLevel);
   // Sandboxes have a score above 0 in any case.
-  if (!lowerOomScore(OOM_SCORE)) log.debug('the score by which the kernel chooses whom to end cannot be lowered here');
+  if (!lowerOomScore(OOM_SCORE))
+    log.debug('the score by which the kernel chooses whom to end cannot be lowered here');
   if (options.restore !== undefined) {
     const { restoreBackup } = await import('../control/records/backup.ts');
-    const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch((error: unknown) => {
-      held.lock.release();
-      throw error;
-    });
+    const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch(
+      (error: unknown) => {
+        held.lock.release();
+        throw error;
+      },
+    );
     log.info({ createdAtMs, version }, 'restored');
   }
   const { openInstallationKey } = await import('../control/secrets/installation-key.ts');
@@ -282,7 +342,8 @@ async function upForeground(composition: Composition, options: Options, policy: 
       pressure: pressureOf(options),
       tracing: tracingSettings(process.env, (message) => log.warn(message)),
     });
-    const key = server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir, box));
+    const key =
+      server.adminKey ?? readFileOr<CliFile>(cliFileOf(dataDir))?.key ?? (await newKey(dataDir, box));
     const docker = namesOf(options.backend).includes('docker') ? { docker: dockerOf(options) } : {};
     const known: CliFile = { url: server.url, key, backend: options.backend, ...docker };
     await writeFileAtomic(cliFileOf(dataDir), JSON.stringify(known), { mode: 0o600 });
@@ -314,19 +375,33 @@ async function openBackend(
 ): Promise<OpenedBackend> {
   const { backend: names, runtime, storage, pool } = options;
   if (namesOf(names).includes('local') && process.getuid?.() !== 0) {
-    throw new CayError('failed_precondition', 'The local backend needs root: it makes namespaces, cgroups and mounts', {
-      hint: 'run it with sudo; without root "--backend docker" uses a Docker engine you may use, and "--backend memory" imitates sandboxes',
-    });
+    throw new CayError(
+      'failed_precondition',
+      'The local backend needs root: it makes namespaces, cgroups and mounts',
+      {
+        hint: 'run it with sudo; without root "--backend docker" uses a Docker engine you may use, and "--backend memory" imitates sandboxes',
+      },
+    );
   }
   const docker = dockerOf(options);
   const platformRules = await rulesOf(options);
   const dir = join(dataDir, 'engine');
-  return composition.openBackend(names, { dir, runtime, storage, docker, platformRules, poolSize: pool, protectServer: true, ...hooks });
+  return composition.openBackend(names, {
+    dir,
+    runtime,
+    storage,
+    docker,
+    platformRules,
+    poolSize: pool,
+    protectServer: true,
+    ...hooks,
+  });
 }
 
 async function rulesOf({ backend, platformRules }: Options) {
   if (platformRules === undefined || platformRules === '') return undefined;
-  if (namesOf(backend).length < 2) throw usageError('--platform-rules needs several backends', 'such as --backend local,docker');
+  if (namesOf(backend).length < 2)
+    throw usageError('--platform-rules needs several backends', 'such as --backend local,docker');
   const { parsePlatformRules } = await import('../backends/router/platform-rules.ts');
   return parsePlatformRules(platformRules);
 }
@@ -374,7 +449,9 @@ function banner(url: string, dataDir: string, options: Options, adminKey: string
   if (!process.stderr.isTTY && !process.stdout.isTTY) return;
   note(`${colour.bold('cay')} is ready at ${colour.cyan(url)}`);
   note(`  data     ${dataDir}`);
-  note(`  backend  ${options.backend}, ${options.runtime ?? 'the strongest runtime there is'}, ${options.pool} kept ready`);
+  note(
+    `  backend  ${options.backend}, ${options.runtime ?? 'the strongest runtime there is'}, ${options.pool} kept ready`,
+  );
   if (adminKey !== undefined) printKey(adminKey, dataDir);
 }
 

@@ -54,13 +54,19 @@ export interface ClusterDeclarations {
 /** What the entry point puts together and verbs only use. */
 export interface Composition {
   backends: readonly string[];
-  /** One backend by its name; several, with commas between their names, as platforms of which the first is the default. */
+  /**
+   * One backend by its name; several, with commas between their names, as platforms of which the first is the
+   * default.
+   */
   openBackend(names: string, options: BackendOptions): Promise<OpenedBackend>;
   /** Makes a single backend a platform, where records have others. */
   asPlatform(backend: Backend): Promise<Backend>;
   /** What opening them would sweep, without doing so. No server may have them. */
   surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]>;
-  /** Those backends that stand on a cluster, and what they make in it. `withSandbox`: that of a sandbox is asked for too. */
+  /**
+   * Those backends that stand on a cluster, and what they make in it. `withSandbox`: that of a sandbox is
+   * asked for too.
+   */
   clusterBackends: readonly string[];
   declarationsOf(name: string, options: { dir: string; withSandbox: boolean }): Promise<ClusterDeclarations>;
   toYaml(objects: readonly object[]): Promise<string>;

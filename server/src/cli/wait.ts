@@ -38,14 +38,20 @@ export const waitVerb: Verb = (program) => {
 };
 
 async function wait(sandbox: Sandbox, id: string | undefined, { timeout }: Options): Promise<Waited> {
-  using _ = showWaiting(`waiting for ${id === undefined ? 'the command' : `command ${id}`} of ${sandbox.info.name ?? sandbox.id}`);
-  return await sandbox.wait({ ...(id !== undefined && { command: id }), ...(timeout !== undefined && { timeoutMs: timeout }) });
+  using _ = showWaiting(
+    `waiting for ${id === undefined ? 'the command' : `command ${id}`} of ${sandbox.info.name ?? sandbox.id}`,
+  );
+  return await sandbox.wait({
+    ...(id !== undefined && { command: id }),
+    ...(timeout !== undefined && { timeoutMs: timeout }),
+  });
 }
 
 function show(sandbox: Sandbox, waited: Waited, { json, timeout = 0 }: Options): number {
   const { outcome, end } = waited;
   if (json) printJson(waited);
-  else if (outcome === 'timed_out') note(`it has not ended within ${formatAge(timeout)}; sandbox ${sandbox.id} is ${waited.status.phase}`);
+  else if (outcome === 'timed_out')
+    note(`it has not ended within ${formatAge(timeout)}; sandbox ${sandbox.id} is ${waited.status.phase}`);
   else if (end) print(endText(end));
   return end ? shellExitCode(end) : TIMED_OUT;
 }

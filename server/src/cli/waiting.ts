@@ -6,14 +6,20 @@ const QUIET_MS = 1000;
 const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'] as const;
 const EVERY_MS = 100;
 
-/** One line on a terminal that tells for how long we have been waiting, until it is disposed of; nothing where nobody looks. */
+/**
+ * One line on a terminal that tells for how long we have been waiting, until it is disposed of; nothing where
+ * nobody looks.
+ */
 export function showWaiting(label: string): Disposable {
   if (!process.stderr.isTTY) return { [Symbol.dispose]: () => {} };
   const begun = performance.now();
   let drawn = 0;
   const timer = setInterval(() => {
     const ms = performance.now() - begun;
-    if (ms >= QUIET_MS) process.stderr.write(`\r\u001b[K${FRAMES[drawn++ % FRAMES.length]} ${label} ${errorColour.dim(formatAge(ms))}`);
+    if (ms >= QUIET_MS)
+      process.stderr.write(
+        `\r\u001b[K${FRAMES[drawn++ % FRAMES.length]} ${label} ${errorColour.dim(formatAge(ms))}`,
+      );
   }, EVERY_MS).unref();
   return {
     [Symbol.dispose]() {

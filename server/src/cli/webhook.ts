@@ -20,24 +20,31 @@ export const webhookVerb: Verb = (program) => {
     .option('--type <type>', 'only these, such as sandbox.created or sandbox.*; may be repeated', many);
   withCommonOptions(add).action(async (url: string, options: CommonOptions & { type?: string[] }) => {
     const json = { url, ...(options.type && { types: options.type }) };
-    const created = await openClient(options).transport.json<CreatedWebhook>('POST', '/v1/webhooks', { json });
+    const created = await openClient(options).transport.json<CreatedWebhook>('POST', '/v1/webhooks', {
+      json,
+    });
     if (options.json) return printJson(created);
     print(created.secret);
     note(colour.dim(`${created.webhook.id}; shown this once`));
   });
 
-  withCommonOptions(command.command('ls').description('list webhooks and how far each is')).action(async (options: CommonOptions) => {
-    const { webhooks } = await openClient(options).transport.json<{ webhooks: Webhook[] }>('GET', '/v1/webhooks');
-    if (options.json) return printJson(webhooks);
-    const rows = webhooks.map((webhook) => [
-      webhook.id,
-      printable(webhook.url),
-      webhook.types.join(',') || 'all',
-      String(webhook.deliveredTo),
-      stateOf(webhook),
-    ]);
-    print(table(['ID', 'URL', 'TYPES', 'DELIVERED', 'STATE'], rows));
-  });
+  withCommonOptions(command.command('ls').description('list webhooks and how far each is')).action(
+    async (options: CommonOptions) => {
+      const { webhooks } = await openClient(options).transport.json<{ webhooks: Webhook[] }>(
+        'GET',
+        '/v1/webhooks',
+      );
+      if (options.json) return printJson(webhooks);
+      const rows = webhooks.map((webhook) => [
+        webhook.id,
+        printable(webhook.url),
+        webhook.types.join(',') || 'all',
+        String(webhook.deliveredTo),
+        stateOf(webhook),
+      ]);
+      print(table(['ID', 'URL', 'TYPES', 'DELIVERED', 'STATE'], rows));
+    },
+  );
 
   const remove = command
     .command('rm')
@@ -66,7 +73,11 @@ export const webhookVerb: Verb = (program) => {
 
 function stateOf({ disabledAtMs, failingSinceMs, attempts, lastError }: Webhook): string {
   const error = printable(lastError ?? '');
-  if (disabledAtMs !== null) return colour.red(`disabled ${formatAge(Date.now() - disabledAtMs)} ago: ${error}`);
-  if (failingSinceMs !== null) return colour.yellow(`failing for ${formatAge(Date.now() - failingSinceMs)}, ${attempts} times: ${error}`);
+  if (disabledAtMs !== null)
+    return colour.red(`disabled ${formatAge(Date.now() - disabledAtMs)} ago: ${error}`);
+  if (failingSinceMs !== null)
+    return colour.yellow(
+      `failing for ${formatAge(Date.now() - failingSinceMs)}, ${attempts} times: ${error}`,
+    );
   return colour.green('ok');
 }

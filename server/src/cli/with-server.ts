@@ -7,7 +7,11 @@ import type { Composition } from './verb.ts';
  * Does something with a server, and starts this machine's if none answers. Tries first: one that
  * runs is not asked whether it does.
  */
-export async function withServer<T>(composition: Composition, options: CommonOptions, act: (client: Client) => Promise<T>): Promise<T> {
+export async function withServer<T>(
+  composition: Composition,
+  options: CommonOptions,
+  act: (client: Client) => Promise<T>,
+): Promise<T> {
   try {
     return await act(openClient(options));
   } catch (error) {

@@ -1,4 +1,7 @@
-/** To standard output, at the pace of whoever reads it. A reader that has seen enough, such as `head`, is no failure. */
+/**
+ * To standard output, at the pace of whoever reads it. A reader that has seen enough, such as `head`, is no
+ * failure.
+ */
 export async function writeOut(chunks: AsyncIterable<Uint8Array>): Promise<void> {
   const { stdout } = process;
   let gone = false;
@@ -9,7 +12,8 @@ export async function writeOut(chunks: AsyncIterable<Uint8Array>): Promise<void>
     }),
   );
   for await (const chunk of chunks) {
-    if (!stdout.write(chunk)) await Promise.race([new Promise((resolve) => stdout.once('drain', resolve)), left]);
+    if (!stdout.write(chunk))
+      await Promise.race([new Promise((resolve) => stdout.once('drain', resolve)), left]);
     if (gone) return;
   }
 }

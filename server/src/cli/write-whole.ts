@@ -1,7 +1,11 @@
 import { open, rename, rm } from 'node:fs/promises';
 
 /** Under another name until it is complete, so that a failure leaves what was there. */
-export async function writeWhole(path: string, content: AsyncIterable<Uint8Array>, mode: number): Promise<void> {
+export async function writeWhole(
+  path: string,
+  content: AsyncIterable<Uint8Array>,
+  mode: number,
+): Promise<void> {
   const temporary = `${path}.cay-${process.pid}`;
   try {
     const file = await open(temporary, 'wx', mode);

@@ -22,7 +22,11 @@ describe('activity', () => {
   it('counts each use until it is over, once', () => {
     const command = activity.enter('a', 'command')!;
     const client = activity.within('a', 'client');
-    expect([activity.count('a', 'command'), activity.count('a', 'command', 'client'), activity.count('b', 'command')]).toEqual([1, 2, 0]);
+    expect([
+      activity.count('a', 'command'),
+      activity.count('a', 'command', 'client'),
+      activity.count('b', 'command'),
+    ]).toEqual([1, 2, 0]);
     command[Symbol.dispose]();
     command[Symbol.dispose]();
     expect(activity.count('a', 'command', 'client')).toBe(1);
@@ -113,7 +117,8 @@ describe('an attended guest', () => {
       expect(uses()).toEqual([0, 0, 1]);
       break;
     }
-    const exec = (id: string, ...argv: string[]) => guest.exec({ id, argv, env: {}, workdir: '/', user: 'user' });
+    const exec = (id: string, ...argv: string[]) =>
+      guest.exec({ id, argv, env: {}, workdir: '/', user: 'user' });
     const handle = await exec('long', 'sleep', '1000');
     expect(uses()).toEqual([1, 0, 0]);
     await handle[Symbol.asyncDispose]();

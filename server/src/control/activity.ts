@@ -75,7 +75,12 @@ export function openActivity({ save, clock, onError }: ActivityOptions): Activit
   function place(id: string): Place {
     let known = places.get(id);
     if (!known) {
-      known = { counts: { command: 0, client: 0, preview: 0, call: 0 }, epoch: 0, closed: undefined, waiting: new Set() };
+      known = {
+        counts: { command: 0, client: 0, preview: 0, call: 0 },
+        epoch: 0,
+        closed: undefined,
+        waiting: new Set(),
+      };
       places.set(id, known);
     }
     return known;

@@ -2,8 +2,9 @@
  * Puts sandboxes into the archive store and back.
  *
  * First everything is copied out; then one write of the records says that the sandbox is there and not here;
- * then what is here is taken away. On the way back it is the same the other way round. So a sandbox is whole on one side
- * at any moment, and which side that is the records say: what is found on the other one is a leftover.
+ * then what is here is taken away. On the way back it is the same the other way round. So a sandbox is whole
+ * on one side at any moment, and which side that is the records say: what is found on the other one is a
+ * leftover.
  *
  * Preconditions: called in line with the other changes of the sandbox, with its gate closed on the way out.
  */
@@ -29,7 +30,9 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
 
   function store(): Store {
     if (archives) return archives;
-    throw new CayError('unsupported', 'This server has no archive store', { hint: 'configure one, or hibernate or stop the sandbox' });
+    throw new CayError('unsupported', 'This server has no archive store', {
+      hint: 'configure one, or hibernate or stop the sandbox',
+    });
   }
 
   /** Its own snapshots that are only its own: what others stand on, or are made of, stays here. */
@@ -51,15 +54,25 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
   }
 
   /** The store may be on the disk that everything else is on. */
-  async function* admitted(archive: AsyncIterable<Uint8Array>, flight: Flight): AsyncGenerator<Uint8Array, void, undefined> {
+  async function* admitted(
+    archive: AsyncIterable<Uint8Array>,
+    flight: Flight,
+  ): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const chunk of archive) {
       flight.add(chunk.length);
       yield chunk;
     }
   }
 
-  /** Each is whole in the store, whatever it shares with others here. Resolves how many bytes each has there. */
-  async function copyOut(into: Store, row: SandboxRow, moving: SnapshotRow[], flight: Flight): Promise<Map<string, number>> {
+  /**
+   * Each is whole in the store, whatever it shares with others here. Resolves how many bytes each has there.
+   */
+  async function copyOut(
+    into: Store,
+    row: SandboxRow,
+    moving: SnapshotRow[],
+    flight: Flight,
+  ): Promise<Map<string, number>> {
     const bytes = new Map<string, number>();
     try {
       for (const { id } of moving) {
@@ -110,7 +123,9 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
         await keeping.take(row, { id, cause: 'archive', memory, quiet: true, stands: false }, undefined);
         // Those of earlier archivings, if it has gone on since.
         await keeping.dropUnneeded(
-          snapshots.list({ sandbox: row.id, project: row.project }).filter(({ cause, name }) => cause === 'archive' && name === null),
+          snapshots
+            .list({ sandbox: row.id, project: row.project })
+            .filter(({ cause, name }) => cause === 'archive' && name === null),
         );
         const moving = movable(row);
         pins.push(...moving.map((snapshot) => keeping.pin(snapshot.id)));
@@ -118,7 +133,8 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
         const bytes = await copyOut(into, row, moving, flight);
         const archived = database.transaction(() => {
           // From the oldest on: what one has goes to those that were made of it, and on from there.
-          for (const snapshot of moving.toReversed()) snapshots.archived(snapshot.id, bytes.get(snapshot.id)!);
+          for (const snapshot of moving.toReversed())
+            snapshots.archived(snapshot.id, bytes.get(snapshot.id)!);
           return sandboxes.update(row.id, { ...ARCHIVED, base: id });
         });
         await left(row, moving).catch(onError);
@@ -135,7 +151,8 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
 
     async restore(row, { filesOnly = false, tell } = {}) {
       const snapshot = row.base === null ? undefined : snapshots.get(row.base);
-      if (!snapshot) throw new CayError('internal', `Sandbox "${row.id}" is archived, and its archive is not recorded`);
+      if (!snapshot)
+        throw new CayError('internal', `Sandbox "${row.id}" is archived, and its archive is not recorded`);
       const travel = snapshotting(context);
       const memory = snapshot.memory && !filesOnly;
       try {
@@ -144,7 +161,10 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
           await travel.clone(row.id, row.spec, snapshot.id, { memory });
           await faultPoint('control.restore.cloned');
           if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
-          return await lifecycle.activate({ ...row, origin: { snapshot: snapshot.id, memory, start: true } }, tell);
+          return await lifecycle.activate(
+            { ...row, origin: { snapshot: snapshot.id, memory, start: true } },
+            tell,
+          );
         };
         // A quota keeps nobody from what is in a sandbox.
         return await keeping.using(snapshot, fetched, { beyondQuota: true });
@@ -156,11 +176,19 @@ export function openArchiving(context: Context, keeping: Keeping): Archiving {
   };
 }
 
-const ARCHIVED = { state: 'paused', pausedAs: 'archived', runtime: null, expiresAtMs: null, reason: null, message: null } as const;
+const ARCHIVED = {
+  state: 'paused',
+  pausedAs: 'archived',
+  runtime: null,
+  expiresAtMs: null,
+  reason: null,
+  message: null,
+} as const;
 
 /** Memory that cannot go on here does not make the files unreachable. */
 export function withHint(error: unknown): unknown {
-  if (!isCayError(error, 'failed_precondition') || error.details['reason'] !== 'checkpoint_mismatch') return error;
+  if (!isCayError(error, 'failed_precondition') || error.details['reason'] !== 'checkpoint_mismatch')
+    return error;
   return new CayError(error.code, error.message, {
     details: error.details,
     cause: error,
@@ -169,5 +197,7 @@ export function withHint(error: unknown): unknown {
 }
 
 export function invalidArchive(cause: unknown): CayError {
-  return new CayError('invalid_argument', 'Cannot take the archive in: it does not say what it is of', { cause });
+  return new CayError('invalid_argument', 'Cannot take the archive in: it does not say what it is of', {
+    cause,
+  });
 }

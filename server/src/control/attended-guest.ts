@@ -1,6 +1,7 @@
 /**
- * A guest whose every call is counted as a use of its sandbox for as long as it lasts, and which is let in first: it waits
- * while a pause is being decided, and wakes the sandbox if that came before it. Whoever holds one need not know of pauses.
+ * A guest whose every call is counted as a use of its sandbox for as long as it lasts, and which is let in
+ * first: it waits while a pause is being decided, and wakes the sandbox if that came before it. Whoever holds
+ * one need not know of pauses.
  */
 import type { CommandHandle, Files, Guest } from '../guest/guest.ts';
 import type { Use } from './activity.ts';
@@ -28,7 +29,10 @@ export function attendedGuest({ visit, hold, admit, connection }: AttendedGuestO
   }
 
   /** The visit lasts until what came of it is disposed of. */
-  async function lasting<T extends AsyncDisposable>(use: Use, deed: (guest: Guest) => Promise<T>): Promise<{ value: T; over(): void }> {
+  async function lasting<T extends AsyncDisposable>(
+    use: Use,
+    deed: (guest: Guest) => Promise<T>,
+  ): Promise<{ value: T; over(): void }> {
     const inside = await visit(use);
     const over = () => inside[Symbol.dispose]();
     try {
@@ -107,7 +111,8 @@ export function attendedGuest({ visit, hold, admit, connection }: AttendedGuestO
     forget: (...given) => call((guest) => guest.forget(...given)),
     files,
     ports: {
-      connect: async (...given) => (await lasting(connection, (guest) => guest.ports.connect(...given))).value,
+      connect: async (...given) =>
+        (await lasting(connection, (guest) => guest.ports.connect(...given))).value,
       list: (...given) => call((guest) => guest.ports.list(...given)),
       watch: (...given) => flowing('client', (guest) => guest.ports.watch(...given)),
     },
@@ -119,7 +124,8 @@ function withDispose<T extends AsyncDisposable>(value: T, over: () => void): T {
   return new Proxy(value, {
     get(target, name) {
       const member = Reflect.get(target, name) as unknown;
-      if (name !== Symbol.asyncDispose) return typeof member === 'function' ? (member.bind(target) as unknown) : member;
+      if (name !== Symbol.asyncDispose)
+        return typeof member === 'function' ? (member.bind(target) as unknown) : member;
       return () =>
         target[Symbol.asyncDispose]().then(over, (error: unknown) => {
           over();

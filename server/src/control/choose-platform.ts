@@ -1,7 +1,10 @@
 import { CayError } from '@cay/sdk/protocol';
 import { canRoute, type Backend } from '../backends/backend.ts';
 
-/** The platform for what is to be made; undefined where there is only one. Throws `not_found` for a name that is none. */
+/**
+ * The platform for what is to be made; undefined where there is only one. Throws `not_found` for a name that
+ * is none.
+ */
 export function choosePlatform(
   backend: Backend,
   wish: { platform?: string; labels: Readonly<Record<string, string>> },

@@ -6,7 +6,13 @@ import { commandKeys } from './command-keys.ts';
 import { idempotency } from './idempotency.ts';
 import { openEventLog } from './records/events.ts';
 import { hibernatingBackend } from './testing/hibernating-backend.ts';
-import { asked, installation, memoryBackend, type Installation, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type TestControl,
+} from './testing/test-control.ts';
 import { startDispatch } from './webhooks/dispatch.ts';
 import { webhookRecords } from './webhooks/webhook-records.ts';
 
@@ -36,7 +42,8 @@ const state = (id: SandboxId) => {
   const { state: now, pausedAs } = opened.control.get(opened.principal, id);
   return pausedAs ?? now;
 };
-const create = async (input: Parameters<typeof asked>[0]) => (await opened.control.create(opened.principal, asked(input))).sandbox.id;
+const create = async (input: Parameters<typeof asked>[0]) =>
+  (await opened.control.create(opened.principal, asked(input))).sandbox.id;
 const idle = { idle: IdlePolicySchema.parse({ freezeAfterMs: 10 * MINUTE, destroyAfterMs: 2 * HOUR }) };
 
 describe.each([
@@ -91,7 +98,8 @@ describe('a clock that is set forward', () => {
     const retention = RetentionSchema.parse({ keepLast: null, maxAgeMs: HOUR });
     const id = await create({ retention });
     for (let turn = 0; turn < 3; turn++) await opened.control.turn(opened.principal, id, {});
-    const kept = () => opened.control.snapshots(opened.principal, ListSnapshotsSchema.parse({ sandbox: id })).snapshots.length;
+    const kept = () =>
+      opened.control.snapshots(opened.principal, ListSnapshotsSchema.parse({ sandbox: id })).snapshots.length;
     const look = async () => {
       await opened.control.update(opened.principal, id, { retention });
       await sleep(SOME_LOOKS_MS);
@@ -156,7 +164,8 @@ describe('a clock that is set forward', () => {
       pace: { timeoutMs: 1000, firstMs: 1, longestMs: 2, giveUpMs: HOUR },
       now: () => clock.nowMs,
       ageing: () => clock.nowMs - clock.jumpedMs,
-      send: async () => ({ ok: false, error: 'refused', durationMs: 0, status: null, event: ++tries }) as never,
+      send: async () =>
+        ({ ok: false, error: 'refused', durationMs: 0, status: null, event: ++tries }) as never,
       note: () => {},
       onError: (error) => expect.unreachable(String(error)),
     });

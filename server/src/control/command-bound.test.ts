@@ -21,7 +21,9 @@ describe('the bound on commands', () => {
     const { guest, commands } = guestWith(() => 2);
     for (let count = 0; count < 2; count++) await bound.start(id, guest, async () => handle().command);
     expect(commands).not.toHaveBeenCalled();
-    const late = await Promise.allSettled(Array.from({ length: 20 }, () => bound.start(id, guest, async () => handle().command)));
+    const late = await Promise.allSettled(
+      Array.from({ length: 20 }, () => bound.start(id, guest, async () => handle().command)),
+    );
     expect(late.every((each) => each.status === 'rejected')).toBe(true);
     await expect(bound.start(id, guest, async () => handle().command)).rejects.toMatchObject({
       code: 'resource_exhausted',
@@ -38,7 +40,9 @@ describe('the bound on commands', () => {
     await bound.start(id, guest, async () => handle().command);
     left.end({ kind: 'lost', reason: 'nobody reads' });
     await left.command.ended;
-    const all = await Promise.allSettled(Array.from({ length: 20 }, () => bound.start(id, guest, async () => handle().command)));
+    const all = await Promise.allSettled(
+      Array.from({ length: 20 }, () => bound.start(id, guest, async () => handle().command)),
+    );
     expect(all.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
   });
 
@@ -49,7 +53,9 @@ describe('the bound on commands', () => {
     await bound.start(id, guest, async () => first.command);
     first.end({ kind: 'exited', exitCode: 0 });
     await first.command.ended;
-    await expect(bound.start(id, guest, () => Promise.reject(new Error('no such command')))).rejects.toThrow('no such command');
+    await expect(bound.start(id, guest, () => Promise.reject(new Error('no such command')))).rejects.toThrow(
+      'no such command',
+    );
     await bound.start(id, guest, async () => handle(true).command);
     await bound.start(id, guest, async () => handle().command);
   });
@@ -64,18 +70,24 @@ describe('the bound on commands', () => {
     await left.command.ended;
     await bound.start(id, guest, async () => handle().command);
     running = 2;
-    await expect(bound.start(id, guest, async () => handle().command)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    await expect(bound.start(id, guest, async () => handle().command)).rejects.toMatchObject({
+      code: 'resource_exhausted',
+    });
 
     const other = newId('sbx');
     const liar = guestWith(() => 0).guest;
     for (let count = 0; count < 2; count++) await bound.start(other, liar, async () => handle().command);
-    await expect(bound.start(other, liar, async () => handle().command)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    await expect(bound.start(other, liar, async () => handle().command)).rejects.toMatchObject({
+      code: 'resource_exhausted',
+    });
   });
 
   it('takes a guest that does not answer for one that has no room', async () => {
     const bound = commandBound(1);
     const mute = { commands: () => Promise.reject(new Error('no answer')) } as unknown as Guest;
     await bound.start(id, mute, async () => handle().command);
-    await expect(bound.start(id, mute, async () => handle().command)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    await expect(bound.start(id, mute, async () => handle().command)).rejects.toMatchObject({
+      code: 'resource_exhausted',
+    });
   });
 });

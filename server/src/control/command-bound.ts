@@ -1,8 +1,9 @@
 /**
  * Bounds how many commands of a sandbox run at once.
  *
- * Only the guest knows whether a command that nobody waits for still runs, and asking it takes a while. So what was started and is not
- * known to have ended is counted here, and the guest is asked only when that count reaches the bound, at most once a second.
+ * Only the guest knows whether a command that nobody waits for still runs, and asking it takes a while. So
+ * what was started and is not known to have ended is counted here, and the guest is asked only when that
+ * count reaches the bound, at most once a second.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { CommandHandle, Guest } from '../guest/guest.ts';
@@ -32,7 +33,13 @@ export function commandBound(maximum: number): CommandBound {
   function countOf(id: SandboxId): Count {
     let count = counts.get(id);
     if (!count) {
-      count = { starting: 0, watched: 0, detached: 0, askedAtMs: Number.NEGATIVE_INFINITY, asking: undefined };
+      count = {
+        starting: 0,
+        watched: 0,
+        detached: 0,
+        askedAtMs: Number.NEGATIVE_INFINITY,
+        asking: undefined,
+      };
       counts.set(id, count);
     }
     return count;
@@ -49,7 +56,8 @@ export function commandBound(maximum: number): CommandBound {
   async function ask(count: Count, guest: Guest): Promise<void> {
     count.askedAtMs = performance.now();
     const commands = await guest.commands({ signal: AbortSignal.timeout(ANSWER_MS) }).catch(() => undefined);
-    if (commands) count.detached = Math.max(0, commands.filter(({ end }) => end === undefined).length - count.watched);
+    if (commands)
+      count.detached = Math.max(0, commands.filter(({ end }) => end === undefined).length - count.watched);
   }
 
   async function takeRoom(id: SandboxId, count: Count, guest: Guest): Promise<void> {
@@ -57,10 +65,14 @@ export function commandBound(maximum: number): CommandBound {
     if (askAgain) count.asking ??= ask(count, guest).finally(() => (count.asking = undefined));
     await count.asking;
     if (takesRoom(count)) return;
-    throw new CayError('resource_exhausted', `Sandbox "${id}" runs ${maximum} commands already, as many as it may at once`, {
-      details: { limit: 'commands', maximum },
-      hint: 'wait for some to end, or end them; --max-limit commands=… of "cay up" sets the maximum',
-    });
+    throw new CayError(
+      'resource_exhausted',
+      `Sandbox "${id}" runs ${maximum} commands already, as many as it may at once`,
+      {
+        details: { limit: 'commands', maximum },
+        hint: 'wait for some to end, or end them; --max-limit commands=… of "cay up" sets the maximum',
+      },
+    );
   }
 
   return {

@@ -36,7 +36,9 @@ describe('commandKeys()', () => {
     const later = commandKeys(database);
     expect(later.claim('sbx', 'claimed', { argv: ['a'] }, 'cmd_3')).toEqual({ id: 'cmd_1', started: false });
     expect(later.claim('sbx', 'started', { argv: ['b'] }, 'cmd_3')).toEqual({ id: 'cmd_2', started: true });
-    expect(() => later.claim('sbx', 'started', { argv: ['a'] }, 'cmd_3')).toThrow('was used for another request');
+    expect(() => later.claim('sbx', 'started', { argv: ['a'] }, 'cmd_3')).toThrow(
+      'was used for another request',
+    );
   });
 
   it('lets go of keys whose command was refused, and never of one that was started', () => {

@@ -12,7 +12,10 @@ import { isDigestOf, requestDigest } from './request-digest.ts';
  * the same id.
  */
 export interface CommandKeys {
-  /** The command that the key stands for: `id` if it is new. Rejects `conflict` if the key was for another request. */
+  /**
+   * The command that the key stands for: `id` if it is new. Rejects `conflict` if the key was for another
+   * request.
+   */
   claim(sandbox: string, key: string, request: unknown, id: string): { id: string; started: boolean };
   /** The command that was started for the key. Rejects `conflict` as `claim` does. */
   find(sandbox: string, key: string, request: unknown): string | undefined;
@@ -24,7 +27,11 @@ export interface CommandKeys {
 const KEPT_MS = 7 * 24 * 3600 * 1000;
 
 export function commandKeys(database: Database, now: () => number = Date.now, ageing = now): CommandKeys {
-  function known(sandbox: string, key: string, request: unknown): { id: string; started: boolean } | undefined {
+  function known(
+    sandbox: string,
+    key: string,
+    request: unknown,
+  ): { id: string; started: boolean } | undefined {
     const claimed = database.get<{ request: string; command: string; started: number }>(
       'SELECT request, command, started FROM command_keys WHERE sandbox = ? AND key = ?',
       sandbox,
@@ -59,15 +66,27 @@ export function commandKeys(database: Database, now: () => number = Date.now, ag
         return { id, started: false };
       }),
     started: (sandbox, key) =>
-      void database.run('UPDATE command_keys SET started = 1 WHERE sandbox = ? AND key = ?', sandbox, keyDigest(key)),
+      void database.run(
+        'UPDATE command_keys SET started = 1 WHERE sandbox = ? AND key = ?',
+        sandbox,
+        keyDigest(key),
+      ),
     release: (sandbox, key) =>
-      void database.run('DELETE FROM command_keys WHERE sandbox = ? AND key = ? AND started = 0', sandbox, keyDigest(key)),
+      void database.run(
+        'DELETE FROM command_keys WHERE sandbox = ? AND key = ? AND started = 0',
+        sandbox,
+        keyDigest(key),
+      ),
   };
 }
 
 /** What a repeated call is told when the guest does not have the command any more. */
 export function forgotten(key: string, id: string): CayError {
-  return new CayError('not_found', `The command "${id}" that was run with idempotency key "${key}" is not remembered any more`, {
-    hint: 'it was run; use a new key to run it again',
-  });
+  return new CayError(
+    'not_found',
+    `The command "${id}" that was run with idempotency key "${key}" is not remembered any more`,
+    {
+      hint: 'it was run; use a new key to run it again',
+    },
+  );
 }

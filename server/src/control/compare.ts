@@ -6,7 +6,11 @@ import type { Pausing } from './pause.ts';
 import { showSnapshot, type SnapshotRow } from './records/snapshots.ts';
 
 /** Compares moments of a sandbox. What is there now is kept for as long as the comparison lasts. */
-export function compareVerb(context: Context, keeping: Keeping, pausing: Pausing): Pick<TravelVerbs, 'compare'> {
+export function compareVerb(
+  context: Context,
+  keeping: Keeping,
+  pausing: Pausing,
+): Pick<TravelVerbs, 'compare'> {
   const { activity, deeds, find, snapshots } = context;
   return {
     async compare(principal, ref, request, options) {
@@ -19,7 +23,11 @@ export function compareVerb(context: Context, keeping: Keeping, pausing: Pausing
           deeds.run(id, async () => {
             const row = await pausing.present(context.again({ id }));
             const quiet = activity.count(id, 'command') === 0;
-            return keeping.take(row, { cause: 'request', memory: false, quiet, stands: false, passing: true }, principal);
+            return keeping.take(
+              row,
+              { cause: 'request', memory: false, quiet, stands: false, passing: true },
+              principal,
+            );
           }),
         );
       const side = async (which: SnapshotRef) => {

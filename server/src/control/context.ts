@@ -52,7 +52,12 @@ export interface Context {
   now(): number;
   onError(error: unknown): void;
   show(row: SandboxRow): Sandbox;
-  note(type: string, row: Pick<SandboxRow, 'id' | 'project'>, principal: Principal | undefined, data?: Record<string, unknown>): void;
+  note(
+    type: string,
+    row: Pick<SandboxRow, 'id' | 'project'>,
+    principal: Principal | undefined,
+    data?: Record<string, unknown>,
+  ): void;
   /** By id or name. Rejects `not_found`. */
   find(principal: Principal, ref: string): SandboxRow;
   /** The record as it is by now. Rejects `not_found` if it is gone. */

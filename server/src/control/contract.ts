@@ -1,11 +1,12 @@
 /**
  * What the API asks of the control plane.
  *
- * A sandbox is named by its id, or by the name that its project gave it; a snapshot by its id, or with
- * its sandbox by its name or turn's number. Every verb rejects `not_found` for what is not the principal's own.
+ * A sandbox is named by its id, or by the name that its project gave it; a snapshot by its id, or with its
+ * sandbox by its name or turn's number. Every verb rejects `not_found` for what is not the principal's own.
  *
- * The changes of one sandbox happen one after the other. Where waiting would act on something else than
- * the caller saw (a rollback while another one is under way, a removal during a snapshot), a verb rejects `conflict`.
+ * The changes of one sandbox happen one after the other. Where waiting would act on something else than the
+ * caller saw (a rollback while another one is under way, a removal during a snapshot), a verb rejects
+ * `conflict`.
  *
  * A paused sandbox wakes for whoever needs it: `enter`, `preview` and every verb that needs it here.
  */
@@ -52,13 +53,23 @@ export interface Keyed {
 }
 
 export interface Creating extends Keyed {
-  /** Of a snapshot: user and directory are those of the request also where these are the default, which else stands for the snapshot's own. */
+  /**
+   * Of a snapshot: user and directory are those of the request also where these are the default, which else
+   * stands for the snapshot's own.
+   */
   exactly?: boolean;
 }
 
 export interface SandboxVerbs {
-  create(principal: Principal, request: CreateSandbox, options?: Creating): Promise<{ sandbox: Sandbox; created: boolean }>;
-  /** What would become of a create: which platform is chosen, and all that would be refused or not be honoured. Makes nothing. */
+  create(
+    principal: Principal,
+    request: CreateSandbox,
+    options?: Creating,
+  ): Promise<{ sandbox: Sandbox; created: boolean }>;
+  /**
+   * What would become of a create: which platform is chosen, and all that would be refused or not be
+   * honoured. Makes nothing.
+   */
   validate(principal: Principal, request: CreateSandbox): Promise<Validation>;
   get(principal: Principal, ref: string): Sandbox;
   list(principal: Principal, query: ListSandboxes): SandboxPage;
@@ -66,22 +77,29 @@ export interface SandboxVerbs {
   start(principal: Principal, ref: string): Promise<Sandbox>;
   stop(principal: Principal, ref: string, options?: { graceMs?: number }): Promise<Sandbox>;
   /**
-   * Absent is done. Named snapshots and those that were asked for stay; turns go with it. `onIntent` is called when the record says that
-   * it is to go: from then on it goes, whatever happens to the server.
+   * Absent is done. Named snapshots and those that were asked for stay; turns go with it. `onIntent` is
+   * called when the record says that it is to go: from then on it goes, whatever happens to the server.
    */
   remove(principal: Principal, ref: string, options?: { onIntent?(): void }): Promise<void>;
   /**
-   * The guest of a sandbox that runs, and what commands and files start from. Whatever is asked of that guest counts as use,
-   * and wakes the sandbox if it was paused meanwhile. Rejects `failed_precondition` if it is stopped or has failed.
+   * The guest of a sandbox that runs, and what commands and files start from. Whatever is asked of that guest
+   * counts as use, and wakes the sandbox if it was paused meanwhile. Rejects `failed_precondition` if it is
+   * stopped or has failed.
    */
   enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
-  /** Counts somebody who waits for something inside as one of its clients, until that is disposed of. Wakes nothing. */
+  /**
+   * Counts somebody who waits for something inside as one of its clients, until that is disposed of. Wakes
+   * nothing.
+   */
   attend(principal: Principal, ref: string): Disposable;
   expose(principal: Principal, ref: string, port: PortRecord): Promise<Sandbox>;
   unexpose(principal: Principal, ref: string, port: number): Promise<Sandbox>;
   /** For preview traffic, which carries no key: the guest, if that port is exposed and the token fits. */
   preview(id: SandboxId, port: number, token: string | undefined): Promise<Guest>;
-  /** Counts a connection of a visitor until it is disposed of. Throws `resource_exhausted` beyond the project's quota. */
+  /**
+   * Counts a connection of a visitor until it is disposed of. Throws `resource_exhausted` beyond the
+   * project's quota.
+   */
   previewConnection(id: SandboxId): Disposable;
 }
 
@@ -97,7 +115,10 @@ export interface SnapshotVerbs {
   turn(principal: Principal, ref: string, request: TakeTurn): Promise<Snapshot>;
   snapshots(principal: Principal, query: ListSnapshots): SnapshotPage;
   getSnapshot(principal: Principal, snapshot: SnapshotRef, scope?: SnapshotScope): Snapshot;
-  /** What descends from it becomes its parent's. Rejects `failed_precondition` while sandboxes stand on it or a template is made of it. */
+  /**
+   * What descends from it becomes its parent's. Rejects `failed_precondition` while sandboxes stand on it or
+   * a template is made of it.
+   */
   removeSnapshot(principal: Principal, snapshot: SnapshotRef, scope?: SnapshotScope): Promise<void>;
   /** One portable archive. */
   exportSnapshot(
@@ -106,8 +127,8 @@ export interface SnapshotVerbs {
     scope?: SnapshotScope & CallOptions,
   ): Promise<{ snapshot: Snapshot; data: AsyncIterable<Uint8Array> }>;
   /**
-   * Takes an archive in, whole or not at all. Memory that this installation has not signed is left out, unless an admin allows it. Rejects
-   * `invalid_argument` for one that is damaged.
+   * Takes an archive in, whole or not at all. Memory that this installation has not signed is left out,
+   * unless an admin allows it. Rejects `invalid_argument` for one that is damaged.
    */
   importSnapshot(
     principal: Principal,
@@ -132,15 +153,22 @@ export interface Comparison {
 }
 
 export interface TravelVerbs {
-  /** Puts the sandbox back. What it was becomes a snapshot first; when it rejects the sandbox is as it was. */
+  /**
+   * Puts the sandbox back. What it was becomes a snapshot first; when it rejects the sandbox is as it was.
+   */
   rollback(principal: Principal, ref: string, request: Rollback): Promise<RolledBack>;
-  /** Makes sandboxes that go on from what this one is: all of them or none. Those of one that is stopped are stopped. */
+  /**
+   * Makes sandboxes that go on from what this one is: all of them or none. Those of one that is stopped are
+   * stopped.
+   */
   fork(principal: Principal, ref: string, request: Fork, options?: Keyed): Promise<Forked>;
   compare(principal: Principal, ref: string, request: Compare, options?: CallOptions): Promise<Comparison>;
 }
 
 export interface PauseVerbs {
-  /** Refuses new work, waits for what runs, then pauses. A paused one goes further down the ladder, never up. */
+  /**
+   * Refuses new work, waits for what runs, then pauses. A paused one goes further down the ladder, never up.
+   */
   pause(principal: Principal, ref: string, request: PauseSandbox): Promise<Sandbox>;
   resume(principal: Principal, ref: string): Promise<Sandbox>;
   /** Keeps it from being idle for so long from now; 0 gives the lease back. */
@@ -168,7 +196,10 @@ export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, Pause
   readonly health: HealthWatch;
   /** Notes what a sweep has taken away by itself. */
   noteSwept(orphans: Orphan[]): void;
-  /** Looks for what was left behind and takes it away; with `dryRun` only tells. Rejects `unsupported` where there is nothing to look at. */
+  /**
+   * Looks for what was left behind and takes it away; with `dryRun` only tells. Rejects `unsupported` where
+   * there is nothing to look at.
+   */
   sweep(principal: Principal, options?: { dryRun?: boolean }): Promise<Orphan[]>;
   /** Sandboxes by state, of one project or of all. */
   counts(project?: string): Record<string, number>;

@@ -11,80 +11,95 @@ import { openDatabase } from './records/database.ts';
 import { openEventLog } from './records/events.ts';
 import { keyRecords } from './records/keys.ts';
 import { projectRecords } from './records/projects.ts';
-import { asked, installation, memoryBackend, stuckBackend, type Installation, type MemoryBackend } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  stuckBackend,
+  type Installation,
+  type MemoryBackend,
+} from './testing/test-control.ts';
 
 const root = process.getuid?.() === 0;
 
-describe.skipIf(!root)(`a disk that is full${root ? '' : ' (skipped: to mount a small one needs root)'}`, () => {
-  let disk: string;
-  beforeEach(() => {
-    disk = mkdtempSync('/tmp/cay-full-');
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', disk]);
-  });
-  afterEach(() => {
-    // Lazily: a test that fails has not closed its files.
-    execFileSync('umount', ['-l', disk]);
-    rmSync(disk, { recursive: true });
-  });
-
-  const filler = () => join(disk, 'filler');
-  /** Takes all that is left, also what SQLite has room for in its own files. */
-  function fill(write: () => void): void {
-    for (let size = 1024 * 1024; size >= 512; size /= 2) {
-      try {
-        for (;;) writeFileSync(filler(), Buffer.alloc(size), { flag: 'a' });
-      } catch {
-        // Full, but for something smaller.
-      }
-    }
-    for (let writes = 0; writes < 5_000; writes++) {
-      try {
-        write();
-      } catch {
-        return;
-      }
-    }
-  }
-
-  it('is told as such, and what is recorded can still be read', () => {
-    const database = openDatabase(join(disk, 'records.db'));
-    const projects = projectRecords(database);
-    const keys = keyRecords(database);
-    const project = projects.create('default');
-    const { key, secret } = keys.create({ name: 'k', project: project.id, role: 'admin' });
-    let made = 0;
-    fill(() => void projects.create(`project-${made++}`));
-    expect(() => projects.create('one more')).toThrow(expect.objectContaining({ code: 'resource_exhausted' }));
-    expect(() => database.transaction(() => projects.create('one more'))).toThrow(expect.objectContaining({ code: 'resource_exhausted' }));
-    expect(projects.byName('default')).toEqual(project);
-    // That a key was used is not worth refusing it.
-    expect(keys.find(secret)).toMatchObject({ id: key.id });
-    rmSync(filler());
-    expect(projects.create('one more').name).toBe('one more');
-    database.close();
-  });
-
-  it('holds events up and loses none', async () => {
-    const errors: unknown[] = [];
-    const log = openEventLog(join(disk, 'events.db'), { onError: (error) => errors.push(error) });
-    fill(() => {
-      log.append({ type: 'filling', data: { text: 'x'.repeat(1000) } });
-      if (errors.length > 0) throw errors[0];
+describe.skipIf(!root)(
+  `a disk that is full${root ? '' : ' (skipped: to mount a small one needs root)'}`,
+  () => {
+    let disk: string;
+    beforeEach(() => {
+      disk = mkdtempSync('/tmp/cay-full-');
+      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', disk]);
     });
-    expect(errors).not.toEqual([]);
-    const written = log.lastId();
-    expect(() => log.append({ type: 'held' })).not.toThrow();
-    expect(log.lastId()).toBe(written);
-    rmSync(filler());
-    log.append({ type: 'last' });
-    const types = () => log.list({ after: written }).map(({ type }) => type);
-    for (let tries = 0; types().at(-1) !== 'last' && tries < 400; tries++) await new Promise((resolve) => setTimeout(resolve, 10));
-    // The one that found the disk full is the first to be written.
-    expect(types()).toEqual(['filling', 'held', 'last']);
-    expect(await log.verify()).toMatchObject({ ok: true });
-    log.close();
-  });
-});
+    afterEach(() => {
+      // Lazily: a test that fails has not closed its files.
+      execFileSync('umount', ['-l', disk]);
+      rmSync(disk, { recursive: true });
+    });
+
+    const filler = () => join(disk, 'filler');
+    /** Takes all that is left, also what SQLite has room for in its own files. */
+    function fill(write: () => void): void {
+      for (let size = 1024 * 1024; size >= 512; size /= 2) {
+        try {
+          for (;;) writeFileSync(filler(), Buffer.alloc(size), { flag: 'a' });
+        } catch {
+          // Full, but for something smaller.
+        }
+      }
+      for (let writes = 0; writes < 5_000; writes++) {
+        try {
+          write();
+        } catch {
+          return;
+        }
+      }
+    }
+
+    it('is told as such, and what is recorded can still be read', () => {
+      const database = openDatabase(join(disk, 'records.db'));
+      const projects = projectRecords(database);
+      const keys = keyRecords(database);
+      const project = projects.create('default');
+      const { key, secret } = keys.create({ name: 'k', project: project.id, role: 'admin' });
+      let made = 0;
+      fill(() => void projects.create(`project-${made++}`));
+      expect(() => projects.create('one more')).toThrow(
+        expect.objectContaining({ code: 'resource_exhausted' }),
+      );
+      expect(() => database.transaction(() => projects.create('one more'))).toThrow(
+        expect.objectContaining({ code: 'resource_exhausted' }),
+      );
+      expect(projects.byName('default')).toEqual(project);
+      // That a key was used is not worth refusing it.
+      expect(keys.find(secret)).toMatchObject({ id: key.id });
+      rmSync(filler());
+      expect(projects.create('one more').name).toBe('one more');
+      database.close();
+    });
+
+    it('holds events up and loses none', async () => {
+      const errors: unknown[] = [];
+      const log = openEventLog(join(disk, 'events.db'), { onError: (error) => errors.push(error) });
+      fill(() => {
+        log.append({ type: 'filling', data: { text: 'x'.repeat(1000) } });
+        if (errors.length > 0) throw errors[0];
+      });
+      expect(errors).not.toEqual([]);
+      const written = log.lastId();
+      expect(() => log.append({ type: 'held' })).not.toThrow();
+      expect(log.lastId()).toBe(written);
+      rmSync(filler());
+      log.append({ type: 'last' });
+      const types = () => log.list({ after: written }).map(({ type }) => type);
+      for (let tries = 0; types().at(-1) !== 'last' && tries < 400; tries++)
+        await new Promise((resolve) => setTimeout(resolve, 10));
+      // The one that found the disk full is the first to be written.
+      expect(types()).toEqual(['filling', 'held', 'last']);
+      expect(await log.verify()).toMatchObject({ ok: true });
+      log.close();
+    });
+  },
+);
 
 function diskFull(): never {
   throw new CayError('resource_exhausted', 'The disk is full');
@@ -101,7 +116,9 @@ describe('a control plane in trouble', () => {
 
   /** The backend with some verbs changed. */
   const changed = (changes: Partial<Backend>): Backend =>
-    new Proxy(backend, { get: (target, name) => (Reflect.get(changes, name) ?? Reflect.get(target, name)) as unknown });
+    new Proxy(backend, {
+      get: (target, name) => (Reflect.get(changes, name) ?? Reflect.get(target, name)) as unknown,
+    });
 
   it('removes a sandbox although the disk is too full to note that it will', async () => {
     const { control, principal, sandboxes, database } = await place.open(backend);
@@ -124,7 +141,8 @@ describe('a control plane in trouble', () => {
     await expect(control.create(principal, asked())).rejects.toMatchObject({ code: 'resource_exhausted' });
     expect(control.list(principal, { limit: 10 }).sandboxes).toHaveLength(1);
     sandboxes.delete = remove;
-    for (let tries = 0; control.list(principal, { limit: 10 }).sandboxes.length > 0 && tries < 400; tries++) await sleep(10);
+    for (let tries = 0; control.list(principal, { limit: 10 }).sandboxes.length > 0 && tries < 400; tries++)
+      await sleep(10);
     expect(control.list(principal, { limit: 10 }).sandboxes).toEqual([]);
     await control.close();
   });
@@ -137,7 +155,8 @@ describe('a control plane in trouble', () => {
     await expect(control.stop(principal, sandbox.id)).rejects.toMatchObject({ code: 'unavailable' });
     expect((await backend.observe(sandbox.id)).phase).toBe('stopped');
     sandboxes.update = update;
-    for (let tries = 0; control.get(principal, sandbox.id).state !== 'stopped' && tries < 400; tries++) await sleep(10);
+    for (let tries = 0; control.get(principal, sandbox.id).state !== 'stopped' && tries < 400; tries++)
+      await sleep(10);
     expect(control.get(principal, sandbox.id).state).toBe('stopped');
     await control.close();
   });
@@ -200,12 +219,16 @@ describe('a control plane in trouble', () => {
       },
     });
     const { control, principal, projects } = await place.open(slow);
-    const made = await Promise.all([1, 2, 3].map(() => control.create(principal, asked({ limits: { cpus: 2 } }))));
+    const made = await Promise.all(
+      [1, 2, 3].map(() => control.create(principal, asked({ limits: { cpus: 2 } }))),
+    );
     for (const { sandbox } of made) await control.stop(principal, sandbox.id);
     projects.setQuota(principal.project, QuotaSchema.parse({ cpus: 4 }));
     const started = await Promise.allSettled(made.map(({ sandbox }) => control.start(principal, sandbox.id)));
     expect(started.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'fulfilled', 'rejected']);
-    expect(started.find(({ status }) => status === 'rejected')).toMatchObject({ reason: { code: 'resource_exhausted' } });
+    expect(started.find(({ status }) => status === 'rejected')).toMatchObject({
+      reason: { code: 'resource_exhausted' },
+    });
     await control.close();
   });
 

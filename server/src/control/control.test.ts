@@ -1,7 +1,14 @@
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../backends/backend.ts';
-import { asked, installation, memoryBackend, stuckBackend, type Installation, type MemoryBackend } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  stuckBackend,
+  type Installation,
+  type MemoryBackend,
+} from './testing/test-control.ts';
 
 let place: Installation;
 let backend: MemoryBackend;
@@ -22,12 +29,20 @@ describe('the control plane', () => {
     expect(sandbox).toMatchObject({ name: 'box', state: 'active', incarnation: 1 });
     expect((await control.stop(principal, 'box')).state).toBe('stopped');
     expect(await phase(sandbox.id)).toBe('stopped');
-    await expect(control.enter(principal, 'box')).rejects.toMatchObject({ code: 'failed_precondition', hint: 'start it first' });
+    await expect(control.enter(principal, 'box')).rejects.toMatchObject({
+      code: 'failed_precondition',
+      hint: 'start it first',
+    });
     expect(await control.start(principal, 'box')).toMatchObject({ state: 'active', incarnation: 2 });
     await control.remove(principal, 'box');
     await control.remove(principal, 'box');
     expect(await phase(sandbox.id)).toBe('absent');
-    expect(events.list({}).map(({ type }) => type)).toEqual(['sandbox.created', 'sandbox.stopped', 'sandbox.started', 'sandbox.removed']);
+    expect(events.list({}).map(({ type }) => type)).toEqual([
+      'sandbox.created',
+      'sandbox.stopped',
+      'sandbox.started',
+      'sandbox.removed',
+    ]);
     await control.close();
   });
 
@@ -69,15 +84,23 @@ describe('the control plane', () => {
     expect(third.nextCursor).toBeNull();
     expect(control.list(principal, { limit: 10, label: 'parity=1' }).sandboxes).toHaveLength(2);
     await control.stop(principal, 'box-0');
-    expect(control.list(principal, { limit: 10, state: 'stopped' }).sandboxes.map(({ name }) => name)).toEqual(['box-0']);
+    expect(
+      control.list(principal, { limit: 10, state: 'stopped' }).sandboxes.map(({ name }) => name),
+    ).toEqual(['box-0']);
     expect(() => control.list(principal, { limit: 1, cursor: 'bad' })).toThrow(CayError);
     await control.close();
   });
 
   it('ends sandboxes when their time is up', async () => {
     const { control, principal, clock } = await place.open(backend);
-    const { sandbox: stopping } = await control.create(principal, asked({ timeoutMs: 60_000, onTimeout: 'stop' }));
-    const { sandbox: going } = await control.create(principal, asked({ timeoutMs: 60_000, onTimeout: 'destroy' }));
+    const { sandbox: stopping } = await control.create(
+      principal,
+      asked({ timeoutMs: 60_000, onTimeout: 'stop' }),
+    );
+    const { sandbox: going } = await control.create(
+      principal,
+      asked({ timeoutMs: 60_000, onTimeout: 'destroy' }),
+    );
     const { sandbox: staying } = await control.create(principal, asked({ timeoutMs: 60_000 }));
     await control.update(principal, staying.id, { timeoutMs: null });
     clock.nowMs += 60_001;
@@ -93,7 +116,9 @@ describe('the control plane', () => {
     const { control, principal } = await place.open(backend);
     const { sandbox } = await control.create(principal, asked());
     backend.crash(sandbox.id, 'oom_killed');
-    await expect.poll(() => control.get(principal, sandbox.id)).toMatchObject({ state: 'failed', reason: 'oom_killed' });
+    await expect
+      .poll(() => control.get(principal, sandbox.id))
+      .toMatchObject({ state: 'failed', reason: 'oom_killed' });
     expect((await control.start(principal, sandbox.id)).state).toBe('active');
     await control.close();
   });
@@ -107,7 +132,9 @@ describe('a control plane that was killed', () => {
     await stuck.reached;
     first.kill();
     const { control, principal } = await place.open(backend);
-    const { sandbox, created } = await control.create(principal, asked({ name: 'box' }), { idempotencyKey: 'k' });
+    const { sandbox, created } = await control.create(principal, asked({ name: 'box' }), {
+      idempotencyKey: 'k',
+    });
     expect(created).toBe(false);
     expect(sandbox.state).toBe('active');
     expect(await phase(sandbox.id)).toBe('ready');

@@ -151,7 +151,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     settings: options.pressure,
     promised: quota.promised,
     onPressure(level, resource) {
-      if (reclaim && relief && !closing.signal.aborted) relieving = relief.relieve(level, resource).catch(onError);
+      if (reclaim && relief && !closing.signal.aborted)
+        relieving = relief.relieve(level, resource).catch(onError);
     },
     onChange(resource, { level, share, free, total }, before) {
       const data = { resource, level, before, share: Math.round(share * 1000) / 1000, free, total };
@@ -197,7 +198,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     },
     find(principal, ref) {
       const row = ref.startsWith('sbx_') ? sandboxes.get(ref) : sandboxes.byName(principal.project, ref);
-      if (row?.project !== principal.project) throw new CayError('not_found', `Sandbox "${ref.slice(0, 80)}" does not exist`);
+      if (row?.project !== principal.project)
+        throw new CayError('not_found', `Sandbox "${ref.slice(0, 80)}" does not exist`);
       // Whoever reaches one without isolation reaches the host.
       requireMayHave(principal, row.spec.runtime, row.runtime);
       return row;

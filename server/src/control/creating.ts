@@ -15,7 +15,8 @@ export function createVerb(
   keeping: Keeping,
   { start, idling, planning }: { start: SandboxVerbs['start']; idling: Idling; planning: Planning },
 ): Pick<SandboxVerbs, 'create'> {
-  const { backend, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show } = context;
+  const { backend, database, idempotency, lifecycle, now, pressure, projects, quota, sandboxes, show } =
+    context;
 
   function insert(
     principal: Principal,
@@ -58,24 +59,35 @@ export function createVerb(
     };
     database.transaction(() => {
       const project = projects.get(principal.project);
-      if (!project) throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
+      if (!project)
+        throw new CayError('permission_denied', `Project "${principal.project}" does not exist any more`);
       quota.require(project.id, { sandboxes: 1, limits: spec.limits });
       pressure.admit(spec.limits, { platform: spec.platform });
       sandboxes.insert(row);
-      if (idempotencyKey !== undefined) idempotency.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
+      if (idempotencyKey !== undefined)
+        idempotency.remember(project.id, idempotencyKey, request, row.id, row.createdAtMs);
     });
     return row;
   }
 
   /** The sandbox that a create call means and that is there already, by its idempotency key or by name. */
-  function existing(principal: Principal, request: CreateSandbox, idempotencyKey: string | undefined): Promise<Sandbox> | undefined {
-    const id = idempotencyKey === undefined ? undefined : idempotency.find(principal.project, idempotencyKey, request);
+  function existing(
+    principal: Principal,
+    request: CreateSandbox,
+    idempotencyKey: string | undefined,
+  ): Promise<Sandbox> | undefined {
+    const id =
+      idempotencyKey === undefined ? undefined : idempotency.find(principal.project, idempotencyKey, request);
     if (id !== undefined) {
       const row = sandboxes.get(id);
       if (row) return Promise.resolve(lifecycle.making(row.id) ?? row).then(show);
-      throw new CayError('not_found', `The sandbox "${id}" made with idempotency key "${idempotencyKey}" does not exist any more`, {
-        hint: 'use a new key to make another',
-      });
+      throw new CayError(
+        'not_found',
+        `The sandbox "${id}" made with idempotency key "${idempotencyKey}" does not exist any more`,
+        {
+          hint: 'use a new key to make another',
+        },
+      );
     }
     if (!request.getOrCreate || request.name === undefined) return undefined;
     const row = sandboxes.byName(principal.project, request.name);
@@ -85,7 +97,12 @@ export function createVerb(
     return row.state === 'active' ? Promise.resolve(show(row)) : start(principal, row.id);
   }
 
-  async function make(principal: Principal, request: CreateSandbox, from: SnapshotRow | undefined, options: Creating) {
+  async function make(
+    principal: Principal,
+    request: CreateSandbox,
+    from: SnapshotRow | undefined,
+    options: Creating,
+  ) {
     const spec = await planning.specOf(request, from, options.exactly);
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });
     await backend.validate(spec);
@@ -99,7 +116,8 @@ export function createVerb(
 
   return {
     async create(principal, request, options = {}) {
-      if (request.getOrCreate && request.name === undefined) throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
+      if (request.getOrCreate && request.name === undefined)
+        throw new CayError('invalid_argument', '"getOrCreate" needs a "name"');
       const before = existing(principal, request, options.idempotencyKey);
       if (before) return { sandbox: await before, created: false };
       const from = planning.originOf(principal, request);

@@ -1,5 +1,6 @@
 /**
- * The order in which things happen to a sandbox: one after the other, those of different sandboxes side by side.
+ * The order in which things happen to a sandbox: one after the other, those of different sandboxes side by
+ * side.
  *
  * Waiting in line is right where the outcome is the same, whenever it happens. It is wrong where the caller
  * decided by what it saw: rolling back what another call has just rolled back, removing what somebody is
@@ -23,8 +24,8 @@ export interface Deeds {
   /** In line, and nothing else. */
   run<T>(id: string, task: () => Promise<T>): Promise<T>;
   /**
-   * Declared from now until it is settled, and not in line: the task takes its place with `run` where it must.
-   * Deeds that only look go together, and so do two removals. Rejects `conflict` for any other pair.
+   * Declared from now until it is settled, and not in line: the task takes its place with `run` where it
+   * must. Deeds that only look go together, and so do two removals. Rejects `conflict` for any other pair.
    */
   declare<T>(id: string, deed: Deed, task: () => Promise<T>): Promise<T>;
 }
@@ -40,10 +41,14 @@ export function openDeeds(): Deeds {
       const others = declared.get(id) ?? [];
       const other = others.find((candidate) => !goTogether(candidate, deed));
       if (other !== undefined) {
-        throw new CayError('conflict', `Cannot do the ${deed} of sandbox "${id}": a ${other} of it is under way`, {
-          details: { deed, underWay: other },
-          hint: 'look at the sandbox again and decide anew',
-        });
+        throw new CayError(
+          'conflict',
+          `Cannot do the ${deed} of sandbox "${id}": a ${other} of it is under way`,
+          {
+            details: { deed, underWay: other },
+            hint: 'look at the sandbox again and decide anew',
+          },
+        );
       }
       declared.set(id, [...others, deed]);
       try {

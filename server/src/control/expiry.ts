@@ -60,7 +60,8 @@ export function startExpiry(options: ExpiryOptions): Expiry {
     if (options.now() < seenMs) attempt(options.shorten);
     seenMs = options.now();
     // Records that cannot be read now are read again.
-    const next = attempt(() => options.next() ?? Number.POSITIVE_INFINITY) ?? options.now() + LONGEST_SLEEP_MS;
+    const next =
+      attempt(() => options.next() ?? Number.POSITIVE_INFINITY) ?? options.now() + LONGEST_SLEEP_MS;
     if (next === Number.POSITIVE_INFINITY) return;
     // At least a moment, so that one that cannot be ended is not tried in a tight loop.
     timer = setTimeout(tick, Math.min(Math.max(next - options.now(), 50), LONGEST_SLEEP_MS));

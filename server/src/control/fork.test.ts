@@ -1,7 +1,14 @@
 import { ListSnapshotsSchema, QuotaSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Control } from './control.ts';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from './testing/test-control.ts';
 import { readText, writeText } from './testing/text-file.ts';
 
 let place: Installation;
@@ -35,7 +42,11 @@ async function box(text = 'one', input: Parameters<typeof asked>[0] = {}): Promi
 describe('fork', () => {
   it('makes children with names, labels and tokens of their own that go their own way', async () => {
     const id = await box('one', { name: 'parent', labels: { team: 'a' }, ports: [3000] });
-    const { snapshot, sandboxes } = await control.fork(me(), 'parent', { count: 3, namePrefix: 'try', labels: { kind: 'child' } });
+    const { snapshot, sandboxes } = await control.fork(me(), 'parent', {
+      count: 3,
+      namePrefix: 'try',
+      labels: { kind: 'child' },
+    });
     expect(snapshot).toMatchObject({ sandbox: id, cause: 'fork' });
     expect(sandboxes.map(({ name, state, base }) => ({ name, state, base }))).toEqual(
       [1, 2, 3].map((index) => ({ name: `try-${index}`, state: 'active', base: snapshot.id })),
@@ -47,7 +58,9 @@ describe('fork', () => {
     const tree = control.tree(me(), 'try-2');
     expect(tree.start).toEqual([]);
     expect(tree.nodes).toHaveLength(1);
-    expect(new Set(tree.nodes[0]!.sandboxes.map(({ name }) => name))).toEqual(new Set(['parent', 'try-1', 'try-2', 'try-3']));
+    expect(new Set(tree.nodes[0]!.sandboxes.map(({ name }) => name))).toEqual(
+      new Set(['parent', 'try-1', 'try-2', 'try-3']),
+    );
     // The capture goes with the last of them, when the parent has gone on.
     await control.turn(me(), id, {});
     await control.turn(me(), 'try-1', {});
@@ -79,7 +92,9 @@ describe('fork', () => {
     const ids = ({ sandboxes }: typeof one) => sandboxes.map((child) => child.id);
     expect(ids(other)).toEqual(ids(one));
     expect(ids(await call())).toEqual(ids(one));
-    await expect(control.fork(me(), id, { count: 3 }, { idempotencyKey: 'k' })).rejects.toMatchObject({ code: 'conflict' });
+    await expect(control.fork(me(), id, { count: 3 }, { idempotencyKey: 'k' })).rejects.toMatchObject({
+      code: 'conflict',
+    });
     await control.remove(me(), ids(one)[0]!);
     await expect(call()).rejects.toMatchObject({ code: 'not_found' });
     expect(await backend.list()).toHaveLength(2);
@@ -91,10 +106,16 @@ describe('fork', () => {
     const { base } = control.get(me(), id);
     await expect(control.fork(me(), id, { count: 3 })).rejects.toMatchObject({ code: 'resource_exhausted' });
     await control.create(me(), asked({ name: 'taken-2', limits: { cpus: 1 } }));
-    await expect(control.fork(me(), id, { count: 2, namePrefix: 'taken' })).rejects.toMatchObject({ code: 'resource_exhausted' });
+    await expect(control.fork(me(), id, { count: 2, namePrefix: 'taken' })).rejects.toMatchObject({
+      code: 'resource_exhausted',
+    });
     opened.projects.setQuota(me().project, QuotaSchema.parse({}));
-    await expect(control.fork(me(), id, { count: 2, namePrefix: 'taken' })).rejects.toMatchObject({ code: 'already_exists' });
-    await expect(control.fork(me(), id, { namePrefix: 'Not A Name' })).rejects.toMatchObject({ code: 'invalid_argument' });
+    await expect(control.fork(me(), id, { count: 2, namePrefix: 'taken' })).rejects.toMatchObject({
+      code: 'already_exists',
+    });
+    await expect(control.fork(me(), id, { namePrefix: 'Not A Name' })).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
     await expect(control.fork(me(), id, { memory: true })).rejects.toMatchObject({ code: 'unsupported' });
     expect(control.get(me(), id).base).toBe(base);
     expect(listed()).toEqual([]);
@@ -111,20 +132,30 @@ describe('deeds that do not go together', () => {
       (await Promise.allSettled(deeds)).map((result) =>
         result.status === 'fulfilled' ? 'done' : (result.reason as { code: string }).code,
       );
-    expect(await codes(control.rollback(me(), id, { to: 1 }), control.rollback(me(), id, { to: 1 }))).toEqual(['done', 'conflict']);
-    expect(await codes(control.fork(me(), id, {}), control.rollback(me(), id, { to: 1 }))).toEqual(['done', 'conflict']);
-    expect(await codes(control.rollback(me(), id, { to: 1 }), control.fork(me(), id, {}))).toEqual(['done', 'conflict']);
-    expect(await codes(control.snapshot(me(), id, {}), control.remove(me(), id))).toEqual(['done', 'conflict']);
-    expect(await codes(control.snapshot(me(), id, {}), control.turn(me(), id, {}), control.fork(me(), id, {}))).toEqual([
-      'done',
-      'done',
-      'done',
-    ]);
-    expect(await codes(control.pause(me(), id, {}), control.rollback(me(), id, { to: 1 }))).toEqual(['done', 'conflict']);
-    expect(await codes(control.remove(me(), id), control.snapshot(me(), id, {}), control.remove(me(), id))).toEqual([
+    expect(await codes(control.rollback(me(), id, { to: 1 }), control.rollback(me(), id, { to: 1 }))).toEqual(
+      ['done', 'conflict'],
+    );
+    expect(await codes(control.fork(me(), id, {}), control.rollback(me(), id, { to: 1 }))).toEqual([
       'done',
       'conflict',
-      'done',
     ]);
+    expect(await codes(control.rollback(me(), id, { to: 1 }), control.fork(me(), id, {}))).toEqual([
+      'done',
+      'conflict',
+    ]);
+    expect(await codes(control.snapshot(me(), id, {}), control.remove(me(), id))).toEqual([
+      'done',
+      'conflict',
+    ]);
+    expect(
+      await codes(control.snapshot(me(), id, {}), control.turn(me(), id, {}), control.fork(me(), id, {})),
+    ).toEqual(['done', 'done', 'done']);
+    expect(await codes(control.pause(me(), id, {}), control.rollback(me(), id, { to: 1 }))).toEqual([
+      'done',
+      'conflict',
+    ]);
+    expect(
+      await codes(control.remove(me(), id), control.snapshot(me(), id, {}), control.remove(me(), id)),
+    ).toEqual(['done', 'conflict', 'done']);
   });
 });

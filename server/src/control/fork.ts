@@ -1,8 +1,9 @@
 /**
- * Makes sandboxes of what another one is: one capture, and as many children as are asked for, all of them or none.
+ * Makes sandboxes of what another one is: one capture, and as many children as are asked for, all of them or
+ * none.
  *
- * The call is recorded with its children before any is made. After a crash those of a call that can be repeated are finished,
- * and those of one that nobody can ask about any more are taken away.
+ * The call is recorded with its children before any is made. After a crash those of a call that can be
+ * repeated are finished, and those of one that nobody can ask about any more are taken away.
  */
 import { randomUUID } from 'node:crypto';
 import { CayError, ForkSchema, SandboxNameSchema, newId, type Fork, type Forked } from '@cay/sdk/protocol';
@@ -51,7 +52,12 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
   const finishing = new Map<string, Promise<void>>();
   const calls = new KeyedQueue<string>();
 
-  function childOf(parent: SandboxRow, request: ForkRequest, index: number, origin: NonNullable<SandboxRow['origin']>): SandboxRow {
+  function childOf(
+    parent: SandboxRow,
+    request: ForkRequest,
+    index: number,
+    origin: NonNullable<SandboxRow['origin']>,
+  ): SandboxRow {
     return {
       ...parent,
       id: newId('sbx'),
@@ -79,13 +85,27 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
 
   /** Records that something is about to be captured, for nobody but this call. */
   function begin(parent: SandboxRow, snapshot: SnapshotRow['id'], keyed: boolean): ForkRow {
-    const fork: ForkRow = { id: randomUUID(), project: parent.project, snapshot, children: [], keyed, made: false, createdAtMs: now() };
+    const fork: ForkRow = {
+      id: randomUUID(),
+      project: parent.project,
+      snapshot,
+      children: [],
+      keyed,
+      made: false,
+      createdAtMs: now(),
+    };
     forks.insert(fork);
     return fork;
   }
 
   /** Records all that the call will make, or nothing. */
-  function record(fork: ForkRow, parent: SandboxRow, snapshot: SnapshotRow, request: ForkRequest, key: string | undefined): ForkRow {
+  function record(
+    fork: ForkRow,
+    parent: SandboxRow,
+    snapshot: SnapshotRow,
+    request: ForkRequest,
+    key: string | undefined,
+  ): ForkRow {
     const start = parent.state === 'active' || parent.state === 'paused';
     const memory = start && snapshot.memory && request.memory !== false;
     const children = Array.from({ length: request.count }, (_, index) =>
@@ -103,13 +123,18 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
         sandboxes.insert(child);
       }
       forks.update(fork.id, recorded);
-      if (key !== undefined) idempotency.remember(fork.project, key, { fork: parent.id, ...request }, fork.id, fork.createdAtMs);
+      if (key !== undefined)
+        idempotency.remember(fork.project, key, { fork: parent.id, ...request }, fork.id, fork.createdAtMs);
     });
     return recorded;
   }
 
   /** Settles when all children are there; otherwise none is, and the call is forgotten. */
-  function make(fork: ForkRow, principal?: Principal, parent = snapshots.get(fork.snapshot)?.sandbox): Promise<void> {
+  function make(
+    fork: ForkRow,
+    principal?: Principal,
+    parent = snapshots.get(fork.snapshot)?.sandbox,
+  ): Promise<void> {
     const made = (async () => {
       const results = await Promise.allSettled(
         fork.children.map(async (id) => {
@@ -123,7 +148,8 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
       await faultPoint('control.fork.made');
       database.transaction(() => {
         const { snapshot, children, project } = fork;
-        if (parent !== undefined) note('sandbox.forked', { id: parent, project }, principal, { snapshot, children });
+        if (parent !== undefined)
+          note('sandbox.forked', { id: parent, project }, principal, { snapshot, children });
         if (fork.keyed) forks.made(fork.id);
         else forks.delete(fork.id);
       });
@@ -154,20 +180,32 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
     await keeping.dropLeft(sandboxes.get(snapshots.get(fork.snapshot)?.sandbox ?? ''));
   }
 
-  /** Nothing came of the capture, so the parent stands where it stood, and the capture is anybody's no more. */
+  /**
+   * Nothing came of the capture, so the parent stands where it stood, and the capture is anybody's no more.
+   */
   function stepBack({ snapshot }: ForkRow): void {
     const captured = snapshots.get(snapshot);
-    if (captured?.cause !== 'fork' || sandboxes.standingOn(snapshot).some(({ id }) => id !== captured.sandbox)) return;
-    if (sandboxes.get(captured.sandbox)?.base === snapshot) sandboxes.update(captured.sandbox, { base: captured.parent });
+    if (
+      captured?.cause !== 'fork' ||
+      sandboxes.standingOn(snapshot).some(({ id }) => id !== captured.sandbox)
+    )
+      return;
+    if (sandboxes.get(captured.sandbox)?.base === snapshot)
+      sandboxes.update(captured.sandbox, { base: captured.parent });
   }
 
   async function answer(fork: ForkRow, key: string | undefined): Promise<Forked> {
     const rows = fork.children.map((id) => sandboxes.get(id));
     const snapshot = snapshots.get(fork.snapshot);
-    if (snapshot && rows.every((row) => row !== undefined)) return { snapshot: showSnapshot(snapshot), sandboxes: rows.map(show) };
-    throw new CayError('not_found', `What the fork with idempotency key "${key}" made does not exist any more`, {
-      hint: 'use a new key to make others',
-    });
+    if (snapshot && rows.every((row) => row !== undefined))
+      return { snapshot: showSnapshot(snapshot), sandboxes: rows.map(show) };
+    throw new CayError(
+      'not_found',
+      `What the fork with idempotency key "${key}" made does not exist any more`,
+      {
+        hint: 'use a new key to make others',
+      },
+    );
   }
 
   /** What the children come from: a snapshot that is there, or one of this moment. */
@@ -186,17 +224,30 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
       const row = await pausing.present(context.again(parent), { thawed: request.memory !== false });
       const quiet = activity.count(row.id, 'command') === 0;
       const memory = request.memory ?? 'if possible';
-      return { parent: row, snapshot: await keeping.take(row, { id, cause: 'fork', memory, quiet, stands: true }, principal) };
+      return {
+        parent: row,
+        snapshot: await keeping.take(row, { id, cause: 'fork', memory, quiet, stands: true }, principal),
+      };
     });
   }
 
   /** Children have the limits of their parent, which may be more than the operator allows by now. */
   async function requireForkable({ spec, timeoutMs }: SandboxRow): Promise<void> {
     const { abilities } = await context.capabilitiesOf(spec.platform);
-    requireLimits(policy, { ...spec.limits, timeoutMs }, abilities, 'change it on the sandbox first: its children have the same');
+    requireLimits(
+      policy,
+      { ...spec.limits, timeoutMs },
+      abilities,
+      'change it on the sandbox first: its children have the same',
+    );
   }
 
-  async function forked(principal: Principal, found: SandboxRow, request: ForkRequest, key: string | undefined): Promise<Forked> {
+  async function forked(
+    principal: Principal,
+    found: SandboxRow,
+    request: ForkRequest,
+    key: string | undefined,
+  ): Promise<Forked> {
     await requireForkable(found);
     const id = newId('snap');
     const begun = begin(found, id, key !== undefined);
@@ -253,7 +304,10 @@ export function openForking(context: Context, keeping: Keeping, pausing: Pausing
 function childName(prefix: string, index: number): string {
   const name = SandboxNameSchema.safeParse(`${prefix}-${index}`);
   if (name.success) return name.data;
-  throw new CayError('invalid_argument', `"${prefix}" cannot begin the names of sandboxes: ${name.error.issues[0]?.message}`);
+  throw new CayError(
+    'invalid_argument',
+    `"${prefix}" cannot begin the names of sandboxes: ${name.error.issues[0]?.message}`,
+  );
 }
 
 export function noMemory(snapshot: SnapshotRow): CayError {

@@ -1,7 +1,8 @@
 /**
  * Where sandboxes and snapshots are: the backend, or each of the platforms behind it.
  *
- * A platform that does not answer says nothing of what is on it: that is neither gone nor failed, and left as it is recorded until somebody can tell.
+ * A platform that does not answer says nothing of what is on it: that is neither gone nor failed, and left as
+ * it is recorded until somebody can tell.
  */
 import { CayError, type SandboxSpec } from '@cay/sdk/protocol';
 import { canRoute, isAway, type Backend } from '../backends/backend.ts';
@@ -23,15 +24,20 @@ export interface Survey<T> {
 }
 
 /** Looks at every ground. Rejects only where the one that there is does. */
-export async function survey<T>(backend: Backend, look: (ground: Backend) => Promise<T[]>): Promise<Survey<T>> {
-  if (!canRoute(backend)) return { found: (await look(backend)).map((it) => ({ it, ground: backend })), unsure: () => false };
+export async function survey<T>(
+  backend: Backend,
+  look: (ground: Backend) => Promise<T[]>,
+): Promise<Survey<T>> {
+  if (!canRoute(backend))
+    return { found: (await look(backend)).map((it) => ({ it, ground: backend })), unsure: () => false };
   const { platforms } = backend;
   const answered = new Set<string>();
   const found = await Promise.all(
     platforms.map(async (name) => {
       try {
         const ground = await backend.platform(name);
-        const late = () => new CayError('unavailable', `Platform "${name}" has not answered for ${ANSWER_MS / 1000} s`);
+        const late = () =>
+          new CayError('unavailable', `Platform "${name}" has not answered for ${ANSWER_MS / 1000} s`);
         const all = (await within(ANSWER_MS, look(ground), late)).map((it) => ({ it, ground }));
         answered.add(name);
         return all;
@@ -43,12 +49,16 @@ export async function survey<T>(backend: Backend, look: (ground: Backend) => Pro
   );
   return {
     found: found.flat(),
-    unsure: (platform) => (platform === undefined ? answered.size < platforms.length : !answered.has(platform)),
+    unsure: (platform) =>
+      platform === undefined ? answered.size < platforms.length : !answered.has(platform),
   };
 }
 
 /** The platform that a record means; one of a time when there was a single backend says which that was. */
-export function platformOf(row: { spec: SandboxSpec; backend?: string }, backend: Backend): string | undefined {
+export function platformOf(
+  row: { spec: SandboxSpec; backend?: string },
+  backend: Backend,
+): string | undefined {
   if (!canRoute(backend)) return undefined;
   return row.spec.platform ?? backend.platforms.find((name) => name === row.backend);
 }

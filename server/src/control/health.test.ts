@@ -14,7 +14,11 @@ async function watch({
   const onError = (error: unknown) => {
     throw error;
   };
-  const pressure = await openPressure({ backend, promised: () => ({ memoryBytes: 0, diskBytes: 0 }), onError });
+  const pressure = await openPressure({
+    backend,
+    promised: () => ({ memoryBytes: 0, diskBytes: 0 }),
+    onError,
+  });
   const health = watchHealth({ backend, pressure, records, counts: () => ({ active: 2 }), now });
   const close = () => (pressure.close(), health.close());
   return { health, close };
@@ -26,7 +30,12 @@ describe('health', () => {
     const { health, close } = await watch({ now: () => nowMs });
     nowMs += 5000;
     const found = await health.check();
-    expect(found.checks.filter(({ name }) => name !== 'event loop').map(({ level }) => level)).toEqual(['ok', 'ok', 'ok', 'ok']);
+    expect(found.checks.filter(({ name }) => name !== 'event loop').map(({ level }) => level)).toEqual([
+      'ok',
+      'ok',
+      'ok',
+      'ok',
+    ]);
     expect(found).toMatchObject({ sandboxes: { active: 2 }, uptimeMs: 5000, recentErrors: [] });
     close();
   });

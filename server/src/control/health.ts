@@ -33,7 +33,13 @@ const RESOLUTION_MS = 10;
 
 type Check = Health['checks'][number];
 
-export function watchHealth({ backend, pressure, records, counts, now = Date.now }: HealthOptions): HealthWatch {
+export function watchHealth({
+  backend,
+  pressure,
+  records,
+  counts,
+  now = Date.now,
+}: HealthOptions): HealthWatch {
   const sinceMs = now();
   const loop = openLoopDelay({ resolutionMs: RESOLUTION_MS });
   let errors: Health['recentErrors'] = [];
@@ -43,17 +49,24 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
       const one = await open();
       await one.list({ signal: AbortSignal.timeout(ANSWER_MS) });
       const { runtimes } = await one.capabilities();
-      if (runtimes.length === 0) return { name: 'backend', level: 'critical', detail: `${name} has no runtime that works` };
+      if (runtimes.length === 0)
+        return { name: 'backend', level: 'critical', detail: `${name} has no runtime that works` };
       return { name: 'backend', level: 'ok', detail: `${name}: ${runtimes.join(', ')}` };
     } catch (error) {
-      return { name: 'backend', level: 'critical', detail: `${name} does not answer: ${(error as Error).message}` };
+      return {
+        name: 'backend',
+        level: 'critical',
+        detail: `${name} does not answer: ${(error as Error).message}`,
+      };
     }
   }
 
   /** Of several platforms each; as long as one works there is something that can be done. */
   async function checkBackend(): Promise<Check[]> {
     if (!canRoute(backend)) return [await checkOne(backend.name, async () => backend)];
-    const checks = await Promise.all(backend.platforms.map((name) => checkOne(name, () => backend.platform(name))));
+    const checks = await Promise.all(
+      backend.platforms.map((name) => checkOne(name, () => backend.platform(name))),
+    );
     if (checks.every(({ level }) => level === 'critical')) return checks;
     return checks.map((check) => (check.level === 'critical' ? { ...check, level: 'warn' } : check));
   }
@@ -80,9 +93,19 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
       const checks: Check[] = [
         checkRecords(),
         ...(await checkBackend()),
-        ...Object.entries(pressure.readings()).map(([resource, reading]) => showReading(resource as Resource, reading)),
-        { name: 'event loop', level: levelOf(delayMs, SLOW_LOOP_MS), detail: `${delayMs.toFixed(1)} ms late at the 99th percentile` },
-        { name: 'errors', level: recent.length > 0 ? 'warn' : 'ok', detail: `${recent.length} in the last ${RECENT_MS / 60_000} minutes` },
+        ...Object.entries(pressure.readings()).map(([resource, reading]) =>
+          showReading(resource as Resource, reading),
+        ),
+        {
+          name: 'event loop',
+          level: levelOf(delayMs, SLOW_LOOP_MS),
+          detail: `${delayMs.toFixed(1)} ms late at the 99th percentile`,
+        },
+        {
+          name: 'errors',
+          level: recent.length > 0 ? 'warn' : 'ok',
+          detail: `${recent.length} in the last ${RECENT_MS / 60_000} minutes`,
+        },
       ];
       return {
         verdict: worst(checks.map(({ level }) => level)),
@@ -95,7 +118,10 @@ export function watchHealth({ backend, pressure, records, counts, now = Date.now
       };
     },
     async ready() {
-      return { records: checkRecords().level !== 'critical', backend: (await checkBackend()).every(({ level }) => level !== 'critical') };
+      return {
+        records: checkRecords().level !== 'critical',
+        backend: (await checkBackend()).every(({ level }) => level !== 'critical'),
+      };
     },
     close: () => loop.close(),
   };
@@ -106,6 +132,11 @@ function levelOf(value: number, { warn, critical }: { warn: number; critical: nu
 }
 
 function showReading(resource: Resource, { level, share, total, free }: Reading): Check {
-  const amount = (value: number) => (resource === 'pids' ? String(value) : `${(value / 1024 ** 3).toFixed(1)} GiB`);
-  return { name: resource, level, detail: `${Math.round(share * 100)} % in use, ${amount(free)} of ${amount(total)} free` };
+  const amount = (value: number) =>
+    resource === 'pids' ? String(value) : `${(value / 1024 ** 3).toFixed(1)} GiB`;
+  return {
+    name: resource,
+    level,
+    detail: `${Math.round(share * 100)} % in use, ${amount(free)} of ${amount(total)} free`,
+  };
 }

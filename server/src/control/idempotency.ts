@@ -13,8 +13,14 @@ export interface Idempotency {
   remember(project: string, key: string, request: unknown, made: string, atMs: number): void;
   /** What never came to be does not use up its key. */
   forget(made: string): void;
-  /** Makes something and remembers it in one step, or finds what was made before. Rejects `not_found` if that is gone. */
-  once<T>(call: { project: string; key: string | undefined; request: unknown }, deed: Deed<T>): { value: T; repeated: boolean };
+  /**
+   * Makes something and remembers it in one step, or finds what was made before. Rejects `not_found` if that
+   * is gone.
+   */
+  once<T>(
+    call: { project: string; key: string | undefined; request: unknown },
+    deed: Deed<T>,
+  ): { value: T; repeated: boolean };
 }
 
 interface Deed<T> {
@@ -58,9 +64,13 @@ export function idempotency(database: Database, now: () => number = Date.now, ag
         }
         const value = deed.again(id);
         if (value !== undefined) return { value, repeated: true };
-        throw new CayError('not_found', `What was made with idempotency key "${key}" ("${id}") does not exist any more`, {
-          hint: 'use a new key to make another',
-        });
+        throw new CayError(
+          'not_found',
+          `What was made with idempotency key "${key}" ("${id}") does not exist any more`,
+          {
+            hint: 'use a new key to make another',
+          },
+        );
       }),
   };
   return records;
@@ -71,5 +81,7 @@ export function keyDigest(key: string): string {
 }
 
 export function usedOtherwise(key: string): CayError {
-  return new CayError('conflict', `Idempotency key "${key}" was used for another request`, { hint: 'use a new key for a new request' });
+  return new CayError('conflict', `Idempotency key "${key}" was used for another request`, {
+    hint: 'use a new key for a new request',
+  });
 }

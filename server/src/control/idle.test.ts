@@ -5,7 +5,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Control } from './control.ts';
 import { dueRung } from './idle.ts';
 import { hibernatingBackend } from './testing/hibernating-backend.ts';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from './testing/test-control.ts';
 
 const LOOK = { idleLookMs: 10 };
 const SOME_LOOKS_MS = 120;
@@ -47,7 +54,8 @@ describe('the rung that is due', () => {
   const at = fc.constantFrom(null, ...PAUSES);
 
   it('only ever lies below, and only gets deeper with time', () => {
-    const depth = (rung: string | null | undefined) => ['frozen', 'suspended', 'hibernated', 'archived', 'destroyed'].indexOf(rung ?? '');
+    const depth = (rung: string | null | undefined) =>
+      ['frozen', 'suspended', 'hibernated', 'archived', 'destroyed'].indexOf(rung ?? '');
     fc.assert(
       fc.property(policy, at, fc.nat(120), fc.nat(120), (bounds, from, oneMs, moreMs) => {
         const now = dueRung(bounds, oneMs, from);
@@ -78,7 +86,12 @@ describe('a sandbox that nobody uses', () => {
   });
 
   it('goes down the ladder step by step', async () => {
-    const id = await create({ freezeAfterMs: 60_000, hibernateAfterMs: HOUR, archiveAfterMs: 2 * HOUR, destroyAfterMs: 3 * HOUR });
+    const id = await create({
+      freezeAfterMs: 60_000,
+      hibernateAfterMs: HOUR,
+      archiveAfterMs: 2 * HOUR,
+      destroyAfterMs: 3 * HOUR,
+    });
     await sleep(SOME_LOOKS_MS);
     expect(state(id)).toBe('active');
     later(60_000);
@@ -96,7 +109,8 @@ describe('a sandbox that nobody uses', () => {
   it('is used by a command, a client, a lease, and a command that nobody waits for', async () => {
     const id = await create({ freezeAfterMs: 60_000 });
     const { guest } = await control.enter(me(), id);
-    const exec = (name: string) => guest.exec({ id: name, argv: ['sleep', '1000'], env: {}, workdir: '/', user: 'user' });
+    const exec = (name: string) =>
+      guest.exec({ id: name, argv: ['sleep', '1000'], env: {}, workdir: '/', user: 'user' });
     const waits = async () => {
       later(120_000);
       await sleep(SOME_LOOKS_MS);

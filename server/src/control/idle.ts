@@ -1,10 +1,11 @@
 /**
  * Takes sandboxes down the ladder when nobody uses them.
  *
- * Only those with a policy are looked at, every few seconds: whether somebody is inside, whether a lease holds it, and how
- * much processor time it took since the last look. Whether commands run that nobody waits for is asked of the guest, and only when it
- * would be paused otherwise. What counts is the time that has passed: a clock that is set, or a machine that was suspended, makes nothing idle.
- * While no server runs it goes on by the record's time.
+ * Only those with a policy are looked at, every few seconds: whether somebody is inside, whether a lease
+ * holds it, and how much processor time it took since the last look. Whether commands run that nobody waits
+ * for is asked of the guest, and only when it would be paused otherwise. What counts is the time that has
+ * passed: a clock that is set, or a machine that was suspended, makes nothing idle. While no server runs it
+ * goes on by the record's time.
  */
 import { PAUSES, isCayError, type IdlePolicy, type Pause, type SandboxId } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
@@ -37,7 +38,8 @@ const AGAIN_MS = 60_000;
 const AGAIN_AT_MOST_MS = 3_600_000;
 /** The deepest rung that is due below where the sandbox is. */
 export function dueRung(policy: IdlePolicy, idleMs: number, at: Pause | null): Rung | undefined {
-  const below = (rung: Rung) => rung === 'destroyed' || PAUSES.indexOf(rung) > (at === null ? -1 : PAUSES.indexOf(at));
+  const below = (rung: Rung) =>
+    rung === 'destroyed' || PAUSES.indexOf(rung) > (at === null ? -1 : PAUSES.indexOf(at));
   return DEEPEST_FIRST.find((rung) => {
     const afterMs = policy[AFTER[rung]];
     return afterMs !== null && idleMs >= afterMs && below(rung);
@@ -63,7 +65,8 @@ export function openIdling(
 
   async function look(row: SandboxRow): Promise<void> {
     if (descending.has(row.id)) return;
-    if (row.idle === null || (row.state !== 'active' && row.state !== 'paused')) return void watched.delete(row.id);
+    if (row.idle === null || (row.state !== 'active' && row.state !== 'paused'))
+      return void watched.delete(row.id);
     let watch = watched.get(row.id);
     if (!watch) watched.set(row.id, (watch = { refused: new Map() }));
     if (row.state === 'active') {
@@ -107,7 +110,10 @@ export function openIdling(
 
   function refuse({ refused }: Watched, rung: Rung, untilMs?: number): void {
     const times = refused.get(rung)?.times ?? 0;
-    refused.set(rung, { times: times + 1, untilMs: untilMs ?? clock.steady() + Math.min(AGAIN_MS * 2 ** times, AGAIN_AT_MOST_MS) });
+    refused.set(rung, {
+      times: times + 1,
+      untilMs: untilMs ?? clock.steady() + Math.min(AGAIN_MS * 2 ** times, AGAIN_AT_MOST_MS),
+    });
   }
 
   async function lookAtAll(): Promise<void> {

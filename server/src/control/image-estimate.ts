@@ -3,7 +3,10 @@ import { canSnapshot } from '../backends/backend.ts';
 import type { Context } from './context.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 
-/** How much memory would have to be written to keep the processes of a sandbox: what they use now, or may use at most. */
+/**
+ * How much memory would have to be written to keep the processes of a sandbox: what they use now, or may use
+ * at most.
+ */
 export async function imageEstimate(
   { backend, capabilities }: Pick<Context, 'backend' | 'capabilities'>,
   row: SandboxRow,

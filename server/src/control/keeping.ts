@@ -1,10 +1,19 @@
 /**
  * Snapshots as records and as what the backend and the archive store have of them.
  *
- * A snapshot is recorded before it is taken and before it is removed, so that one that was never told to anybody
- * is found and taken away. Preconditions: `take` is called in line with the other changes of its sandbox.
+ * A snapshot is recorded before it is taken and before it is removed, so that one that was never told to
+ * anybody is found and taken away. Preconditions: `take` is called in line with the other changes of its
+ * sandbox.
  */
-import { CayError, isCayError, newId, type SandboxId, type Snapshot, type SnapshotId, type SnapshotRef } from '@cay/sdk/protocol';
+import {
+  CayError,
+  isCayError,
+  newId,
+  type SandboxId,
+  type Snapshot,
+  type SnapshotId,
+  type SnapshotRef,
+} from '@cay/sdk/protocol';
 import { faultPoint } from '../lib/fault-point.ts';
 import { seldom } from '../lib/seldom.ts';
 import { snapshotting, type Context } from './context.ts';
@@ -32,15 +41,27 @@ export interface Taking {
 
 export interface Keeping {
   take(row: SandboxRow, taking: Taking, principal: Principal | undefined): Promise<SnapshotRow>;
-  /** Removes one. Rejects `failed_precondition` while something needs it, `conflict` while something is being made of it. */
+  /**
+   * Removes one. Rejects `failed_precondition` while something needs it, `conflict` while something is being
+   * made of it.
+   */
   drop(row: SnapshotRow, principal: Principal | undefined, cause: string): Promise<void>;
   /** What a reference means. Rejects `not_found`. */
   resolve(project: string, ref: SnapshotRef, sandbox?: SandboxId): SnapshotRow;
-  /** Has the backend answer for it, fetching it from the archive store. It is not removed while the task runs. */
-  using<T>(row: SnapshotRow, task: (row: SnapshotRow) => Promise<T>, options?: { beyondQuota?: boolean }): Promise<T>;
+  /**
+   * Has the backend answer for it, fetching it from the archive store. It is not removed while the task runs.
+   */
+  using<T>(
+    row: SnapshotRow,
+    task: (row: SnapshotRow) => Promise<T>,
+    options?: { beyondQuota?: boolean },
+  ): Promise<T>;
   /** Removes those of them that nothing needs. Tells nobody if one cannot go. */
   dropUnneeded(rows: SnapshotRow[]): Promise<void>;
-  /** Removes what nobody asked to be kept and nobody can use: its sandbox is gone, or of a fork all children. All, or around this sandbox. */
+  /**
+   * Removes what nobody asked to be kept and nobody can use: its sandbox is gone, or of a fork all children.
+   * All, or around this sandbox.
+   */
   dropLeft(row?: SandboxRow): Promise<void>;
   /** Keeps it from being removed until it is disposed of. */
   pin(id: SnapshotId): Disposable;
@@ -52,7 +73,20 @@ export interface Keeping {
 const RECOUNT_EVERY_MS = 10_000;
 
 export function openKeeping(context: Context): Keeping {
-  const { activity, archives, database, lifecycle, note, now, onError, pressure, quota, sandboxes, snapshots, templates } = context;
+  const {
+    activity,
+    archives,
+    database,
+    lifecycle,
+    note,
+    now,
+    onError,
+    pressure,
+    quota,
+    sandboxes,
+    snapshots,
+    templates,
+  } = context;
   const recounts = seldom({ everyMs: RECOUNT_EVERY_MS, now: () => context.clock.steady() });
   const pins = new Map<SnapshotId, number>();
   const fetching = new Map<SnapshotId, Promise<SnapshotRow>>();
@@ -69,7 +103,10 @@ export function openKeeping(context: Context): Keeping {
     }
   }
 
-  /** Fetches from the archive store once, however many ask. It comes whole, and shares its files with none that is here. */
+  /**
+   * Fetches from the archive store once, however many ask. It comes whole, and shares its files with none
+   * that is here.
+   */
   function fetch(row: SnapshotRow, beyondQuota: boolean): Promise<SnapshotRow> {
     let fetched = fetching.get(row.id);
     if (!fetched) {
@@ -80,7 +117,11 @@ export function openKeeping(context: Context): Keeping {
         // What is in the store is ours, whichever version put it there.
         using coming = quota.begin(row.project, 'fetched', beyondQuota ? [] : ['snapshotBytes']);
         const admit = (bytes: number) => coming.add(bytes);
-        const facts = await backend.importSnapshot(row.id, archiveOf(row), { platform: row.spec.platform, foreignMemory: true, admit });
+        const facts = await backend.importSnapshot(row.id, archiveOf(row), {
+          platform: row.spec.platform,
+          foreignMemory: true,
+          admit,
+        });
         await faultPoint('control.fetch.done');
         const { memoryBytes = null, fileBytes = coming.bytes - (memoryBytes ?? 0) } = facts;
         const here = snapshots.update(row.id, { here: true, fileBytes, memoryBytes });
@@ -94,7 +135,10 @@ export function openKeeping(context: Context): Keeping {
 
   function archiveOf(row: SnapshotRow): AsyncIterable<Uint8Array> {
     if (!archives || row.object === null) {
-      throw new CayError('unavailable', `Snapshot "${row.id}" is in the archive store, which this server does not have`);
+      throw new CayError(
+        'unavailable',
+        `Snapshot "${row.id}" is in the archive store, which this server does not have`,
+      );
     }
     return archives.get(row.object);
   }
@@ -122,7 +166,8 @@ export function openKeeping(context: Context): Keeping {
     for (const { id, here, fileBytes } of snapshots.list({ project })) {
       if (!here || !fileBytes) continue;
       const most = await backend.fileBytes?.(id);
-      if (most !== undefined && most < fileBytes && snapshots.get(id)?.fileBytes === fileBytes) snapshots.update(id, { fileBytes: most });
+      if (most !== undefined && most < fileBytes && snapshots.get(id)?.fileBytes === fileBytes)
+        snapshots.update(id, { fileBytes: most });
     }
   }
 
@@ -135,12 +180,15 @@ export function openKeeping(context: Context): Keeping {
       // What a sandbox that is archived has is counted already, and what is compared is gone at once.
       const counted = taking.cause !== 'archive' && !taking.passing;
       using reserved = quota.begin(project, 'underWay', counted ? ['snapshotBytes'] : []);
-      await recounting(project, await imageEstimate(context, row, taking.memory), (bytes) => reserved.add(bytes));
+      await recounting(project, await imageEstimate(context, row, taking.memory), (bytes) =>
+        reserved.add(bytes),
+      );
       database.transaction(() => {
         if (counted) {
           quota.requireRoom(project, 'snapshots', 1);
           // What was there before a rollback takes no room, and whoever goes back may be about to make some.
-          if (taking.cause !== 'rollback') pressure.admit({ memoryBytes: null, diskBytes: null }, { starts: false, platform });
+          if (taking.cause !== 'rollback')
+            pressure.admit({ memoryBytes: null, diskBytes: null }, { starts: false, platform });
         }
         const turn = taking.numbered ? context.again(row).turn + 1 : null;
         snapshots.insert({
@@ -184,7 +232,13 @@ export function openKeeping(context: Context): Keeping {
             runtime: facts.memory ? (facts.runtime ?? row.runtime) : null,
           });
           const { turn, name, cause, memory } = taken;
-          const data = { snapshot: id, cause, memory, ...(turn !== null && { turn }), ...(name !== null && { name }) };
+          const data = {
+            snapshot: id,
+            cause,
+            memory,
+            ...(turn !== null && { turn }),
+            ...(name !== null && { name }),
+          };
           if (!taking.passing) note('snapshot.taken', row, principal, data);
           return taken;
         });
@@ -206,13 +260,19 @@ export function openKeeping(context: Context): Keeping {
         await forgetObject(row);
         await faultPoint('control.remove_snapshot.done');
       } catch (error) {
-        // What something stands on stays, and what the disk was too full to begin with; anything else is tried again when the server
-        // opens the next time.
-        const stays = isCayError(error, 'failed_precondition') || (isCayError(error, 'resource_exhausted') && (await hasAll(row)));
+        // What something stands on stays, and what the disk was too full to begin with; anything else is
+        // tried again when the server opens the next time.
+        const stays =
+          isCayError(error, 'failed_precondition') ||
+          (isCayError(error, 'resource_exhausted') && (await hasAll(row)));
         if (stays && reinstated(row)) throw error;
         throw halfway(error, row);
       }
-      const tell = () => note('snapshot.removed', { id: row.sandbox, project: row.project }, principal, { snapshot: row.id, cause });
+      const tell = () =>
+        note('snapshot.removed', { id: row.sandbox, project: row.project }, principal, {
+          snapshot: row.id,
+          cause,
+        });
       try {
         database.transaction(() => {
           snapshots.delete(row.id);
@@ -228,9 +288,16 @@ export function openKeeping(context: Context): Keeping {
     resolve(project, ref, sandbox) {
       const row = look(project, String(ref), sandbox);
       if (row?.project === project && row.state === 'kept') return row;
-      throw new CayError('not_found', `Snapshot "${String(ref).slice(0, 80)}"${sandbox ? ` of sandbox "${sandbox}"` : ''} does not exist`, {
-        ...(!sandbox && !String(ref).startsWith('snap_') && { hint: 'give its id, or its sandbox with its name or number' }),
-      });
+      throw new CayError(
+        'not_found',
+        `Snapshot "${String(ref).slice(0, 80)}"${sandbox ? ` of sandbox "${sandbox}"` : ''} does not exist`,
+        {
+          ...(!sandbox &&
+            !String(ref).startsWith('snap_') && {
+              hint: 'give its id, or its sandbox with its name or number',
+            }),
+        },
+      );
     },
 
     async using(row, task, { beyondQuota = false } = {}) {
@@ -257,11 +324,14 @@ export function openKeeping(context: Context): Keeping {
       // Those above it are looked at before what joins them to it goes.
       const forked = row ? [...own, ...above(row.base)] : own;
       // What a sandbox was when it was archived is of no use once it has gone on.
-      await keeping.dropUnneeded(own.filter(({ sandbox, cause }) => cause === 'archive' || (cause !== 'fork' && gone(sandbox))));
+      await keeping.dropUnneeded(
+        own.filter(({ sandbox, cause }) => cause === 'archive' || (cause !== 'fork' && gone(sandbox))),
+      );
       await keeping.dropUnneeded(
         forked.filter(
           ({ id, sandbox, cause }) =>
-            cause === 'fork' && snapshots.children(id).every((child) => child.sandbox === sandbox || gone(child.sandbox)),
+            cause === 'fork' &&
+            snapshots.children(id).every((child) => child.sandbox === sandbox || gone(child.sandbox)),
         ),
       );
     },
@@ -280,7 +350,8 @@ export function openKeeping(context: Context): Keeping {
     needed: (id) => sandboxes.standingOn(id).length > 0 || templates.of(id).length > 0,
   };
 
-  const unasked = ({ name, cause }: SnapshotRow) => name === null && cause !== 'request' && cause !== 'import';
+  const unasked = ({ name, cause }: SnapshotRow) =>
+    name === null && cause !== 'request' && cause !== 'import';
 
   function above(base: SnapshotId | null): SnapshotRow[] {
     const rows: SnapshotRow[] = [];
@@ -296,33 +367,50 @@ export function openKeeping(context: Context): Keeping {
   function look(project: string, ref: string, sandbox: SandboxId | undefined): SnapshotRow | undefined {
     if (ref.startsWith('snap_')) return snapshots.get(ref);
     if (sandbox === undefined) return undefined;
-    return /^[0-9]{1,15}$/.test(ref) ? snapshots.byTurn(project, sandbox, Number(ref)) : snapshots.byName(project, sandbox, ref);
+    return /^[0-9]{1,15}$/.test(ref)
+      ? snapshots.byTurn(project, sandbox, Number(ref))
+      : snapshots.byName(project, sandbox, ref);
   }
 
   function refuse(row: SnapshotRow): void {
     const [template] = templates.of(row.id);
     if (template) {
-      throw new CayError('failed_precondition', `Cannot remove snapshot "${row.id}": template "${template.name}" is made of it`, {
-        details: { template: template.name },
-        hint: 'remove the template first',
-      });
+      throw new CayError(
+        'failed_precondition',
+        `Cannot remove snapshot "${row.id}": template "${template.name}" is made of it`,
+        {
+          details: { template: template.name },
+          hint: 'remove the template first',
+        },
+      );
     }
     const standing = sandboxes.standingOn(row.id);
     // An archived sandbox is nothing but this snapshot.
     const archived = standing.filter(({ pausedAs }) => pausedAs === 'archived').map(({ id }) => id);
     if (archived.length > 0) {
-      throw new CayError('failed_precondition', `Cannot remove snapshot "${row.id}": sandbox "${archived[0]}" is archived in it`, {
-        details: { sandboxes: archived },
-        hint: 'resume that sandbox first',
-      });
+      throw new CayError(
+        'failed_precondition',
+        `Cannot remove snapshot "${row.id}": sandbox "${archived[0]}" is archived in it`,
+        {
+          details: { sandboxes: archived },
+          hint: 'resume that sandbox first',
+        },
+      );
     }
-    if (pins.has(row.id) || standing.some(({ id, state }) => state === 'creating' || lifecycle.making(id) !== undefined)) {
+    if (
+      pins.has(row.id) ||
+      standing.some(({ id, state }) => state === 'creating' || lifecycle.making(id) !== undefined)
+    ) {
       throw new CayError('conflict', `Cannot remove snapshot "${row.id}": something is being made of it`);
     }
   }
 
   async function hasAll({ id, here, object }: SnapshotRow): Promise<boolean> {
-    return object === null && here && (await snapshotting(context).snapshots()).some((snapshot) => snapshot.id === id);
+    return (
+      object === null &&
+      here &&
+      (await snapshotting(context).snapshots()).some((snapshot) => snapshot.id === id)
+    );
   }
 
   /** Shows it again. On a full disk that is done as soon as there is room. */
@@ -340,7 +428,9 @@ export function openKeeping(context: Context): Keeping {
   /** A full disk says that nothing was done, which is not known here. */
   function halfway(error: unknown, { id }: SnapshotRow): unknown {
     if (!isCayError(error, 'resource_exhausted')) return error;
-    return new CayError('unavailable', `Snapshot "${id}" has been removed in part: the disk is full`, { cause: error });
+    return new CayError('unavailable', `Snapshot "${id}" has been removed in part: the disk is full`, {
+      cause: error,
+    });
   }
 
   /** Undoes a taking. Should that fail, it is done when the server opens the next time. */

@@ -2,10 +2,18 @@
  * What is done to a sandbox, one deed at a time: it is made, started, stopped, destroyed, and its
  * record is brought in line with what the backend has. Who may ask for it is not decided here.
  *
- * Preconditions: everything but `make`, `recover` and `follow` is called in line with the other changes of the sandbox.
+ * Preconditions: everything but `make`, `recover` and `follow` is called in line with the other changes of
+ * the sandbox.
  */
 import { isDeepStrictEqual } from 'node:util';
-import { CayError, isCayError, type Limits, type Pause, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import {
+  CayError,
+  isCayError,
+  type Limits,
+  type Pause,
+  type SandboxId,
+  type SandboxSpec,
+} from '@cay/sdk/protocol';
 import { canSnapshot, isAway, type Backend, type Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import type { Deeds } from './deeds.ts';
@@ -24,7 +32,9 @@ export interface LifecycleOptions {
   sandboxes: SandboxRecords;
   idempotency: Idempotency;
   deeds: Deeds;
-  /** Does what a sandbox's timeout asks for, other than to stop or to destroy it. Resolves whether it could. */
+  /**
+   * Does what a sandbox's timeout asks for, other than to stop or to destroy it. Resolves whether it could.
+   */
   pause(row: SandboxRow): Promise<boolean>;
   /** Lets a sandbox that rests be stopped: it is then here, and its processes can hear of it. */
   halted(row: SandboxRow): Promise<SandboxRow>;
@@ -55,12 +65,24 @@ export interface Lifecycle {
   make(row: SandboxRow, principal: Principal | undefined): Promise<SandboxRow>;
   /** Makes a recorded sandbox run, and records that it does. */
   activate(row: SandboxRow, tell?: Tell): Promise<SandboxRow>;
-  stop(row: SandboxRow, principal: Principal | undefined, options: { cause: string; graceMs?: number }): Promise<SandboxRow>;
-  destroy(row: SandboxRow, principal: Principal | undefined, cause: string, options?: { onIntent?(): void }): Promise<void>;
+  stop(
+    row: SandboxRow,
+    principal: Principal | undefined,
+    options: { cause: string; graceMs?: number },
+  ): Promise<SandboxRow>;
+  destroy(
+    row: SandboxRow,
+    principal: Principal | undefined,
+    cause: string,
+    options?: { onIntent?(): void },
+  ): Promise<void>;
   expiryOf(row: Pick<SandboxRow, 'timeoutMs'>): number | null;
   /** Records where the backend says that it stands. */
   standing(row: SandboxRow, observed: Observation, tell?: Tell): SandboxRow;
-  /** Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by itself. */
+  /**
+   * Records what the backend has, where that differs: a start or stop was cut short, or a sandbox ended by
+   * itself.
+   */
   settle(row: SandboxRow, observed: Observation): void;
   /** Brings records and backend together after a start: finishes, notes, or takes away. */
   recover(unfinished: Unfinished): Promise<void>;
@@ -108,7 +130,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       await end(row);
     } catch (error) {
       const current = sandboxes.get(row.id);
-      if (current?.expiresAtMs != null && current.state !== 'destroying') sandboxes.update(row.id, { expiresAtMs: now() + AGAIN_MS });
+      if (current?.expiresAtMs != null && current.state !== 'destroying')
+        sandboxes.update(row.id, { expiresAtMs: now() + AGAIN_MS });
       throw error;
     }
   }
@@ -118,11 +141,21 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     const as = pauseOf(observed);
     const running = (observed.phase === 'ready' && !observed.frozen) || observed.phase === 'starting';
     if (running && row.state !== 'active') {
-      deeds.run(row.id, () => lifecycle.activate(row, (active) => note('sandbox.started', active, undefined))).catch(onError);
+      deeds
+        .run(row.id, () => lifecycle.activate(row, (active) => note('sandbox.started', active, undefined)))
+        .catch(onError);
     } else if (as !== null && row.pausedAs !== as) {
-      lifecycle.standing(row, observed, (paused) => note('sandbox.paused', paused, undefined, { as, cause: 'backend' }));
-    } else if (observed.phase === 'stopped' && as === null && (row.state === 'active' || row.state === 'paused')) {
-      lifecycle.standing(row, observed, (stopped) => note('sandbox.stopped', stopped, undefined, { cause: 'backend' }));
+      lifecycle.standing(row, observed, (paused) =>
+        note('sandbox.paused', paused, undefined, { as, cause: 'backend' }),
+      );
+    } else if (
+      observed.phase === 'stopped' &&
+      as === null &&
+      (row.state === 'active' || row.state === 'paused')
+    ) {
+      lifecycle.standing(row, observed, (stopped) =>
+        note('sandbox.stopped', stopped, undefined, { cause: 'backend' }),
+      );
     } else if ((row.state === 'active' || row.state === 'paused') && !running && as === null) {
       if (observed.reason === 'host_restarted') haltedByBoot(row, observed);
       else fail(row, observed);
@@ -132,12 +165,17 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
 
   /** Nothing of it went wrong: it has its files and no processes, as if somebody had stopped it. */
   function haltedByBoot(row: SandboxRow, { message }: Observation): void {
-    change(row, { ...ENDED, state: 'stopped', reason: 'host_restarted', message: message ?? null }, (stopped) =>
-      note('sandbox.stopped', stopped, undefined, { cause: 'host_restarted' }),
+    change(
+      row,
+      { ...ENDED, state: 'stopped', reason: 'host_restarted', message: message ?? null },
+      (stopped) => note('sandbox.stopped', stopped, undefined, { cause: 'host_restarted' }),
     );
   }
 
-  /** What the machine's restart has ended runs again if it asked for that, also if a server died before it was done. */
+  /**
+   * What the machine's restart has ended runs again if it asked for that, also if a server died before it was
+   * done.
+   */
   function startAfterBoot(id: SandboxId): void {
     const asksFor = (row: SandboxRow | undefined) =>
       row?.state === 'stopped' && row.reason === 'host_restarted' && row.onBoot === 'start' ? row : undefined;
@@ -145,7 +183,10 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     deeds
       .run(id, async () => {
         const row = closed ? undefined : asksFor(sandboxes.get(id));
-        if (row) await lifecycle.activate(row, (active) => note('sandbox.started', active, undefined, { cause: 'boot' }));
+        if (row)
+          await lifecycle.activate(row, (active) =>
+            note('sandbox.started', active, undefined, { cause: 'boot' }),
+          );
       })
       .catch(onError);
   }
@@ -159,7 +200,9 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     const absent = observed.phase === 'absent';
     const reason = observed.reason ?? (absent ? 'removed_outside' : 'crashed');
     const message = observed.message ?? (absent ? 'The sandbox is gone from its backend' : null);
-    change(row, { ...ENDED, state: 'failed', reason, message }, (failed) => note('sandbox.failed', failed, undefined, { reason }));
+    change(row, { ...ENDED, state: 'failed', reason, message }, (failed) =>
+      note('sandbox.failed', failed, undefined, { reason }),
+    );
   }
 
   /** What is told of a change is recorded with it. */
@@ -171,7 +214,10 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     });
   }
 
-  /** What it is started from: its limits may have become more than the operator allows. What only goes on keeps those it has. */
+  /**
+   * What it is started from: its limits may have become more than the operator allows. What only goes on
+   * keeps those it has.
+   */
   async function startedFrom(row: SandboxRow): Promise<SandboxSpec> {
     const { spec, state, pausedAs, origin } = row;
     const rests = state === 'paused' && pausedAs !== 'archived' && pausedAs !== 'suspended';
@@ -181,7 +227,12 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
   }
 
   /** Records that it runs, from now on. */
-  function running(row: SandboxRow, observed: Observation, tell?: Tell, lowered: Partial<Pick<SandboxRow, 'spec'>> = {}): SandboxRow {
+  function running(
+    row: SandboxRow,
+    observed: Observation,
+    tell?: Tell,
+    lowered: Partial<Pick<SandboxRow, 'spec'>> = {},
+  ): SandboxRow {
     const changes = {
       ...lowered,
       state: 'active',
@@ -193,7 +244,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       startedAtMs: now(),
       usedAtMs: now(),
       // The time of one that was running before goes on, and of one that was only put to rest to make room.
-      expiresAtMs: row.state === 'active' || row.expiresAtMs !== null ? row.expiresAtMs : lifecycle.expiryOf(row),
+      expiresAtMs:
+        row.state === 'active' || row.expiresAtMs !== null ? row.expiresAtMs : lifecycle.expiryOf(row),
       pausedAs: null,
       origin: null,
     } as const;
@@ -204,16 +256,25 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
   }
 
   /** Makes it of a snapshot, unless that was done before. */
-  async function cloned(row: SandboxRow, { snapshot, memory, start }: Origin, tell: Tell): Promise<SandboxRow> {
-    if (!canSnapshot(backend)) throw new CayError('unsupported', `The ${backend.name} backend cannot make sandboxes of snapshots`);
+  async function cloned(
+    row: SandboxRow,
+    { snapshot, memory, start }: Origin,
+    tell: Tell,
+  ): Promise<SandboxRow> {
+    if (!canSnapshot(backend))
+      throw new CayError('unsupported', `The ${backend.name} backend cannot make sandboxes of snapshots`);
     const before = await backend.observe(row.id);
-    const observed = before.phase === 'absent' ? await backend.clone(row.id, row.spec, snapshot, { memory }) : before;
+    const observed =
+      before.phase === 'absent' ? await backend.clone(row.id, row.spec, snapshot, { memory }) : before;
     await faultPoint('control.clone.done');
     if (start) return lifecycle.activate(row, tell);
     return change(row, { ...ENDED, state: 'stopped', incarnation: observed.incarnation, origin: null }, tell);
   }
 
-  /** Settles a sandbox in its own order, without making the others wait for that; on a full disk as soon as there is room. */
+  /**
+   * Settles a sandbox in its own order, without making the others wait for that; on a full disk as soon as
+   * there is room.
+   */
   function lookAt(id: SandboxId): void {
     deeds
       .run(id, async () => {
@@ -241,7 +302,10 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     }
   }
 
-  /** Takes away what could not be made. On a full disk its row goes as soon as there is room: the next server would make it again. */
+  /**
+   * Takes away what could not be made. On a full disk its row goes as soon as there is room: the next server
+   * would make it again.
+   */
   async function unmake(id: SandboxId): Promise<void> {
     await backend.remove(id).catch(onError);
     try {
@@ -251,7 +315,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
       });
     } catch (error) {
       onError(error);
-      if (isCayError(error, 'resource_exhausted')) whenRoom(() => deeds.run(id, () => unmake(id)).catch(onError));
+      if (isCayError(error, 'resource_exhausted'))
+        whenRoom(() => deeds.run(id, () => unmake(id)).catch(onError));
     }
   }
 
@@ -262,14 +327,18 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     else settle(row, observed);
   }
 
-  /** Its platform does not answer yet, so nothing is known of it: it stays as it is recorded until something is. */
+  /**
+   * Its platform does not answer yet, so nothing is known of it: it stays as it is recorded until something
+   * is.
+   */
   function recoverLater(id: SandboxId, unfinished: Unfinished, waitMs = AWAY_AGAIN_MS): void {
     const again = () =>
       deeds.run(id, async () => {
         const row = closed ? undefined : sandboxes.get(id);
         if (row && row.state !== 'destroying') await recoverOne(row, await backend.observe(id), unfinished);
       });
-    const failed = (error: unknown) => (isAway(error) ? recoverLater(id, unfinished, Math.min(2 * waitMs, AGAIN_MS)) : onError(error));
+    const failed = (error: unknown) =>
+      isAway(error) ? recoverLater(id, unfinished, Math.min(2 * waitMs, AGAIN_MS)) : onError(error);
     setTimeout(() => void again().catch(failed), waitMs).unref();
   }
 
@@ -288,7 +357,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     make(row, principal) {
       const made = deeds.run(row.id, async () => {
         try {
-          const tell: Tell = (made) => note('sandbox.created', made, principal, { template: row.spec.template, runtime: made.runtime });
+          const tell: Tell = (made) =>
+            note('sandbox.created', made, principal, { template: row.spec.template, runtime: made.runtime });
           return row.origin ? await cloned(row, row.origin, tell) : await lifecycle.activate(row, tell);
         } catch (error) {
           await unmake(row.id);
@@ -309,23 +379,29 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
         note('sandbox.updated', active, undefined, { fields: ['limits'], cause: 'policy' });
       };
       try {
-        return spec === row.spec ? running(row, observed, tell) : running(row, observed, andLowered, { spec });
+        return spec === row.spec
+          ? running(row, observed, tell)
+          : running(row, observed, andLowered, { spec });
       } catch (error) {
         // What is recorded as resting must not run: nobody could end it.
-        if (row.state === 'stopped' || row.state === 'failed') await backend.stop(row.id, { graceMs: 0 }).catch(onError);
+        if (row.state === 'stopped' || row.state === 'failed')
+          await backend.stop(row.id, { graceMs: 0 }).catch(onError);
         throw error;
       }
     },
 
     async stop(row, principal, { cause, graceMs }) {
       // Who stops what the machine's restart has ended does not want it started by the next server.
-      if (row.state === 'stopped') return row.reason === null ? row : sandboxes.update(row.id, { reason: null, message: null });
+      if (row.state === 'stopped')
+        return row.reason === null ? row : sandboxes.update(row.id, { reason: null, message: null });
       requireTransition(row.id, row.state, 'stopped');
       // Of one that rests on disk there is nobody to ask.
       if (row.state === 'active' || row.pausedAs === 'frozen') await options.drain(row.id).catch(onError);
       await backend.stop(row.id, graceMs === undefined ? {} : { graceMs });
       try {
-        return change(row, { ...ENDED, state: 'stopped' }, (stopped) => note('sandbox.stopped', stopped, principal, { cause }));
+        return change(row, { ...ENDED, state: 'stopped' }, (stopped) =>
+          note('sandbox.stopped', stopped, principal, { cause }),
+        );
       } catch (error) {
         // Whoever follows the backend records it as soon as there is room.
         throw unrecorded(error, `Sandbox "${row.id}" has been stopped`);
@@ -337,7 +413,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
         sandboxes.update(row.id, { state: 'destroying', expiresAtMs: null });
         onIntent?.();
       } catch (error) {
-        // A full disk is no reason to keep what fills it. After a crash halfway the row is of a sandbox that is gone, and says so.
+        // A full disk is no reason to keep what fills it. After a crash halfway the row is of a sandbox that
+        // is gone, and says so.
         if (!isCayError(error, 'resource_exhausted')) throw error;
       }
       try {
@@ -361,7 +438,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     standing(row, observed, tell) {
       const as = pauseOf(observed);
       const { incarnation } = observed;
-      if (as !== null) return change(row, { state: 'paused', pausedAs: as, incarnation, expiresAtMs: null }, tell);
+      if (as !== null)
+        return change(row, { state: 'paused', pausedAs: as, incarnation, expiresAtMs: null }, tell);
       if (observed.phase === 'ready') return running(row, observed, tell);
       if (observed.phase === 'stopped') return change(row, { ...ENDED, state: 'stopped', incarnation }, tell);
       fail(row, observed);
@@ -379,7 +457,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
         const observed: Observation = there?.it ?? { id: row.id, phase: 'absent', incarnation: 0 };
         known.delete(row.id);
         if (row.state === 'creating') lifecycle.make(row, undefined).catch(onError);
-        else if (row.state === 'destroying') deeds.run(row.id, () => lifecycle.destroy(row, undefined, 'recovery')).catch(onError);
+        else if (row.state === 'destroying')
+          deeds.run(row.id, () => lifecycle.destroy(row, undefined, 'recovery')).catch(onError);
         else if (!there && unsure(platformOf(row, backend))) recoverLater(row.id, unfinished);
         else if (row.pausedAs === 'archived' || row.deed)
           await deeds.run(row.id, () => recoverOne(row, observed, unfinished)).catch(onError);
@@ -391,7 +470,8 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
 
     async follow(changes) {
       for await (const observed of changes) {
-        if (observed.phase === 'ready' || observed.phase === 'starting' || observed.phase === 'hibernated') continue;
+        if (observed.phase === 'ready' || observed.phase === 'starting' || observed.phase === 'hibernated')
+          continue;
         lookAt(observed.id);
       }
     },
@@ -405,8 +485,13 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
   return lifecycle;
 }
 
-/** A full disk says that nothing was done; what was done nevertheless is told as something that is not known yet. */
+/**
+ * A full disk says that nothing was done; what was done nevertheless is told as something that is not known
+ * yet.
+ */
 function unrecorded(error: unknown, what: string): unknown {
   if (!isCayError(error, 'resource_exhausted')) return error;
-  return new CayError('unavailable', `${what}, which cannot be recorded yet: the disk is full`, { cause: error });
+  return new CayError('unavailable', `${what}, which cannot be recorded yet: the disk is full`, {
+    cause: error,
+  });
 }

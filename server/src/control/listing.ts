@@ -5,7 +5,8 @@ export function parseLabels(label: string | string[] | undefined): Record<string
   const labels: Record<string, string> = {};
   for (const text of [label ?? []].flat()) {
     const at = text.indexOf('=');
-    if (at < 1) throw new CayError('invalid_argument', `Label filter "${text.slice(0, 80)}" must be "key=value"`);
+    if (at < 1)
+      throw new CayError('invalid_argument', `Label filter "${text.slice(0, 80)}" must be "key=value"`);
     labels[text.slice(0, at)] = text.slice(at + 1);
   }
   return labels;

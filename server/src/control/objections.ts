@@ -9,8 +9,14 @@ export interface Objection {
 
 const NO_LIMITS = { cpus: null, memoryBytes: null, diskBytes: null, pids: null } satisfies Partial<Limits>;
 
-/** All that a backend has against a spec. Its `validate` stops at the first, so each part is tried beside others that nobody could object to. */
-export async function objectionsTo(backend: Pick<Backend, 'validate'>, spec: SandboxSpec): Promise<Objection[]> {
+/**
+ * All that a backend has against a spec. Its `validate` stops at the first, so each part is tried beside
+ * others that nobody could object to.
+ */
+export async function objectionsTo(
+  backend: Pick<Backend, 'validate'>,
+  spec: SandboxSpec,
+): Promise<Objection[]> {
   const objections: Objection[] = [];
 
   async function tried(candidate: SandboxSpec, field?: string): Promise<boolean> {
@@ -37,7 +43,8 @@ export async function objectionsTo(backend: Pick<Backend, 'validate'>, spec: San
   if (runtime !== undefined) await tried({ ...plain, runtime }, 'runtime');
   if (spec.readOnlyRoot) await tried({ ...plain, readOnlyRoot: true }, 'readOnlyRoot');
   for (const limit of Object.keys(NO_LIMITS) as (keyof typeof NO_LIMITS)[]) {
-    if (spec.limits[limit] !== null) await tried({ ...plain, limits: { ...plain.limits, [limit]: spec.limits[limit] } }, `limits.${limit}`);
+    if (spec.limits[limit] !== null)
+      await tried({ ...plain, limits: { ...plain.limits, [limit]: spec.limits[limit] } }, `limits.${limit}`);
   }
   return objections.length > 0 ? objections : [whole!];
 }

@@ -3,7 +3,14 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Guest } from '../guest/guest.ts';
 import type { Control } from './control.ts';
 import { hibernatingBackend } from './testing/hibernating-backend.ts';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from './testing/test-control.ts';
 import { readText, writeText } from './testing/text-file.ts';
 
 let place: Installation;
@@ -25,8 +32,10 @@ afterEach(async () => {
 });
 
 const me = () => opened.principal;
-const create = async (input: Parameters<typeof asked>[0] = {}): Promise<SandboxId> => (await control.create(me(), asked(input))).sandbox.id;
-const run = (guest: Guest, id: string, ...argv: string[]) => guest.exec({ id, argv, env: {}, workdir: '/', user: 'user' });
+const create = async (input: Parameters<typeof asked>[0] = {}): Promise<SandboxId> =>
+  (await control.create(me(), asked(input))).sandbox.id;
+const run = (guest: Guest, id: string, ...argv: string[]) =>
+  guest.exec({ id, argv, env: {}, workdir: '/', user: 'user' });
 
 async function echo(id: string): Promise<string> {
   const { guest } = await control.enter(me(), id);
@@ -43,11 +52,17 @@ describe('a paused sandbox', () => {
     ['archived', { phase: 'absent' }],
   ] as const)('that is %s wakes for a command', async (as, observed) => {
     const id = await create();
-    expect(await control.pause(me(), id, { as })).toMatchObject({ state: 'paused', pausedAs: as, expiresAtMs: null });
+    expect(await control.pause(me(), id, { as })).toMatchObject({
+      state: 'paused',
+      pausedAs: as,
+      expiresAtMs: null,
+    });
     expect(await backend.observe(id)).toMatchObject(observed);
     expect(await echo(id)).toBe('hi\n');
     expect(control.get(me(), id)).toMatchObject({ state: 'active', pausedAs: null });
-    expect(opened.events.list({}).map(({ type }) => type)).toEqual(expect.arrayContaining(['sandbox.paused', 'sandbox.resumed']));
+    expect(opened.events.list({}).map(({ type }) => type)).toEqual(
+      expect.arrayContaining(['sandbox.paused', 'sandbox.resumed']),
+    );
   });
 
   it('hibernates if nothing else is asked for, goes further down, and never up', async () => {
@@ -65,15 +80,22 @@ describe('a paused sandbox', () => {
     const test = await other.open(plain);
     const { id } = (await test.control.create(test.principal, asked())).sandbox;
     await writeText(test, id, 'kept');
-    expect(await test.control.pause(test.principal, id, {})).toMatchObject({ state: 'paused', pausedAs: 'suspended' });
+    expect(await test.control.pause(test.principal, id, {})).toMatchObject({
+      state: 'paused',
+      pausedAs: 'suspended',
+    });
     expect(await readText(test, id)).toBe('kept');
     expect(test.control.get(test.principal, id)).toMatchObject({ state: 'active', incarnation: 2 });
     // One that was suspended and not recorded so, by a server that died in between.
     await plain.suspend(id);
-    await expect.poll(() => test.control.get(test.principal, id)).toMatchObject({ state: 'paused', pausedAs: 'suspended' });
+    await expect
+      .poll(() => test.control.get(test.principal, id))
+      .toMatchObject({ state: 'paused', pausedAs: 'suspended' });
     expect((await test.control.stop(test.principal, id)).state).toBe('stopped');
     expect((await plain.observe(id)).suspended).toBeUndefined();
-    await expect(test.control.enter(test.principal, id)).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(test.control.enter(test.principal, id)).rejects.toMatchObject({
+      code: 'failed_precondition',
+    });
     await test.control.close();
     expect(test.errors).toEqual([]);
     other.remove();
@@ -90,7 +112,11 @@ describe('a paused sandbox', () => {
       return ensure(...given);
     };
     const early = guest.files('user').list('/home');
-    await Promise.all([...Array.from({ length: 8 }, () => echo(id)), guest.commands(), Array.fromAsync(early)]);
+    await Promise.all([
+      ...Array.from({ length: 8 }, () => echo(id)),
+      guest.commands(),
+      Array.fromAsync(early),
+    ]);
     expect(woken).toBe(1);
   });
 
@@ -131,7 +157,10 @@ describe('a paused sandbox', () => {
       await control.pause(me(), id, { as });
       expect((await control.rollback(me(), id, { to: 1 })).sandbox.state).toBe('active');
       await control.pause(me(), id, { as });
-      expect((await control.fork(me(), id, { count: 2 })).sandboxes.map(({ state }) => state)).toEqual(['active', 'active']);
+      expect((await control.fork(me(), id, { count: 2 })).sandboxes.map(({ state }) => state)).toEqual([
+        'active',
+        'active',
+      ]);
       await control.pause(me(), id, { as });
       await control.remove(me(), id);
       expect((await backend.observe(id)).phase).toBe('absent');
@@ -143,7 +172,9 @@ describe('a paused sandbox', () => {
     const id = await create();
     await control.pause(me(), id, { as: 'frozen' });
     memory.crash(id, 'oom_killed');
-    await expect.poll(() => control.get(me(), id)).toMatchObject({ state: 'failed', reason: 'oom_killed', pausedAs: null });
+    await expect
+      .poll(() => control.get(me(), id))
+      .toMatchObject({ state: 'failed', reason: 'oom_killed', pausedAs: null });
     await expect(control.resume(me(), id)).rejects.toMatchObject({ code: 'failed_precondition' });
     await expect(control.pause(me(), id, {})).rejects.toMatchObject({ code: 'failed_precondition' });
   });
@@ -171,7 +202,9 @@ describe('a pause', () => {
     const { guest } = await control.enter(me(), id);
     await using _ = await run(guest, 'long', 'sleep', '1000');
     expect((await control.pause(me(), id, { as: 'frozen', waitMs: 10 })).pausedAs).toBe('frozen');
-    expect((await guest.commands()).map(({ id: command, end }) => ({ command, end }))).toEqual([{ command: 'long', end: undefined }]);
+    expect((await guest.commands()).map(({ id: command, end }) => ({ command, end }))).toEqual([
+      { command: 'long', end: undefined },
+    ]);
   });
 
   it('is refused where the rung is not there', async () => {
@@ -179,7 +212,9 @@ describe('a pause', () => {
     const plain = memoryBackend();
     const test = await other.open(plain);
     const { sandbox } = await test.control.create(test.principal, asked());
-    await expect(test.control.pause(test.principal, sandbox.id, { as: 'hibernated' })).rejects.toMatchObject({ code: 'unsupported' });
+    await expect(test.control.pause(test.principal, sandbox.id, { as: 'hibernated' })).rejects.toMatchObject({
+      code: 'unsupported',
+    });
     expect((await test.control.pause(test.principal, sandbox.id, {})).pausedAs).toBe('frozen');
     await test.control.close();
     other.remove();
@@ -201,7 +236,9 @@ describe('an archived sandbox', () => {
     expect(control.getSnapshot(me(), 1, { sandbox: id }).archived).toBe(true);
     const exported = await control.exportSnapshot(me(), 1, { sandbox: id });
     expect(Buffer.concat(await Array.fromAsync(exported.data)).length).toBeGreaterThan(0);
-    await expect(control.removeSnapshot(me(), control.get(me(), id).base!)).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(control.removeSnapshot(me(), control.get(me(), id).base!)).rejects.toMatchObject({
+      code: 'failed_precondition',
+    });
 
     await control.resume(me(), id);
     const read = () => readText(opened, id);
@@ -245,7 +282,9 @@ describe('a timeout', () => {
     const id = await create({ timeoutMs: 60_000, onTimeout });
     opened.clock.nowMs += 60_001;
     await poke();
-    await expect.poll(() => control.get(me(), id)).toMatchObject({ state: 'paused', pausedAs, expiresAtMs: null });
+    await expect
+      .poll(() => control.get(me(), id))
+      .toMatchObject({ state: 'paused', pausedAs, expiresAtMs: null });
     expect(await control.resume(me(), id)).toMatchObject({ expiresAtMs: opened.clock.nowMs + 60_000 });
   });
 

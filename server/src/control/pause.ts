@@ -4,9 +4,17 @@
  * A pause closes the sandbox's gate first: who comes then waits until it is decided, and wakes it. What is
  * inside is waited for as long as the caller wishes, and then paused as it is.
  *
- * Whether a sandbox is frozen, suspended or hibernated its backend can tell, so nothing has to be noted before; an archive has its own way.
+ * Whether a sandbox is frozen, suspended or hibernated its backend can tell, so nothing has to be noted
+ * before; an archive has its own way.
  */
-import { CayError, PAUSES, PauseSandboxSchema, isCayError, type Pause, type SandboxId } from '@cay/sdk/protocol';
+import {
+  CayError,
+  PAUSES,
+  PauseSandboxSchema,
+  isCayError,
+  type Pause,
+  type SandboxId,
+} from '@cay/sdk/protocol';
 import { canFreeze, canHibernate, canSuspend } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { withHint, type Archiving } from './archive.ts';
@@ -21,13 +29,17 @@ import { notRunning } from './visits.ts';
 export interface Pausing extends PauseVerbs {
   /** Wakes it, once for all who ask. */
   wake(id: SandboxId, principal?: Principal): Promise<SandboxRow>;
-  /** In line: the sandbox here, out of the archive; out of the freezer or any other pause if asked for. What is stopped stays so. */
+  /**
+   * In line: the sandbox here, out of the archive; out of the freezer or any other pause if asked for. What
+   * is stopped stays so.
+   */
   present(row: SandboxRow, options?: { thawed?: boolean; running?: boolean }): Promise<SandboxRow>;
   /** In line: the sandbox with its files alone, stopped. What was in memory is gone. */
   halted(row: SandboxRow): Promise<SandboxRow>;
   /**
-   * In line, with the gate closed: the first of these rungs that is possible. Rejects `unsupported` if none is.
-   * One that is there or further down already is done. Its time stands still meanwhile, unless `keepsTime`.
+   * In line, with the gate closed: the first of these rungs that is possible. Rejects `unsupported` if none
+   * is. One that is there or further down already is done. Its time stands still meanwhile, unless
+   * `keepsTime`.
    */
   descend(
     row: SandboxRow,
@@ -56,10 +68,27 @@ interface Putting {
 const depth = (pause: Pause | null) => (pause === null ? -1 : PAUSES.indexOf(pause));
 
 export function openPausing(context: Context, archiving: Archiving): Pausing {
-  const { activity, backend, database, deeds, find, lifecycle, note, now, onError, pressure, quota, sandboxes, show } = context;
+  const {
+    activity,
+    backend,
+    database,
+    deeds,
+    find,
+    lifecycle,
+    note,
+    now,
+    onError,
+    pressure,
+    quota,
+    sandboxes,
+    show,
+  } = context;
   const waking = new Map<SandboxId, Promise<SandboxRow>>();
 
-  /** Records the pause. One that cannot be recorded is undone, or callers would wait for a sandbox that does not know to wake. */
+  /**
+   * Records the pause. One that cannot be recorded is undone, or callers would wait for a sandbox that does
+   * not know to wake.
+   */
   async function paused(
     row: SandboxRow,
     as: Exclude<Pause, 'archived'>,
@@ -70,7 +99,12 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     try {
       await faultPoint('control.pause.done');
       return database.transaction(() => {
-        const changed = sandboxes.update(row.id, { state: 'paused', pausedAs: as, imageBytes, ...(!keepsTime && { expiresAtMs: null }) });
+        const changed = sandboxes.update(row.id, {
+          state: 'paused',
+          pausedAs: as,
+          imageBytes,
+          ...(!keepsTime && { expiresAtMs: null }),
+        });
         tell?.(changed);
         return changed;
       });
@@ -91,7 +125,9 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     if (!canSuspend(backend)) throw cannot(row, 'suspended');
     if (row.state === 'active') await context.drain(row.id).catch(onError);
     await backend.suspend(row.id);
-    return paused(row, 'suspended', putting, () => backend.ensure(row.id, row.spec, { project: row.project }));
+    return paused(row, 'suspended', putting, () =>
+      backend.ensure(row.id, row.spec, { project: row.project }),
+    );
   }
 
   async function hibernate(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
@@ -102,15 +138,26 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     // The guest keeps it on disk as well, and whoever reads meanwhile need not wake it.
     if (row.state === 'active') await context.drain(row.id).catch(onError);
     const { imageBytes = estimate } = await backend.hibernate(row.id);
-    return paused(row, 'hibernated', putting, () => backend.ensure(row.id, row.spec, { project: row.project }), imageBytes);
+    return paused(
+      row,
+      'hibernated',
+      putting,
+      () => backend.ensure(row.id, row.spec, { project: row.project }),
+      imageBytes,
+    );
   }
 
-  /** What still runs while its files are copied would be lost, so it stands still: with its memory where that can be kept. */
+  /**
+   * What still runs while its files are copied would be lost, so it stands still: with its memory where that
+   * can be kept.
+   */
   async function archive(row: SandboxRow, { tell }: Putting): Promise<SandboxRow> {
     if (!context.archives) throw cannot(row, 'archived');
     if (row.state === 'active') await context.drain(row.id).catch(onError);
     const rests = row.pausedAs === 'hibernated' || row.pausedAs === 'suspended';
-    const still = rests ? row : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated'], { strict: true });
+    const still = rests
+      ? row
+      : await first(row, row.pausedAs === null ? ['hibernated', 'frozen'] : ['hibernated'], { strict: true });
     try {
       const archived = await archiving.archive(still);
       tell?.(archived);
@@ -128,7 +175,10 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     archived: archive,
   };
 
-  /** The first that is possible; the row as it is if none is. One that a quota refuses is told if there is no other. */
+  /**
+   * The first that is possible; the row as it is if none is. One that a quota refuses is told if there is no
+   * other.
+   */
   async function first(row: SandboxRow, rungs: readonly Pause[], putting: Putting = {}): Promise<SandboxRow> {
     let refused: unknown;
     for (const rung of rungs) {
@@ -166,7 +216,8 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
         return lifecycle.standing(row, { ...observed, frozen: false }, tell);
       }
       // Whatever it has become, it is not made anew without what it had.
-      const goesOn = observed.phase === 'hibernated' || observed.phase === 'ready' || observed.suspended === true;
+      const goesOn =
+        observed.phase === 'hibernated' || observed.phase === 'ready' || observed.suspended === true;
       if (!goesOn) throw notRunning(lifecycle.standing(row, observed));
       await faultPoint('control.wake.done');
       return lifecycle.activate(row, tell).catch((error: unknown) => {
@@ -181,7 +232,9 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
     wake(id, principal) {
       let woken = waking.get(id);
       if (!woken) {
-        woken = deeds.run(id, () => wakeNow(context.again({ id }), principal)).finally(() => waking.delete(id));
+        woken = deeds
+          .run(id, () => wakeNow(context.again({ id }), principal))
+          .finally(() => waking.delete(id));
         waking.set(id, woken);
       }
       return woken;
@@ -189,7 +242,9 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
 
     async present(row, { thawed = false, running = false } = {}) {
       if (row.state === 'creating' || row.state === 'destroying') throw notRunning(row);
-      return running || row.pausedAs === 'archived' || (thawed && row.pausedAs === 'frozen') ? wakeNow(row) : row;
+      return running || row.pausedAs === 'archived' || (thawed && row.pausedAs === 'frozen')
+        ? wakeNow(row)
+        : row;
     },
 
     async halted(row) {
@@ -202,7 +257,8 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
       if (row.state !== 'active' && row.state !== 'paused') throw notRunning(row);
       const further = rungs.filter((rung) => depth(rung) > depth(row.pausedAs));
       if (further.length < rungs.length && further.length === 0) return row;
-      const tell: Tell = (changed) => note('sandbox.paused', changed, principal, { as: changed.pausedAs, cause });
+      const tell: Tell = (changed) =>
+        note('sandbox.paused', changed, principal, { as: changed.pausedAs, cause });
       const paused = await first(row, further, { keepsTime, tell, forRoom: cause === 'pressure' });
       if (paused.pausedAs === row.pausedAs) {
         // A rung that cannot be reached is no failure for one that is paused as well as can be.
@@ -237,7 +293,12 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
           return deeds.run(id, async () => {
             const row = context.again({ id });
             await faultPoint('control.pause.begun');
-            return show(await pausing.descend(row, as === undefined ? BY_ITSELF : [as], { principal, cause: 'request' }));
+            return show(
+              await pausing.descend(row, as === undefined ? BY_ITSELF : [as], {
+                principal,
+                cause: 'request',
+              }),
+            );
           });
         }),
       );

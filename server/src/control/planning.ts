@@ -1,5 +1,15 @@
-/** What would be made for a request: of which snapshot, on which platform, from which spec. Nothing is made here. */
-import { CayError, SandboxSpecSchema, type Ability, type CreateSandbox, type Limits, type SandboxSpec } from '@cay/sdk/protocol';
+/**
+ * What would be made for a request: of which snapshot, on which platform, from which spec. Nothing is made
+ * here.
+ */
+import {
+  CayError,
+  SandboxSpecSchema,
+  type Ability,
+  type CreateSandbox,
+  type Limits,
+  type SandboxSpec,
+} from '@cay/sdk/protocol';
 import { canRoute } from '../backends/backend.ts';
 import { allowsRuntime, requireMayHave, UNISOLATED } from '../policy/allow-runtime.ts';
 import { requireLimits } from '../policy/bound-limits.ts';
@@ -20,13 +30,21 @@ export interface Wanted {
 }
 
 export interface Planning {
-  /** The snapshot that it starts from: the one that was asked for, or what the project's template of that name is made of. */
+  /**
+   * The snapshot that it starts from: the one that was asked for, or what the project's template of that name
+   * is made of.
+   */
   originOf(principal: Principal, request: CreateSandbox): SnapshotRow | undefined;
-  /** With `exactly`, user and directory are the request's also where these are the default. Rejects for a platform that cannot be. */
+  /**
+   * With `exactly`, user and directory are the request's also where these are the default. Rejects for a
+   * platform that cannot be.
+   */
   specOf(request: CreateSandbox, from: SnapshotRow | undefined, exactly?: boolean): Promise<SandboxSpec>;
   /** How long it may run before its timeout. */
   timeoutOf(request: CreateSandbox): number | null;
-  /** Rejects `permission_denied` or `invalid_argument` for what is not for this caller or beyond a maximum. */
+  /**
+   * Rejects `permission_denied` or `invalid_argument` for what is not for this caller or beyond a maximum.
+   */
   requireAllowed(principal: Principal, wanted: Wanted): Promise<void>;
 }
 
@@ -39,8 +57,14 @@ const ABILITY_OF_LIMIT = {
 
 const DEFAULTS = SandboxSpecSchema.parse({});
 
-export function openPlanning({ backend, capabilitiesOf, policy, templates }: Context, keeping: Keeping): Planning {
-  /** A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused there. */
+export function openPlanning(
+  { backend, capabilitiesOf, policy, templates }: Context,
+  keeping: Keeping,
+): Planning {
+  /**
+   * A limit that nobody asked for is dropped where the backend has none; one that was asked for is refused
+   * there.
+   */
   async function limitsFor(asked: Partial<Limits>, platform: string | undefined): Promise<Limits> {
     const { abilities } = await capabilitiesOf(platform);
     const limits = usualLimits(policy);
@@ -51,15 +75,22 @@ export function openPlanning({ backend, capabilitiesOf, policy, templates }: Con
   }
 
   /** What is made of a snapshot is where the snapshot is. */
-  function platformFor({ platform, labels }: CreateSandbox, from: SnapshotRow | undefined): string | undefined {
+  function platformFor(
+    { platform, labels }: CreateSandbox,
+    from: SnapshotRow | undefined,
+  ): string | undefined {
     const chosen = from && platform === undefined ? undefined : choosePlatform(backend, { platform, labels });
     const there = from?.spec.platform;
     if (!canRoute(backend) || there === undefined) return chosen;
     if (chosen === undefined || chosen === there) return there;
-    throw new CayError('failed_precondition', `Snapshot "${from!.id}" is on platform "${there}", and so is what is made of it`, {
-      details: { platform: there },
-      hint: `take it out as an archive and import that on "${chosen}"`,
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Snapshot "${from!.id}" is on platform "${there}", and so is what is made of it`,
+      {
+        details: { platform: there },
+        hint: `take it out as an archive and import that on "${chosen}"`,
+      },
+    );
   }
 
   const originOf: Planning['originOf'] = (principal, request) => {
@@ -97,7 +128,8 @@ export function openPlanning({ backend, capabilitiesOf, policy, templates }: Con
     };
   };
 
-  const timeoutOf: Planning['timeoutOf'] = ({ timeoutMs }) => (timeoutMs === undefined ? policy.defaults.timeoutMs : timeoutMs);
+  const timeoutOf: Planning['timeoutOf'] = ({ timeoutMs }) =>
+    timeoutMs === undefined ? policy.defaults.timeoutMs : timeoutMs;
 
   const requireAllowed: Planning['requireAllowed'] = async (principal, { spec, timeoutMs, hint }) => {
     // Where nobody may have it the backend says so, and what may be had instead.

@@ -37,9 +37,12 @@ function lasting(backend: MemoryBackend, leaves = false): Backend {
     get(target, name) {
       const value = Reflect.get(target, name) as unknown;
       if (name === 'close') return async () => {};
-      if (!leaves || typeof value !== 'function' || name === 'watch' || name === 'snapshotFiles') return value;
+      if (!leaves || typeof value !== 'function' || name === 'watch' || name === 'snapshotFiles')
+        return value;
       return (...values: unknown[]) =>
-        away ? Promise.reject(new CayError('unavailable', 'nobody answers')) : (value as (...all: unknown[]) => unknown)(...values);
+        away
+          ? Promise.reject(new CayError('unavailable', 'nobody answers'))
+          : (value as (...all: unknown[]) => unknown)(...values);
     },
   });
 }
@@ -68,7 +71,8 @@ async function open({ late = false } = {}): Promise<TestControl> {
 describe('a sandbox is made', () => {
   it('on the platform that is named, that its labels choose, or by default', async () => {
     const { control, principal } = await open();
-    const make = async (input: Parameters<typeof asked>[0]) => (await control.create(principal, asked(input))).sandbox;
+    const make = async (input: Parameters<typeof asked>[0]) =>
+      (await control.create(principal, asked(input))).sandbox;
     const made = [await make({}), await make({ platform: 'far' }), await make({ labels: { gpu: 'true' } })];
     expect(made.map(({ platform, backend }) => [platform, backend])).toEqual([
       ['near', 'near'],
@@ -78,7 +82,10 @@ describe('a sandbox is made', () => {
     expect(await make({ platform: 'near', labels: { gpu: 'true' } })).toMatchObject({ platform: 'near' });
     expect((await far.list()).map(({ id }) => id).sort()).toEqual([made[1]!.id, made[2]!.id].sort());
     expect(control.list(principal, { limit: 10 }).sandboxes).toHaveLength(4);
-    await expect(make({ platform: 'moon' })).rejects.toMatchObject({ code: 'not_found', hint: 'Known platforms: near, far' });
+    await expect(make({ platform: 'moon' })).rejects.toMatchObject({
+      code: 'not_found',
+      hint: 'Known platforms: near, far',
+    });
   });
 
   it('without a platform where there is one backend, whose name may be given', async () => {
@@ -86,7 +93,9 @@ describe('a sandbox is made', () => {
     const { sandbox } = await control.create(principal, asked({ platform: 'memory' }));
     expect(sandbox).toMatchObject({ backend: 'memory' });
     expect(sandbox.platform).toBeUndefined();
-    await expect(control.create(principal, asked({ platform: 'far' }))).rejects.toMatchObject({ code: 'not_found' });
+    await expect(control.create(principal, asked({ platform: 'far' }))).rejects.toMatchObject({
+      code: 'not_found',
+    });
   });
 
   it('of a snapshot where that is, and nowhere else', async () => {
@@ -94,8 +103,12 @@ describe('a sandbox is made', () => {
     const { sandbox } = await control.create(principal, asked({ platform: 'far' }));
     const snapshot = await control.snapshot(principal, sandbox.id, {});
     expect((await control.create(principal, asked({ snapshot: snapshot.id }))).sandbox.platform).toBe('far');
-    expect((await control.fork(principal, sandbox.id, { count: 2 })).sandboxes.map(({ platform }) => platform)).toEqual(['far', 'far']);
-    await expect(control.create(principal, asked({ snapshot: snapshot.id, platform: 'near' }))).rejects.toMatchObject({
+    expect(
+      (await control.fork(principal, sandbox.id, { count: 2 })).sandboxes.map(({ platform }) => platform),
+    ).toEqual(['far', 'far']);
+    await expect(
+      control.create(principal, asked({ snapshot: snapshot.id, platform: 'near' })),
+    ).rejects.toMatchObject({
       code: 'failed_precondition',
       details: { platform: 'far' },
     });
@@ -120,7 +133,8 @@ describe.each([
 ])('a platform that $how when the server starts', ({ late }) => {
   it('loses nothing, fails nothing, and is taken up when it is back', async () => {
     const first = await open();
-    const make = async (platform: string) => (await first.control.create(first.principal, asked({ platform }))).sandbox.id;
+    const make = async (platform: string) =>
+      (await first.control.create(first.principal, asked({ platform }))).sandbox.id;
     const [here, there, stopped] = [await make('near'), await make('far'), await make('far')];
     await first.control.stop(first.principal, stopped);
     const snapshot = (await first.control.snapshot(first.principal, there, { name: 'kept' })).id;
@@ -135,7 +149,9 @@ describe.each([
     expect(control.getSnapshot(principal, snapshot)).toMatchObject({ id: snapshot });
     expect(events.list({ limit: 1000 }).map(({ type }) => type)).not.toContain('sandbox.failed');
     await expect(control.start(principal, there)).rejects.toMatchObject({ code: 'unavailable' });
-    await expect(control.create(principal, asked({ platform: 'far' }))).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(control.create(principal, asked({ platform: 'far' }))).rejects.toMatchObject({
+      code: 'unavailable',
+    });
     expect((await control.enter(principal, here)).row.id).toBe(here);
     const { sandbox } = await control.create(principal, asked());
     await control.remove(principal, sandbox.id);

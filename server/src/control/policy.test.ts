@@ -4,17 +4,34 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { requireLimits } from '../policy/bound-limits.ts';
 import { openPolicy, type Policy } from '../policy/policy.ts';
 import type { Principal } from './principal.ts';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+} from './testing/test-control.ts';
 
 const MiB = 1024 ** 2;
-const maxima = { cpus: 2, memoryBytes: 512 * MiB, diskBytes: 1024 * MiB, pids: 128, openFiles: 1024, timeoutMs: 60_000 };
+const maxima = {
+  cpus: 2,
+  memoryBytes: 512 * MiB,
+  diskBytes: 1024 * MiB,
+  pids: 128,
+  openFiles: 1024,
+  timeoutMs: 60_000,
+};
 
 let place: Installation;
 beforeEach(() => void (place = installation()));
 afterEach(() => place.remove());
 
 /** The backend, with eyes for what it is asked to make. Another name of its one runtime is a runtime, too. */
-function watched(backend: MemoryBackend, see: (limits: Partial<Limits>) => void, runtimes: readonly string[] = []): MemoryBackend {
+function watched(
+  backend: MemoryBackend,
+  see: (limits: Partial<Limits>) => void,
+  runtimes: readonly string[] = [],
+): MemoryBackend {
   const own = ({ runtime, ...spec }: SandboxSpec): SandboxSpec =>
     runtime === undefined || runtimes.includes(runtime) ? spec : { ...spec, runtime };
   return {
@@ -51,7 +68,10 @@ describe('the policy of the operator in the control plane', () => {
     );
     const step = fc.record({
       verb: fc.constantFrom('create', 'snapshot', 'of snapshot', 'fork', 'change', 'restart'),
-      limits: limits.map(({ cpus, ...rest }) => ({ ...rest, ...(cpus !== undefined && { cpus: cpus && cpus - 63 }) })),
+      limits: limits.map(({ cpus, ...rest }) => ({
+        ...rest,
+        ...(cpus !== undefined && { cpus: cpus && cpus - 63 }),
+      })),
       timeoutMs: fc.constantFrom(undefined, null, 1000, 60_000, 60_001),
       pick: fc.nat(),
       tighter: fc.boolean(),
@@ -72,7 +92,8 @@ describe('the policy of the operator in the control plane', () => {
           const box = boxes[pick % boxes.length];
           const attempt = async (): Promise<void> => {
             const time = timeoutMs === undefined ? {} : { timeoutMs };
-            if (verb === 'create') boxes.push((await control.create(principal, asked({ limits: wanted, ...time }))).sandbox.id);
+            if (verb === 'create')
+              boxes.push((await control.create(principal, asked({ limits: wanted, ...time }))).sandbox.id);
             if (verb === 'of snapshot' && snapshots.length > 0) {
               const snapshot = snapshots[pick % snapshots.length]!;
               boxes.push((await control.create(principal, asked({ snapshot, limits: wanted }))).sandbox.id);
@@ -84,7 +105,8 @@ describe('the policy of the operator in the control plane', () => {
             }
             if (box === undefined) return;
             if (verb === 'snapshot') snapshots.push((await control.snapshot(principal, box, {})).id);
-            if (verb === 'fork') boxes.push(...(await control.fork(principal, box, {})).sandboxes.map(({ id }) => id));
+            if (verb === 'fork')
+              boxes.push(...(await control.fork(principal, box, {})).sandboxes.map(({ id }) => id));
             const { openFiles: _openFiles, ...changed } = wanted;
             if (verb === 'change') await control.update(principal, box, { limits: changed, ...time });
             if (verb === 'restart') {
@@ -101,7 +123,8 @@ describe('the policy of the operator in the control plane', () => {
           for (const { diskBytes, ...given } of seen) {
             requireLimits(policy, given, abilities);
             // What is on the disk of a sandbox that exists stays there.
-            if (verb !== 'restart' && diskBytes !== undefined) requireLimits(policy, { diskBytes }, abilities);
+            if (verb !== 'restart' && diskBytes !== undefined)
+              requireLimits(policy, { diskBytes }, abilities);
           }
         }
         await running.control.close();
@@ -125,8 +148,12 @@ describe('the policy of the operator in the control plane', () => {
     const started = await control.start(principal, stopped.id);
     expect(started.limits).toMatchObject({ memoryBytes: 512 * MiB, pids: 128, diskBytes: 2048 * MiB });
     expect((await memory.stats(stopped.id)).memoryLimitBytes).toBe(512 * MiB);
-    const told = events.list({ project: principal.project, limit: 100 }).filter(({ type }) => type === 'sandbox.updated');
-    expect(told.map(({ sandbox, data }) => [sandbox, data])).toEqual([[stopped.id, { fields: ['limits'], cause: 'policy' }]]);
+    const told = events
+      .list({ project: principal.project, limit: 100 })
+      .filter(({ type }) => type === 'sandbox.updated');
+    expect(told.map(({ sandbox, data }) => [sandbox, data])).toEqual([
+      [stopped.id, { fields: ['limits'], cause: 'policy' }],
+    ]);
     const awake = await control.resume(principal, frozen.id);
     expect(awake.limits).toMatchObject(limits);
     await expect(control.fork(principal, frozen.id, {})).rejects.toMatchObject({
@@ -139,7 +166,10 @@ describe('the policy of the operator in the control plane', () => {
   it('lowers the limits of one that comes out of the archive without processes', async () => {
     const memory = memoryBackend();
     const before = await place.open(memory, { policy: openPolicy() });
-    const { sandbox } = await before.control.create(before.principal, asked({ limits: { memoryBytes: 1024 * MiB, pids: 4096 } }));
+    const { sandbox } = await before.control.create(
+      before.principal,
+      asked({ limits: { memoryBytes: 1024 * MiB, pids: 4096 } }),
+    );
     await before.control.pause(before.principal, sandbox.id, { as: 'archived' });
     before.kill();
 
@@ -156,12 +186,17 @@ describe('the policy of the operator in the control plane', () => {
     const { sandbox } = await before.control.create(before.principal, asked({ limits: { pids: 4096 } }));
     const { id: snapshot } = await before.control.snapshot(before.principal, sandbox.id, {});
     before.kill();
-    const { control, principal } = await place.open(memory, { policy: openPolicy({ maxima: { pids: 128 } }) });
+    const { control, principal } = await place.open(memory, {
+      policy: openPolicy({ maxima: { pids: 128 } }),
+    });
     await expect(control.create(principal, asked({ snapshot }))).rejects.toMatchObject({
       code: 'invalid_argument',
       details: { limit: 'pids', asked: 4096, maximum: 128 },
     });
-    expect(await control.validate(principal, asked({ snapshot }))).toMatchObject({ ok: false, problems: [{ field: 'limits.pids' }] });
+    expect(await control.validate(principal, asked({ snapshot }))).toMatchObject({
+      ok: false,
+      problems: [{ field: 'limits.pids' }],
+    });
     const { sandbox: made } = await control.create(principal, asked({ snapshot, limits: { pids: 64 } }));
     expect(made.limits.pids).toBe(64);
     await control.close();
@@ -172,8 +207,12 @@ describe('the policy of the operator in the control plane', () => {
     const { control, principal } = await place.open(memoryBackend(), { policy });
     const { sandbox } = await control.create(principal, asked());
     expect([sandbox.limits.pids, sandbox.timeoutMs]).toEqual([99, 5000]);
-    await expect(control.create(principal, asked({ timeoutMs: null }))).rejects.toMatchObject({ details: { limit: 'timeoutMs' } });
-    await expect(control.update(principal, sandbox.id, { timeoutMs: 10_001 })).rejects.toMatchObject({ details: { limit: 'timeoutMs' } });
+    await expect(control.create(principal, asked({ timeoutMs: null }))).rejects.toMatchObject({
+      details: { limit: 'timeoutMs' },
+    });
+    await expect(control.update(principal, sandbox.id, { timeoutMs: 10_001 })).rejects.toMatchObject({
+      details: { limit: 'timeoutMs' },
+    });
     await control.close();
   });
 

@@ -12,7 +12,10 @@ export interface PreviewTokens {
 }
 
 /** `epochOf` tells how often the tokens of a sandbox were revoked. */
-export function previewTokens(secret: Uint8Array, epochOf: (id: SandboxId) => number = () => 0): PreviewTokens {
+export function previewTokens(
+  secret: Uint8Array,
+  epochOf: (id: SandboxId) => number = () => 0,
+): PreviewTokens {
   const token = (id: SandboxId, port: number) =>
     createHmac('sha256', secret)
       .update(inEpoch(`${id}:${port}`, epochOf(id)))

@@ -1,4 +1,7 @@
-/** What the operator says about quotas: what a project has that nobody gave one, and what none may have more than. */
+/**
+ * What the operator says about quotas: what a project has that nobody gave one, and what none may have more
+ * than.
+ */
 import { CayError, QuotaSchema, type Quota, type SomeQuota } from '@cay/sdk/protocol';
 import { canMeasure, type Backend } from '../backends/backend.ts';
 
@@ -61,9 +64,13 @@ export function requireWithin(quota: SomeQuota, { maxima }: QuotaBounds): void {
   for (const key of Object.keys(quota) as (keyof Quota)[]) {
     const [wanted, most] = [quota[key] ?? null, maxima[key] ?? null];
     if (wanted === null || most === null || wanted <= most) continue;
-    throw new CayError('invalid_argument', `A quota of ${wanted} for "${key}" is above the operator's maximum of ${most}`, {
-      details: { quota: key, asked: wanted, limit: most },
-      hint: 'ask for less, or start the server with a higher --max-quota',
-    });
+    throw new CayError(
+      'invalid_argument',
+      `A quota of ${wanted} for "${key}" is above the operator's maximum of ${most}`,
+      {
+        details: { quota: key, asked: wanted, limit: most },
+        hint: 'ask for less, or start the server with a higher --max-quota',
+      },
+    );
   }
 }

@@ -1,7 +1,14 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { armFaultPoints } from '../lib/fault-point.ts';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from './testing/test-control.ts';
 
 let place: Installation;
 let backend: MemoryBackend;
@@ -18,7 +25,8 @@ afterEach(async () => {
   place.remove();
 });
 
-const used = (key: 'snapshots' | 'snapshotBytes') => test.control.quota.used(test.principal.project, key).used;
+const used = (key: 'snapshots' | 'snapshotBytes') =>
+  test.control.quota.used(test.principal.project, key).used;
 const take = (id: SandboxId) => test.control.snapshot(test.principal, id, {});
 
 async function filled(bytes: number): Promise<SandboxId> {
@@ -32,7 +40,9 @@ describe('what snapshots take of a quota', () => {
   it('is the same after a server was killed anywhere in the taking of one, and of an import', async () => {
     const id = await filled(1000);
     const kept = await take(id);
-    const archive = Buffer.concat(await Array.fromAsync((await test.control.exportSnapshot(test.principal, kept.id)).data));
+    const archive = Buffer.concat(
+      await Array.fromAsync((await test.control.exportSnapshot(test.principal, kept.id)).data),
+    );
     const deeds = {
       'control.snapshot.recorded': () => take(id),
       'control.snapshot.taken': () => take(id),
@@ -110,7 +120,13 @@ describe('what snapshots take of a quota', () => {
     test.projects.setQuota(test.principal.project, { snapshotBytes: 100 });
     await expect(take(id)).rejects.toMatchObject({
       code: 'resource_exhausted',
-      details: { quota: 'snapshotBytes', limit: 100, used: 0, asked: 5000, usedBy: { snapshots: 0, hibernated: 0 } },
+      details: {
+        quota: 'snapshotBytes',
+        limit: 100,
+        used: 0,
+        asked: 5000,
+        usedBy: { snapshots: 0, hibernated: 0 },
+      },
     });
     expect(await backend.snapshots()).toEqual([]);
     expect(used('snapshots')).toBe(0);
@@ -125,7 +141,9 @@ describe('what snapshots take of a quota', () => {
     {
       using other = quota.begin(project, 'imports', ['uploadBytes']);
       expect(() => other.add(41)).toThrow(
-        expect.objectContaining({ details: expect.objectContaining({ used: 60, asked: 41, usedBy: { uploads: 60, imports: 0 } }) }),
+        expect.objectContaining({
+          details: expect.objectContaining({ used: 60, asked: 41, usedBy: { uploads: 60, imports: 0 } }),
+        }),
       );
       other.add(40);
       expect(() => one.add(1)).toThrow();

@@ -8,7 +8,10 @@ export interface QuotaLedger {
   usage(project: string): Usage;
   /** The same of memory and disk, of all projects together. */
   promised(): Pick<Usage, 'memoryBytes' | 'diskBytes'>;
-  /** Refuses `resource_exhausted` what would go beyond the quota. `without` is what is counted already and will be no more. */
+  /**
+   * Refuses `resource_exhausted` what would go beyond the quota. `without` is what is counted already and
+   * will be no more.
+   */
   require(project: string, wanted: { sandboxes: number; limits: Summed }, without?: Summed): void;
   /** Counts what a deed takes from before it begins; once it is done the records do. */
   reserving<T>(row: Pick<SandboxRow, 'project'>, limits: Summed, deed: () => Promise<T>): Promise<T>;
@@ -19,7 +22,10 @@ export interface QuotaLedger {
   limit(project: string, key: keyof Quota): number | null;
   /** Refuses `resource_exhausted` what would go beyond one quota, and tells what has taken it. */
   requireRoom(project: string, key: keyof Quota, asked: number): void;
-  /** Counts bytes of something that is being written until it is disposed of: the records count what has come of it. */
+  /**
+   * Counts bytes of something that is being written until it is disposed of: the records count what has come
+   * of it.
+   */
   begin(project: string, name: string, keys: readonly (keyof Quota)[]): Flight;
 }
 
@@ -54,7 +60,8 @@ export function quotaLedger({ sandboxes, projects, write = () => {} }: QuotaLedg
   function withFlights(project: string, key: keyof Quota, recordedBy: Record<string, number>): Used {
     const by = { ...recordedBy };
     for (const flight of flights) {
-      if (flight.project === project && flight.keys.includes(key)) by[flight.name] = (by[flight.name] ?? 0) + flight.bytes;
+      if (flight.project === project && flight.keys.includes(key))
+        by[flight.name] = (by[flight.name] ?? 0) + flight.bytes;
     }
     return { used: Object.values(by).reduce((sum, some) => sum + some, 0), by };
   }

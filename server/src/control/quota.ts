@@ -53,8 +53,13 @@ export function requireRoom(quota: Quota, key: keyof Quota, { used, by }: Used, 
  * Refuses a sandbox that would take a project beyond its quota. One without a limit takes an unknown
  * amount, so it is refused wherever that amount is bounded.
  */
-export function requireQuota(quota: Quota, usage: Usage, wanted: { sandboxes: number; limits: Summed }): void {
+export function requireQuota(
+  quota: Quota,
+  usage: Usage,
+  wanted: { sandboxes: number; limits: Summed },
+): void {
   const { sandboxes } = usage;
   requireRoom(quota, 'sandboxes', { used: sandboxes, by: { sandboxes } }, wanted.sandboxes);
-  for (const key of SUMMED) requireRoom(quota, key, { used: usage[key], by: { sandboxes: usage[key] } }, wanted.limits[key]);
+  for (const key of SUMMED)
+    requireRoom(quota, key, { used: usage[key], by: { sandboxes: usage[key] } }, wanted.limits[key]);
 }

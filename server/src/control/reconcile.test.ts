@@ -1,6 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { SandboxSpecSchema, newId, type SandboxId } from '@cay/sdk/protocol';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from './testing/test-control.ts';
 
 let place: Installation;
 let memory: MemoryBackend;
@@ -9,7 +16,9 @@ beforeEach(async () => {
   place = installation();
   memory = memoryBackend();
   // What happens by itself is not told: only looking finds it.
-  const deaf = new Proxy(memory, { get: (target, name) => (name === 'watch' ? silent : (Reflect.get(target, name) as unknown)) });
+  const deaf = new Proxy(memory, {
+    get: (target, name) => (name === 'watch' ? silent : (Reflect.get(target, name) as unknown)),
+  });
   opened = await place.open(deaf, { reconcileMs: 20 });
 });
 afterEach(async () => {
@@ -61,6 +70,8 @@ describe('records and what the backend has', () => {
     await memory.removeSnapshot(snapshot.id);
     await expect.poll(() => opened.events.list({}).some(({ type }) => type === 'snapshot.lost')).toBe(true);
     await expect.poll(async () => (await memory.snapshots()).map((one) => one.id)).toEqual([kept.id]);
-    expect(opened.control.snapshots(opened.principal, { limit: 10 }).snapshots.map((one) => one.id)).toEqual([kept.id]);
+    expect(opened.control.snapshots(opened.principal, { limit: 10 }).snapshots.map((one) => one.id)).toEqual([
+      kept.id,
+    ]);
   });
 });

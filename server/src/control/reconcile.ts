@@ -1,8 +1,9 @@
 /**
- * Compares records with what the backend has, every minute, as is done when the server opens: what happened behind the server's back, and
- * what could not be recorded when it happened, is noted soon.
+ * Compares records with what the backend has, every minute, as is done when the server opens: what happened
+ * behind the server's back, and what could not be recorded when it happened, is noted soon.
  *
- * A difference is only a reason to look: it is looked at again in line with the other changes of its sandbox, and decided by what is found then.
+ * A difference is only a reason to look: it is looked at again in line with the other changes of its sandbox,
+ * and decided by what is found then.
  */
 import type { SnapshotId } from '@cay/sdk/protocol';
 import { canSnapshot, type Observation } from '../backends/backend.ts';
@@ -20,7 +21,10 @@ export interface Reconciling {
 
 const LOOK_EVERY_MS = 60_000;
 
-export function openReconciling(context: Context, { everyMs = LOOK_EVERY_MS }: { everyMs?: number } = {}): Reconciling {
+export function openReconciling(
+  context: Context,
+  { everyMs = LOOK_EVERY_MS }: { everyMs?: number } = {},
+): Reconciling {
   const { backend, deeds, lifecycle, onError, sandboxes, snapshots } = context;
   let missing = new Set<SnapshotId>();
   let looking: Promise<void> | undefined;
@@ -55,16 +59,21 @@ export function openReconciling(context: Context, { everyMs = LOOK_EVERY_MS }: {
 
   async function lookAtSnapshots(): Promise<void> {
     if (!canSnapshot(backend)) return;
-    const { found: all, unsure } = await survey(backend, async (ground) => (canSnapshot(ground) ? ground.snapshots() : []));
+    const { found: all, unsure } = await survey(backend, async (ground) =>
+      canSnapshot(ground) ? ground.snapshots() : [],
+    );
     const found = new Map(all.map(({ it, ground }) => [it.id, ground]));
-    const gone = snapshots.list({}).filter((row) => row.here && !found.has(row.id) && !unsure(platformOf(row, backend)));
+    const gone = snapshots
+      .list({})
+      .filter((row) => row.here && !found.has(row.id) && !unsure(platformOf(row, backend)));
     for (const row of gone) {
       // Twice in a row: one that was being fetched when it was looked for is there by then.
       if (missing.has(row.id) && !closed) loseSnapshot(context, row);
     }
     missing = new Set(gone.map(({ id }) => id));
     for (const [id, ground] of found) {
-      if (!closed && !snapshots.get(id) && canSnapshot(ground)) await ground.removeSnapshot(id).catch(onError);
+      if (!closed && !snapshots.get(id) && canSnapshot(ground))
+        await ground.removeSnapshot(id).catch(onError);
     }
   }
 
@@ -85,7 +94,10 @@ export function openReconciling(context: Context, { everyMs = LOOK_EVERY_MS }: {
   return reconciling;
 }
 
-/** What is being made or removed has its own way, and so has what is in the archive store or being rolled back. */
+/**
+ * What is being made or removed has its own way, and so has what is in the archive store or being rolled
+ * back.
+ */
 function canDiffer({ state, pausedAs, deed }: SandboxRow): boolean {
   return state !== 'creating' && state !== 'destroying' && pausedAs !== 'archived' && !deed;
 }

@@ -1,4 +1,7 @@
-/** Brings the records of snapshots together with what the backend and the archive store have, when the server opens. */
+/**
+ * Brings the records of snapshots together with what the backend and the archive store have, when the server
+ * opens.
+ */
 import { canSnapshot } from '../backends/backend.ts';
 import { isCayError } from '@cay/sdk/protocol';
 import type { Context } from './context.ts';
@@ -10,7 +13,9 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
   const { archives, backend, onError, snapshots } = context;
   if (!canSnapshot(backend)) return;
   const travel = backend;
-  const { found: all, unsure } = await survey(backend, async (ground) => (canSnapshot(ground) ? ground.snapshots() : []));
+  const { found: all, unsure } = await survey(backend, async (ground) =>
+    canSnapshot(ground) ? ground.snapshots() : [],
+  );
   const found = new Map(all.map(({ it, ground }) => [it.id, ground]));
 
   /** Takes away what nobody was told of, or was told that it goes. */
@@ -56,7 +61,10 @@ export async function recoverSnapshots(context: Context, keeping: Keeping): Prom
 }
 
 /** It is gone from its backend: so is what was made of it, and whoever reads events hears of it. */
-export function loseSnapshot({ note, snapshots, templates }: Pick<Context, 'note' | 'snapshots' | 'templates'>, row: SnapshotRow): void {
+export function loseSnapshot(
+  { note, snapshots, templates }: Pick<Context, 'note' | 'snapshots' | 'templates'>,
+  row: SnapshotRow,
+): void {
   for (const { project, name } of templates.of(row.id)) templates.delete(project, name);
   // Nobody has its files any more.
   snapshots.update(row.id, { fileBytes: 0 });

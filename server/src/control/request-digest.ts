@@ -2,8 +2,9 @@ import { createHash } from 'node:crypto';
 import type { SealedBox } from '../lib/sealed-box.ts';
 
 /**
- * Tells one request from another. The order in which an object's members were written makes no difference. Who has the digest and
- * not the key cannot find out by trying what was in the request, such as a short secret in the environment.
+ * Tells one request from another. The order in which an object's members were written makes no difference.
+ * Who has the digest and not the key cannot find out by trying what was in the request, such as a short
+ * secret in the environment.
  */
 export function requestDigest(request: unknown, box: SealedBox): string {
   return box.digest(plainDigest(request));

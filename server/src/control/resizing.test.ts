@@ -1,6 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { armFaultPoints } from '../lib/fault-point.ts';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from './testing/test-control.ts';
 
 const MiB = 1024 * 1024;
 let place: Installation;
@@ -17,7 +24,10 @@ afterEach(async () => {
 
 async function opened(): Promise<TestControl & { id: `sbx_${string}` }> {
   const test = await place.open(backend);
-  const { sandbox } = await test.control.create(test.principal, asked({ name: 'box', limits: { memoryBytes: 256 * MiB } }));
+  const { sandbox } = await test.control.create(
+    test.principal,
+    asked({ name: 'box', limits: { memoryBytes: 256 * MiB } }),
+  );
   return { ...test, id: sandbox.id };
 }
 
@@ -39,7 +49,10 @@ describe('a change of limits', () => {
     expect(second.control.get(principal, id).limits.memoryBytes).toBe(mib * MiB);
     expect((await backend.stats(id)).memoryLimitBytes).toBe(mib * MiB);
     expect(second.sandboxes.get(id)!.deed).toBeNull();
-    expect(second.events.list({ sandbox: id }).at(-1)).toMatchObject({ type: 'sandbox.updated', data: { cause: 'recovery' } });
+    expect(second.events.list({ sandbox: id }).at(-1)).toMatchObject({
+      type: 'sandbox.updated',
+      data: { cause: 'recovery' },
+    });
     await second.control.close();
   });
 
@@ -53,23 +66,34 @@ describe('a change of limits', () => {
     armFaultPoints();
     backend.crash(id);
     const second = await place.open(backend);
-    expect(second.control.get(principal, id)).toMatchObject({ state: 'failed', limits: { memoryBytes: 256 * MiB } });
+    expect(second.control.get(principal, id)).toMatchObject({
+      state: 'failed',
+      limits: { memoryBytes: 256 * MiB },
+    });
     expect(second.sandboxes.get(id)!.deed).toBeNull();
     await second.control.start(principal, id);
     expect((await backend.stats(id)).memoryLimitBytes).toBe(256 * MiB);
     await second.control.close();
   });
 
-  it.each(['control.resize.recorded', 'control.resize.done'])('that fails at %s has not happened', async (point) => {
-    const { control, principal, sandboxes, id } = await opened();
-    armFaultPoints({ [point]: 'error' });
-    await expect(control.update(principal, id, { limits: { memoryBytes: 512 * MiB }, labels: { a: 'b' } })).rejects.toThrow('on purpose');
-    armFaultPoints();
-    expect(control.get(principal, id)).toMatchObject({ limits: { memoryBytes: 256 * MiB }, labels: {} });
-    expect((await backend.stats(id)).memoryLimitBytes).toBe(256 * MiB);
-    expect(sandboxes.get(id)!.deed).toBeNull();
-    await control.update(principal, id, { limits: { memoryBytes: 512 * MiB }, labels: { a: 'b' } });
-    expect(control.get(principal, id)).toMatchObject({ limits: { memoryBytes: 512 * MiB }, labels: { a: 'b' } });
-    await control.close();
-  });
+  it.each(['control.resize.recorded', 'control.resize.done'])(
+    'that fails at %s has not happened',
+    async (point) => {
+      const { control, principal, sandboxes, id } = await opened();
+      armFaultPoints({ [point]: 'error' });
+      await expect(
+        control.update(principal, id, { limits: { memoryBytes: 512 * MiB }, labels: { a: 'b' } }),
+      ).rejects.toThrow('on purpose');
+      armFaultPoints();
+      expect(control.get(principal, id)).toMatchObject({ limits: { memoryBytes: 256 * MiB }, labels: {} });
+      expect((await backend.stats(id)).memoryLimitBytes).toBe(256 * MiB);
+      expect(sandboxes.get(id)!.deed).toBeNull();
+      await control.update(principal, id, { limits: { memoryBytes: 512 * MiB }, labels: { a: 'b' } });
+      expect(control.get(principal, id)).toMatchObject({
+        limits: { memoryBytes: 512 * MiB },
+        labels: { a: 'b' },
+      });
+      await control.close();
+    },
+  );
 });

@@ -1,9 +1,15 @@
 /**
- * Changes the limits of a sandbox that runs. The intent is recorded first: a server that finds it after a crash does it again, which comes
- * to the same, or leaves the limits as they are recorded if that is refused by then.
+ * Changes the limits of a sandbox that runs. The intent is recorded first: a server that finds it after a
+ * crash does it again, which comes to the same, or leaves the limits as they are recorded if that is refused
+ * by then.
  */
 import { CayError, isCayError, type SandboxId, type UpdateSandbox } from '@cay/sdk/protocol';
-import { canResize, type Backend, type Observation, type Resizing as CanResize } from '../backends/backend.ts';
+import {
+  canResize,
+  type Backend,
+  type Observation,
+  type Resizing as CanResize,
+} from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { requireLimits } from '../policy/bound-limits.ts';
 import type { Context } from './context.ts';
@@ -15,10 +21,14 @@ type Limits = NonNullable<UpdateSandbox['limits']>;
 
 export interface Resizing {
   /**
-   * In line: has the backend change the limits, and then `record` write down what they are and that nothing is under way. When it
-   * rejects they are what they were.
+   * In line: has the backend change the limits, and then `record` write down what they are and that nothing
+   * is under way. When it rejects they are what they were.
    */
-  resize(row: SandboxRow, limits: Limits, record: (changes: Pick<SandboxRow, 'spec' | 'deed'>) => SandboxRow): Promise<SandboxRow>;
+  resize(
+    row: SandboxRow,
+    limits: Limits,
+    record: (changes: Pick<SandboxRow, 'spec' | 'deed'>) => SandboxRow,
+  ): Promise<SandboxRow>;
   /** In line: finishes what was recorded and cut short. */
   finish(row: SandboxRow, deed: ResizeDeed, observed: Observation): Promise<void>;
 }
@@ -26,11 +36,15 @@ export interface Resizing {
 export function openResizing(context: Context): Resizing {
   const { database, deeds, lifecycle, note, onError, policy, quota, sandboxes } = context;
 
-  const resized = (row: SandboxRow, limits: Limits) => ({ spec: { ...row.spec, limits: { ...row.spec.limits, ...limits } }, deed: null });
+  const resized = (row: SandboxRow, limits: Limits) => ({
+    spec: { ...row.spec, limits: { ...row.spec.limits, ...limits } },
+    deed: null,
+  });
 
   function resizing(): Backend & CanResize {
     const { backend } = context;
-    if (!canResize(backend)) throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
+    if (!canResize(backend))
+      throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
     return backend;
   }
 
@@ -39,26 +53,37 @@ export function openResizing(context: Context): Resizing {
     return Object.fromEntries(Object.keys(limits).map((key) => [key, spec.limits[key as keyof Limits]]));
   }
 
-  /** Nothing comes of it. On a full disk that is noted as soon as there is room: the next server would do it. */
+  /**
+   * Nothing comes of it. On a full disk that is noted as soon as there is room: the next server would do it.
+   */
   function forget(id: SandboxId): void {
     try {
       if (sandboxes.get(id)?.deed?.kind === 'resize') sandboxes.update(id, { deed: null });
     } catch (error) {
       onError(error);
-      if (isCayError(error, 'resource_exhausted')) whenRoom(() => deeds.run(id, async () => forget(id)).catch(onError));
+      if (isCayError(error, 'resource_exhausted'))
+        whenRoom(() => deeds.run(id, async () => forget(id)).catch(onError));
     }
   }
 
   return {
     async resize(row, limits, record) {
       if (row.state !== 'active')
-        throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state}; limits change while it is active`);
+        throw new CayError(
+          'failed_precondition',
+          `Sandbox "${row.id}" is ${row.state}; limits change while it is active`,
+        );
       const backend = resizing();
       const own = row.spec.limits;
       requireLimits(policy, limits, (await context.capabilitiesOf(row.spec.platform)).abilities);
       quota.require(row.project, { sandboxes: 0, limits: { ...own, ...limits } }, own);
       const more = (key: keyof Summed) => Math.max(0, (limits[key] ?? own[key] ?? 0) - (own[key] ?? 0));
-      const added = { cpus: more('cpus'), memoryBytes: more('memoryBytes'), diskBytes: more('diskBytes'), pids: more('pids') };
+      const added = {
+        cpus: more('cpus'),
+        memoryBytes: more('memoryBytes'),
+        diskBytes: more('diskBytes'),
+        pids: more('pids'),
+      };
       return quota.reserving(row, added, async () => {
         sandboxes.update(row.id, { deed: { kind: 'resize', limits } });
         let done = false;

@@ -35,7 +35,8 @@ describe('retention', () => {
         const needed = new Set(all.filter((turn) => turn.needed).map(({ id }) => id));
         const going = new Set(prunable(all, { keepLast, maxAgeMs }, 5000, (id) => needed.has(id)));
         const newest = Math.max(...all.map(({ order }) => order));
-        for (const { id, name, order } of all) if (name !== null || order === newest || needed.has(id)) expect(going.has(id)).toBe(false);
+        for (const { id, name, order } of all)
+          if (name !== null || order === newest || needed.has(id)) expect(going.has(id)).toBe(false);
       }),
     );
   });
@@ -46,7 +47,8 @@ describe('retention', () => {
         const going = new Set(prunable(all, { keepLast, maxAgeMs }, 5000, () => false));
         const sorted = all.toSorted((one, other) => other.order - one.order);
         sorted.forEach(({ id, name, createdAtMs }: Kept, index) => {
-          const due = (keepLast !== null && index >= keepLast) || (maxAgeMs !== null && 5000 - createdAtMs > maxAgeMs);
+          const due =
+            (keepLast !== null && index >= keepLast) || (maxAgeMs !== null && 5000 - createdAtMs > maxAgeMs);
           expect(going.has(id)).toBe(due && index > 0 && name === null);
         });
       }),
@@ -54,6 +56,11 @@ describe('retention', () => {
   });
 
   it('keeps everything without a bound', () => {
-    fc.assert(fc.property(turns, (all) => prunable(all, { keepLast: null, maxAgeMs: null }, 1e9, () => false).length === 0));
+    fc.assert(
+      fc.property(
+        turns,
+        (all) => prunable(all, { keepLast: null, maxAgeMs: null }, 1e9, () => false).length === 0,
+      ),
+    );
   });
 });

@@ -12,8 +12,8 @@ export interface Kept {
 }
 
 /**
- * Those of a row that a retention lets go: those beyond the last so many, and those that are too old. Never one with a name, never
- * the newest, never one that something needs.
+ * Those of a row that a retention lets go: those beyond the last so many, and those that are too old. Never
+ * one with a name, never the newest, never one that something needs.
  */
 export function prunable(
   row: readonly Kept[],
@@ -41,7 +41,10 @@ export interface Retaining {
 
 const LOOK_EVERY_MS = 60_000;
 
-/** Prunes turns and what rollbacks have kept as each sandbox's retention says, after each of them and every so often for their age. */
+/**
+ * Prunes turns and what rollbacks have kept as each sandbox's retention says, after each of them and every so
+ * often for their age.
+ */
 export function openRetaining(context: Context, keeping: Keeping): Retaining {
   const { clock, onError, sandboxes, snapshots } = context;
   const pruning = new Map<string, Promise<void>>();
@@ -62,7 +65,9 @@ export function openRetaining(context: Context, keeping: Keeping): Retaining {
     const turns = all.flatMap(({ turn, ...rest }) => (turn === null ? [] : [{ ...rest, order: turn }]));
     const rollbacks = snapshots.beforeRollbacks(sandbox).map((kept, index) => ({ ...kept, order: -index }));
     const { retention } = row;
-    const going = new Set<SnapshotId>([turns, rollbacks].flatMap((some) => prunable(some, retention, clock.ageing(), keeping.needed)));
+    const going = new Set<SnapshotId>(
+      [turns, rollbacks].flatMap((some) => prunable(some, retention, clock.ageing(), keeping.needed)),
+    );
     await keeping.dropUnneeded(all.filter(({ id }) => going.has(id)));
     await keeping.dropLeft(row);
   }

@@ -7,7 +7,8 @@ it('what rollbacks have kept is let go as the retention says, but never the newe
   const { sandbox } = await control.create(principal, asked({ retention: { keepLast: 2 } }));
   const to = (await control.snapshot(principal, sandbox.id, { name: 'start' })).id;
   const kept: string[] = [];
-  for (let count = 0; count < 4; count++) kept.push((await control.rollback(principal, sandbox.id, { to })).kept!.id);
+  for (let count = 0; count < 4; count++)
+    kept.push((await control.rollback(principal, sandbox.id, { to })).kept!.id);
   const left = () =>
     control
       .snapshots(principal, { limit: 50, sandbox: sandbox.id })

@@ -1,8 +1,16 @@
 /**
- * Puts a sandbox back to one of its snapshots. What it was is kept first, so that nothing is lost whatever happens next; then the
- * intent is recorded, and a server that finds it after a crash sees whether it was done.
+ * Puts a sandbox back to one of its snapshots. What it was is kept first, so that nothing is lost whatever
+ * happens next; then the intent is recorded, and a server that finds it after a crash sees whether it was
+ * done.
  */
-import { CayError, RollbackSchema, isCayError, newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
+import {
+  CayError,
+  RollbackSchema,
+  isCayError,
+  newId,
+  type SandboxId,
+  type SnapshotId,
+} from '@cay/sdk/protocol';
 import type { Observation } from '../backends/backend.ts';
 import { faultPoint } from '../lib/fault-point.ts';
 import { withHint } from './archive.ts';
@@ -16,28 +24,51 @@ import { showSnapshot } from './records/snapshots.ts';
 import { whenRoom } from './when-room.ts';
 
 export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
-  /** In line: finishes a rollback that was recorded. Resolves the sandbox as it is then, rolled back or as it was. */
+  /**
+   * In line: finishes a rollback that was recorded. Resolves the sandbox as it is then, rolled back or as it
+   * was.
+   */
   finish(row: SandboxRow, deed: RollbackDeed, observed: Observation): Promise<void>;
 }
 
 const UNRECORDED = 'unrecorded';
 
-export function openRollingBack(context: Context, keeping: Keeping, pausing: Pausing, onRolledBack: (id: SandboxId) => void): RollingBack {
+export function openRollingBack(
+  context: Context,
+  keeping: Keeping,
+  pausing: Pausing,
+  onRolledBack: (id: SandboxId) => void,
+): RollingBack {
   const { activity, database, deeds, find, lifecycle, note, onError, sandboxes, show, snapshots } = context;
 
   /** Records where the sandbox stands now. */
-  function landed(id: SandboxId, deed: RollbackDeed, observed: Observation, principal?: Principal, cause?: string): SandboxRow {
+  function landed(
+    id: SandboxId,
+    deed: RollbackDeed,
+    observed: Observation,
+    principal?: Principal,
+    cause?: string,
+  ): SandboxRow {
     const { to, kept, memory } = deed;
     return database.transaction(() => {
       sandboxes.update(id, { base: to, deed: null });
       const after = lifecycle.standing(context.again({ id }), observed);
-      note('sandbox.rolled_back', after, principal, { to, kept, memory, ...(cause !== undefined && { cause }) });
+      note('sandbox.rolled_back', after, principal, {
+        to,
+        kept,
+        memory,
+        ...(cause !== undefined && { cause }),
+      });
       return after;
     });
   }
 
   /** Goes there, or stays: a result that cannot be recorded is undone. */
-  async function go(row: SandboxRow, deed: RollbackDeed, principal: Principal | undefined): Promise<SandboxRow> {
+  async function go(
+    row: SandboxRow,
+    deed: RollbackDeed,
+    principal: Principal | undefined,
+  ): Promise<SandboxRow> {
     const backend = snapshotting(context);
     const observed = await backend.rollback(row.id, deed.to, { memory: deed.memory });
     try {
@@ -54,7 +85,10 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
     }
   }
 
-  /** Records where the sandbox stands as soon as that can be done; a server that dies before sees it by the deed. */
+  /**
+   * Records where the sandbox stands as soon as that can be done; a server that dies before sees it by the
+   * deed.
+   */
   function landSoon(id: SandboxId, deed: RollbackDeed, observed: Observation, cause: unknown): CayError {
     const land = async () => {
       if (!isUnderWay(sandboxes.get(id), deed)) return;
@@ -65,10 +99,14 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
       }
     };
     whenRoom(() => deeds.run(id, land).catch(onError));
-    return new CayError('unavailable', `Sandbox "${id}" has been rolled back to "${deed.to}", which cannot be recorded yet`, {
-      details: { reason: UNRECORDED, kept: deed.kept },
-      cause,
-    });
+    return new CayError(
+      'unavailable',
+      `Sandbox "${id}" has been rolled back to "${deed.to}", which cannot be recorded yet`,
+      {
+        details: { reason: UNRECORDED, kept: deed.kept },
+        cause,
+      },
+    );
   }
 
   /** Nothing comes of the deed. A server that dies before this is noted sees so itself. */
@@ -107,7 +145,11 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
               try {
                 if (row.state === 'active') await context.drain(id).catch(onError);
                 const quiet = activity.count(id, 'command') === 0;
-                await keeping.take(row, { id: deed.kept, cause: 'rollback', memory: 'if possible', quiet, stands: false }, principal);
+                await keeping.take(
+                  row,
+                  { id: deed.kept, cause: 'rollback', memory: 'if possible', quiet, stands: false },
+                  principal,
+                );
                 await faultPoint('control.rollback.recorded');
                 const after = await go(row, deed, principal);
                 onRolledBack(id);
@@ -137,8 +179,8 @@ export function openRollingBack(context: Context, keeping: Keeping, pausing: Pau
         landed(row.id, deed, observed, undefined, 'recovery');
         return;
       }
-      // It was never done. The caller may have been told that it cannot be, by a server whose disk was too full to note that, and has
-      // written since: the sandbox stays as it is.
+      // It was never done. The caller may have been told that it cannot be, by a server whose disk was too
+      // full to note that, and has written since: the sandbox stays as it is.
       sandboxes.update(row.id, { deed: null });
       lifecycle.settle(context.again(row), observed);
       // Of one that rests not every backend counts incarnations: what it may have been is kept.

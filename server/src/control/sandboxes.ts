@@ -30,7 +30,21 @@ export function sandboxVerbs(
   context: Context,
   { pausing, visits, idling, resizing, retaining, previews }: SandboxVerbParts,
 ): Omit<SandboxVerbs, 'create' | 'validate'> {
-  const { activity, again, backend, database, deeds, find, lifecycle, note, policy, pressure, quota, sandboxes, show } = context;
+  const {
+    activity,
+    again,
+    backend,
+    database,
+    deeds,
+    find,
+    lifecycle,
+    note,
+    policy,
+    pressure,
+    quota,
+    sandboxes,
+    show,
+  } = context;
   const opened = seldom({ everyMs: PREVIEW_NOTED_EVERY_MS });
   /** Those of visitors, by project. */
   const connections = new Map<string, number>();
@@ -58,7 +72,13 @@ export function sandboxVerbs(
     list(principal, query) {
       const labels = parseLabels(query.label);
       const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
-      const rows = sandboxes.list({ project: principal.project, state: query.state, labels, after, limit: query.limit + 1 });
+      const rows = sandboxes.list({
+        project: principal.project,
+        state: query.state,
+        labels,
+        after,
+        limit: query.limit + 1,
+      });
       const page = rows.slice(0, query.limit);
       const last = rows.length > query.limit ? page.at(-1) : undefined;
       return { sandboxes: page.map(show), nextCursor: last ? formatCursor(last) : null };
@@ -80,7 +100,8 @@ export function sandboxVerbs(
             ...resized,
             ...(changes.timeoutMs !== undefined && {
               timeoutMs: changes.timeoutMs,
-              expiresAtMs: row.state === 'active' ? lifecycle.expiryOf({ timeoutMs: changes.timeoutMs }) : null,
+              expiresAtMs:
+                row.state === 'active' ? lifecycle.expiryOf({ timeoutMs: changes.timeoutMs }) : null,
             }),
           });
         const updated = changes.limits ? await resizing.resize(row, changes.limits, record) : record();
@@ -99,9 +120,13 @@ export function sandboxVerbs(
         if (row.state === 'active' && (await backend.observe(row.id)).phase === 'ready') return show(row);
         if (row.state === 'paused') return show(await pausing.present(row, { running: true }));
         if (row.state !== 'active' && row.state !== 'stopped' && row.state !== 'failed') {
-          throw new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state} and cannot be started`, {
-            details: { state: row.state },
-          });
+          throw new CayError(
+            'failed_precondition',
+            `Sandbox "${row.id}" is ${row.state} and cannot be started`,
+            {
+              details: { state: row.state },
+            },
+          );
         }
         const { cpus, memoryBytes, pids } = row.spec.limits;
         // Its disk and its number are counted already.
@@ -142,25 +167,32 @@ export function sandboxVerbs(
     async expose(principal, ref, port) {
       const row = find(principal, ref);
       const others = row.ports.filter((other) => other.port !== port.port);
-      if (others.length >= MAX_PORTS) throw new CayError('resource_exhausted', `Sandbox "${row.id}" exposes ${MAX_PORTS} ports already`);
+      if (others.length >= MAX_PORTS)
+        throw new CayError('resource_exhausted', `Sandbox "${row.id}" exposes ${MAX_PORTS} ports already`);
       return show(changed(principal, 'port.exposed', { ...port }, row.id, { ports: [...others, port] }));
     },
 
     async unexpose(principal, ref, port) {
       const row = find(principal, ref);
-      return show(changed(principal, 'port.hidden', { port }, row.id, { ports: row.ports.filter((other) => other.port !== port) }));
+      return show(
+        changed(principal, 'port.hidden', { port }, row.id, {
+          ports: row.ports.filter((other) => other.port !== port),
+        }),
+      );
     },
 
     async preview(id, port, token) {
       const row = sandboxes.get(id);
       const exposed = row?.ports.find((candidate) => candidate.port === port);
       // One answer for all that is hidden: it tells a stranger nothing.
-      const hidden = () => new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
+      const hidden = () =>
+        new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
       // Also looked at where nothing is: how long an answer takes tells nothing either.
       const fits = previews.matches(id, port, token ?? '');
       if (!row || !exposed || (exposed.visibility === 'private' && !fits)) throw hidden();
       if (row.state !== 'active' && row.state !== 'paused') throw notForVisitors();
-      if (opened.happens(`${id}:${port}`).first) note('preview.opened', row, undefined, { port, visibility: exposed.visibility });
+      if (opened.happens(`${id}:${port}`).first)
+        note('preview.opened', row, undefined, { port, visibility: exposed.visibility });
       activity.touch(id);
       return visits.guest(id, 'preview');
     },

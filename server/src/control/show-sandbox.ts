@@ -3,7 +3,11 @@ import type { PreviewTokens } from './preview-tokens.ts';
 import { NO_IDLE_POLICY, NO_RETENTION, type SandboxRow } from './records/sandboxes.ts';
 
 /** A record as those who may see the sandbox see it. Its environment stays inside: it may hold secrets. */
-export function showSandbox(row: SandboxRow, previews: PreviewTokens, previewUrl: (id: SandboxId, port: number) => string): Sandbox {
+export function showSandbox(
+  row: SandboxRow,
+  previews: PreviewTokens,
+  previewUrl: (id: SandboxId, port: number) => string,
+): Sandbox {
   return {
     id: row.id,
     name: row.name,

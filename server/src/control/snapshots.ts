@@ -1,4 +1,11 @@
-import { CayError, ImportSnapshotSchema, SandboxSpecSchema, TakeSnapshotSchema, TakeTurnSchema, newId } from '@cay/sdk/protocol';
+import {
+  CayError,
+  ImportSnapshotSchema,
+  SandboxSpecSchema,
+  TakeSnapshotSchema,
+  TakeTurnSchema,
+  newId,
+} from '@cay/sdk/protocol';
 import { faultPoint } from '../lib/fault-point.ts';
 import { invalidArchive } from './archive.ts';
 import { choosePlatform } from './choose-platform.ts';
@@ -11,8 +18,26 @@ import { showSnapshot } from './records/snapshots.ts';
 import type { Retaining } from './retention.ts';
 import { snapshotTree } from './tree.ts';
 
-export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausing, retaining: Retaining): SnapshotVerbs {
-  const { activity, archives, database, deeds, find, note, now, pressure, quota, sandboxes, seal, snapshots } = context;
+export function snapshotVerbs(
+  context: Context,
+  keeping: Keeping,
+  pausing: Pausing,
+  retaining: Retaining,
+): SnapshotVerbs {
+  const {
+    activity,
+    archives,
+    database,
+    deeds,
+    find,
+    note,
+    now,
+    pressure,
+    quota,
+    sandboxes,
+    seal,
+    snapshots,
+  } = context;
   const sandboxOf = (principal: Parameters<typeof find>[0], ref: string | undefined) =>
     ref === undefined ? undefined : find(principal, ref).id;
 
@@ -24,7 +49,13 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
         deeds.run(id, async () => {
           const row = await pausing.present(context.again({ id }), { thawed: memory });
           const quiet = activity.count(id, 'command') === 0;
-          return showSnapshot(await keeping.take(row, { cause: 'request', name, labels, memory, quiet, stands: true }, principal));
+          return showSnapshot(
+            await keeping.take(
+              row,
+              { cause: 'request', name, labels, memory, quiet, stands: true },
+              principal,
+            ),
+          );
         }),
       );
     },
@@ -36,7 +67,11 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
         const quiet = await activity.without(id, ['command'], waitMs);
         const taken = await deeds.run(id, async () => {
           const row = await pausing.present(context.again({ id }), { thawed: memory });
-          return keeping.take(row, { cause: 'turn', name, labels, memory, quiet, numbered: true, stands: true }, principal);
+          return keeping.take(
+            row,
+            { cause: 'turn', name, labels, memory, quiet, numbered: true, stands: true },
+            principal,
+          );
         });
         retaining.changed(id);
         return showSnapshot(taken);
@@ -48,7 +83,9 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
       const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
       const { project } = principal;
       // A sandbox that is gone is still named by its id, by those who have snapshots of it.
-      const left = query.sandbox !== undefined && snapshots.list({ project, sandbox: query.sandbox, limit: 1 }).length > 0;
+      const left =
+        query.sandbox !== undefined &&
+        snapshots.list({ project, sandbox: query.sandbox, limit: 1 }).length > 0;
       const sandbox = left ? query.sandbox : sandboxOf(principal, query.sandbox);
       const rows = snapshots.list({ project, sandbox, labels, after, limit: query.limit + 1 });
       const page = rows.slice(0, query.limit);
@@ -56,10 +93,15 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
       return { snapshots: page.map(showSnapshot), nextCursor: last ? formatCursor(last) : null };
     },
 
-    getSnapshot: (principal, ref, { sandbox } = {}) => showSnapshot(keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox))),
+    getSnapshot: (principal, ref, { sandbox } = {}) =>
+      showSnapshot(keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox))),
 
     async removeSnapshot(principal, ref, { sandbox } = {}) {
-      await keeping.drop(keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox)), principal, 'request');
+      await keeping.drop(
+        keeping.resolve(principal.project, ref, sandboxOf(principal, sandbox)),
+        principal,
+        'request',
+      );
     },
 
     async exportSnapshot(principal, ref, { sandbox, signal } = {}) {
@@ -75,9 +117,13 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
     async importSnapshot(principal, data, request, options) {
       const { name, labels, platform, allowForeignMemory } = ImportSnapshotSchema.parse(request);
       if (allowForeignMemory && principal.role !== 'admin') {
-        throw new CayError('permission_denied', 'Only an admin may take in memory that this installation has not signed', {
-          hint: 'import it without memory: its files are kept',
-        });
+        throw new CayError(
+          'permission_denied',
+          'Only an admin may take in memory that this installation has not signed',
+          {
+            hint: 'import it without memory: its files are kept',
+          },
+        );
       }
       if (platform !== undefined) choosePlatform(context.backend, { platform, labels });
       const backend = snapshotting(context);
@@ -111,7 +157,13 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
       try {
         await faultPoint('control.import.recorded');
         const admit = (bytes: number) => coming.add(bytes);
-        const facts = await backend.importSnapshot(id, data, { ...options, platform, seal, foreignMemory: allowForeignMemory, admit });
+        const facts = await backend.importSnapshot(id, data, {
+          ...options,
+          platform,
+          seal,
+          foreignMemory: allowForeignMemory,
+          admit,
+        });
         await faultPoint('control.import.taken');
         // What an archive says is a stranger's word.
         const spec = SandboxSpecSchema.safeParse(facts.spec);
@@ -135,7 +187,12 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
             state: 'kept',
           });
           const row = snapshots.get(id)!;
-          const told = { snapshot: id, memory, ...(memoryDropped && { memoryDropped }), ...(allowForeignMemory && { allowForeignMemory }) };
+          const told = {
+            snapshot: id,
+            memory,
+            ...(memoryDropped && { memoryDropped }),
+            ...(allowForeignMemory && { allowForeignMemory }),
+          };
           note('snapshot.imported', { id: row.sandbox, project: row.project }, principal, told);
           return { ...showSnapshot(row), memoryDropped };
         });
@@ -146,6 +203,10 @@ export function snapshotVerbs(context: Context, keeping: Keeping, pausing: Pausi
     },
 
     tree: (principal, ref) =>
-      snapshotTree(find(principal, ref), sandboxes.list({ project: principal.project }), snapshots.list({ project: principal.project })),
+      snapshotTree(
+        find(principal, ref),
+        sandboxes.list({ project: principal.project }),
+        snapshots.list({ project: principal.project }),
+      ),
   };
 }

@@ -19,18 +19,28 @@ export function sweepVerbs(
     events.append({
       type: 'host.swept',
       ...(principal && { project: principal.project, key: principal.key }),
-      data: { count: orphans.length, orphans: orphans.slice(0, NAMED).map(({ kind, name }) => `${kind} ${name}`) },
+      data: {
+        count: orphans.length,
+        orphans: orphans.slice(0, NAMED).map(({ kind, name }) => `${kind} ${name}`),
+      },
     });
   }
 
   return {
     noteSwept: note,
     async sweep(principal, { dryRun = false } = {}) {
-      if (!canSweep(backend)) throw new CayError('unsupported', `The ${backend.name} backend leaves nothing on this machine to look for`);
+      if (!canSweep(backend))
+        throw new CayError(
+          'unsupported',
+          `The ${backend.name} backend leaves nothing on this machine to look for`,
+        );
       // Sandboxes first: what they had is then their own affair.
       const strangers = await findStrangers(context);
       for (const stranger of dryRun ? [] : strangers) await removeStranger(context, stranger).catch(onError);
-      const orphans = [...strangers.map(({ id }): Orphan => ({ kind: 'sandbox', name: id })), ...(await backend.sweep({ dryRun }))];
+      const orphans = [
+        ...strangers.map(({ id }): Orphan => ({ kind: 'sandbox', name: id })),
+        ...(await backend.sweep({ dryRun })),
+      ];
       if (!dryRun) note(orphans, principal);
       return orphans;
     },

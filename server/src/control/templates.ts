@@ -20,25 +20,47 @@ export function templateVerbs(context: Context, keeping: Keeping): TemplateVerbs
       const { snapshot, sandbox, replace } = SaveTemplateSchema.parse(request);
       const named = TemplateNameSchema.safeParse(name);
       if (!named.success)
-        throw new CayError('invalid_argument', `"${name.slice(0, 80)}" cannot name a template: ${named.error.issues[0]?.message}`);
+        throw new CayError(
+          'invalid_argument',
+          `"${name.slice(0, 80)}" cannot name a template: ${named.error.issues[0]?.message}`,
+        );
       if ((await brought()).includes(name)) {
-        throw new CayError('already_exists', `A template named "${name}" comes with the ${capabilities.backend} backend`, {
-          hint: 'choose another name',
-        });
+        throw new CayError(
+          'already_exists',
+          `A template named "${name}" comes with the ${capabilities.backend} backend`,
+          {
+            hint: 'choose another name',
+          },
+        );
       }
       const { project } = principal;
       const of = sandbox === undefined ? undefined : find(principal, sandbox).id;
       // One write, so that the snapshot cannot go in between.
       return database.transaction(() => {
-        const row = { project, name, snapshot: keeping.resolve(project, snapshot, of).id, createdAtMs: now() };
+        const row = {
+          project,
+          name,
+          snapshot: keeping.resolve(project, snapshot, of).id,
+          createdAtMs: now(),
+        };
         templates.save(row, { replace });
-        events.append({ type: 'template.saved', project, key: principal.key, data: { template: name, snapshot: row.snapshot } });
+        events.append({
+          type: 'template.saved',
+          project,
+          key: principal.key,
+          data: { template: name, snapshot: row.snapshot },
+        });
         return show(row);
       });
     },
 
     async templates(principal) {
-      const own = (await brought()).map((name) => ({ name, snapshot: null, memory: false, createdAtMs: null }));
+      const own = (await brought()).map((name) => ({
+        name,
+        snapshot: null,
+        memory: false,
+        createdAtMs: null,
+      }));
       return [...own, ...templates.list(principal.project).map(show)];
     },
 

@@ -1,4 +1,7 @@
-/** The control plane dies, or something fails, between any two steps: afterwards every sandbox is as before or as after, and nothing is left over. */
+/**
+ * The control plane dies, or something fails, between any two steps: afterwards every sandbox is as before or
+ * as after, and nothing is left over.
+ */
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError, ListSnapshotsSchema } from '@cay/sdk/protocol';
@@ -6,7 +9,13 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { armFaultPoints } from '../lib/fault-point.ts';
 import { hibernatingBackend } from './testing/hibernating-backend.ts';
-import { asked, installation, memoryBackend, type Installation, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type TestControl,
+} from './testing/test-control.ts';
 import { readText, writeText } from './testing/text-file.ts';
 
 interface Scenario {
@@ -32,8 +41,14 @@ const SCENARIOS: Record<string, Scenario> = {
     texts: ['two'],
   },
   comparison: {
-    points: ['control.snapshot.recorded', 'control.snapshot.taken', 'control.remove_snapshot.recorded', 'control.remove_snapshot.done'],
-    deed: async ({ control, principal }) => (await control.compare(principal, 'box', { from: 1, to: 'now' })).release(),
+    points: [
+      'control.snapshot.recorded',
+      'control.snapshot.taken',
+      'control.remove_snapshot.recorded',
+      'control.remove_snapshot.done',
+    ],
+    deed: async ({ control, principal }) =>
+      (await control.compare(principal, 'box', { from: 1, to: 'now' })).release(),
     texts: ['two'],
   },
   'removal of a snapshot': {
@@ -61,7 +76,12 @@ const SCENARIOS: Record<string, Scenario> = {
     texts: ['two'],
   },
   rollback: {
-    points: ['control.snapshot.recorded', 'control.snapshot.taken', 'control.rollback.recorded', 'control.rollback.done'],
+    points: [
+      'control.snapshot.recorded',
+      'control.snapshot.taken',
+      'control.rollback.recorded',
+      'control.rollback.done',
+    ],
     deed: ({ control, principal }) => control.rollback(principal, 'box', { to: 1 }),
     texts: ['one', 'two'],
   },
@@ -77,14 +97,21 @@ const SCENARIOS: Record<string, Scenario> = {
     texts: ['two'],
   },
   fork: {
-    points: ['control.snapshot.taken', 'control.fork.captured', 'control.fork.recorded', 'control.clone.done', 'control.fork.made'],
+    points: [
+      'control.snapshot.taken',
+      'control.fork.captured',
+      'control.fork.recorded',
+      'control.clone.done',
+      'control.fork.made',
+    ],
     deed: ({ control, principal }) => control.fork(principal, 'box', { count: 3 }),
     texts: ['two'],
     sandboxes: [1],
   },
   'fork that can be repeated': {
     points: ['control.fork.captured', 'control.fork.recorded', 'control.clone.done', 'control.fork.made'],
-    deed: ({ control, principal }) => control.fork(principal, 'box', { count: 3, namePrefix: 'child' }, { idempotencyKey: 'k' }),
+    deed: ({ control, principal }) =>
+      control.fork(principal, 'box', { count: 3, namePrefix: 'child' }, { idempotencyKey: 'k' }),
     texts: ['two'],
     sandboxes: [1, 4],
   },
@@ -93,7 +120,11 @@ const SCENARIOS: Record<string, Scenario> = {
     deed: ({ control, principal }) =>
       control.create(
         principal,
-        asked({ name: 'child', getOrCreate: true, snapshot: control.getSnapshot(principal, 1, { sandbox: 'box' }).id }),
+        asked({
+          name: 'child',
+          getOrCreate: true,
+          snapshot: control.getSnapshot(principal, 1, { sandbox: 'box' }).id,
+        }),
       ),
     texts: ['two'],
     sandboxes: [1, 2],
@@ -171,7 +202,11 @@ async function prepared({ prepare }: Scenario): Promise<TestControl> {
 }
 
 /** The records say what there is: nothing is missing and nothing is left over, here or in the store. */
-async function agree({ control, principal, database }: TestControl): Promise<Record<string, [unknown, unknown]>> {
+async function agree({
+  control,
+  principal,
+  database,
+}: TestControl): Promise<Record<string, [unknown, unknown]>> {
   const rows = control.list(principal, { limit: 100 }).sandboxes;
   const snapshots = control.snapshots(principal, ListSnapshotsSchema.parse({ limit: 1000 })).snapshots;
   const sorted = (values: Iterable<string>) => [...values].toSorted();
@@ -185,7 +220,11 @@ async function agree({ control, principal, database }: TestControl): Promise<Rec
       sorted((await backend.snapshots()).map(({ id }) => id)),
     ],
     archives: [
-      sorted(database.all<{ object: string }>('SELECT object FROM snapshots WHERE object IS NOT NULL').map(({ object }) => object)),
+      sorted(
+        database
+          .all<{ object: string }>('SELECT object FROM snapshots WHERE object IS NOT NULL')
+          .map(({ object }) => object),
+      ),
       sorted(place.archived()),
     ],
     undone: [
@@ -199,7 +238,9 @@ async function agree({ control, principal, database }: TestControl): Promise<Rec
 }
 
 const disagreements = async (test: TestControl) =>
-  Object.entries(await agree(test)).filter(([, [one, other]]) => JSON.stringify(one) !== JSON.stringify(other));
+  Object.entries(await agree(test)).filter(
+    ([, [one, other]]) => JSON.stringify(one) !== JSON.stringify(other),
+  );
 
 async function whole(test: TestControl, { texts, sandboxes = [1] }: Scenario): Promise<void> {
   await expect.poll(() => disagreements(test)).toEqual([]);
@@ -207,7 +248,9 @@ async function whole(test: TestControl, { texts, sandboxes = [1] }: Scenario): P
   expect(texts).toContain(await read(test));
 }
 
-const cases = Object.entries(SCENARIOS).flatMap(([name, scenario]) => scenario.points.map((point) => ({ name, point, scenario })));
+const cases = Object.entries(SCENARIOS).flatMap(([name, scenario]) =>
+  scenario.points.map((point) => ({ name, point, scenario })),
+);
 
 describe('a control plane that is killed', () => {
   it.each(cases)('during a $name at $point finishes or undoes it', async ({ point, scenario }) => {
@@ -228,7 +271,9 @@ describe('a control plane that is killed', () => {
     await scenario.prepare?.(second).catch(() => {});
     await scenario
       .deed(second)
-      .catch((error: unknown) => expect((error as { code: string }).code).toMatch(/^(not_found|failed_precondition)$/));
+      .catch((error: unknown) =>
+        expect((error as { code: string }).code).toMatch(/^(not_found|failed_precondition)$/),
+      );
     expect(second.errors).toEqual([]);
     await second.control.close();
   });
@@ -241,7 +286,8 @@ function mortal(inner: typeof backend): { backend: typeof backend; die(): void }
     get(target, name) {
       const value = Reflect.get(target, name) as unknown;
       if (typeof value !== 'function') return value;
-      return (...given: unknown[]) => (dead ? new Promise(() => {}) : (value.apply(target, given) as unknown));
+      return (...given: unknown[]) =>
+        dead ? new Promise(() => {}) : (value.apply(target, given) as unknown);
     },
   });
   return { backend: reached, die: () => void (dead = true) };
@@ -249,8 +295,14 @@ function mortal(inner: typeof backend): { backend: typeof backend; die(): void }
 
 describe('a control plane that is killed again and again, whatever it does', () => {
   it('loses nothing and leaves nothing over', { timeout: 60_000 }, async () => {
-    const step = fc.record({ name: fc.constantFrom(...Object.keys(SCENARIOS)), afterMs: fc.integer({ min: 0, max: 6 }) });
-    const round = fc.record({ steps: fc.array(step, { minLength: 1, maxLength: 6 }), killedAfterMs: fc.integer({ min: 1, max: 25 }) });
+    const step = fc.record({
+      name: fc.constantFrom(...Object.keys(SCENARIOS)),
+      afterMs: fc.integer({ min: 0, max: 6 }),
+    });
+    const round = fc.record({
+      steps: fc.array(step, { minLength: 1, maxLength: 6 }),
+      killedAfterMs: fc.integer({ min: 1, max: 25 }),
+    });
     (await prepared(SCENARIOS['turn']!)).kill();
     const everything: Scenario = { points: [], deed: async () => {}, texts: ['one', 'two'], sandboxes: [] };
     await fc.assert(
@@ -339,7 +391,9 @@ describe('the fault points', () => {
     const named = readdirSync(import.meta.dirname)
       .filter((file) => file.endsWith('.ts') && !file.includes('.test.'))
       .flatMap((file) =>
-        [...readFileSync(join(import.meta.dirname, file), 'utf8').matchAll(/faultPoint\('([^']+)'\)/g)].map((match) => match[1]!),
+        [...readFileSync(join(import.meta.dirname, file), 'utf8').matchAll(/faultPoint\('([^']+)'\)/g)].map(
+          (match) => match[1]!,
+        ),
       );
     expect([...new Set(cases.map(({ point }) => point))].toSorted()).toEqual([...new Set(named)].toSorted());
   });

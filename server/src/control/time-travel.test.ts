@@ -2,7 +2,14 @@ import { ListSnapshotsSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Guest } from '../guest/guest.ts';
 import type { Control } from './control.ts';
-import { asked, installation, memoryBackend, type Installation, type MemoryBackend, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from './testing/test-control.ts';
 import { readText, writeText } from './testing/text-file.ts';
 
 let place: Installation;
@@ -56,14 +63,21 @@ describe('snapshots', () => {
     const second = await control.snapshot(me(), id, {});
     expect(second).toMatchObject({ parent: first.id, name: null });
     expect(control.get(me(), id)).toMatchObject({ base: second.id, turn: 0 });
-    await expect(control.snapshot(me(), id, { name: 'works' })).rejects.toMatchObject({ code: 'already_exists' });
+    await expect(control.snapshot(me(), id, { name: 'works' })).rejects.toMatchObject({
+      code: 'already_exists',
+    });
     expect(listed().map((one) => one.id)).toEqual([second.id, first.id]);
     expect(listed({ label: 'a=1' })).toEqual([first]);
     expect(control.getSnapshot(me(), 'works', { sandbox: id })).toEqual(first);
     expect(control.getSnapshot(me(), first.id)).toEqual(first);
     const page = control.snapshots(me(), { limit: 1 });
-    expect(control.snapshots(me(), { limit: 1, cursor: page.nextCursor! })).toEqual({ snapshots: [first], nextCursor: null });
-    expect((await backend.snapshots()).map((facts) => facts.id).toSorted()).toEqual([first.id, second.id].toSorted());
+    expect(control.snapshots(me(), { limit: 1, cursor: page.nextCursor! })).toEqual({
+      snapshots: [first],
+      nextCursor: null,
+    });
+    expect((await backend.snapshots()).map((facts) => facts.id).toSorted()).toEqual(
+      [first.id, second.id].toSorted(),
+    );
   });
 
   it('are refused where the backend cannot take any, and nothing is recorded', async () => {
@@ -74,9 +88,13 @@ describe('snapshots', () => {
     const unsupported = { code: 'unsupported' };
     await expect(test.control.turn(test.principal, sandbox.id, {})).rejects.toMatchObject(unsupported);
     await expect(test.control.fork(test.principal, sandbox.id, {})).rejects.toMatchObject(unsupported);
-    await expect(test.control.compare(test.principal, sandbox.id, { from: 'now' })).rejects.toMatchObject(unsupported);
+    await expect(test.control.compare(test.principal, sandbox.id, { from: 'now' })).rejects.toMatchObject(
+      unsupported,
+    );
     await expect(test.control.pause(test.principal, sandbox.id, {})).rejects.toMatchObject(unsupported);
-    await expect(test.control.pause(test.principal, sandbox.id, { as: 'archived' })).rejects.toMatchObject(unsupported);
+    await expect(test.control.pause(test.principal, sandbox.id, { as: 'archived' })).rejects.toMatchObject(
+      unsupported,
+    );
     expect(test.database.all('SELECT id FROM snapshots UNION SELECT id FROM forks')).toEqual([]);
     expect(test.control.get(test.principal, sandbox.id).state).toBe('active');
     expect(test.errors).toEqual([]);
@@ -183,7 +201,9 @@ describe('turns', () => {
     expect(control.get(me(), id)).toMatchObject({ turn: 2 });
     await control.removeSnapshot(me(), 2, { sandbox: id });
     expect((await control.turn(me(), id, {})).turn).toBe(3);
-    expect(control.getSnapshot(me(), '3', { sandbox: id }).parent).toBe(control.getSnapshot(me(), 1, { sandbox: id }).id);
+    expect(control.getSnapshot(me(), '3', { sandbox: id }).parent).toBe(
+      control.getSnapshot(me(), 1, { sandbox: id }).id,
+    );
   });
 
   it('wait for commands that somebody waits for, and say if one went on', async () => {
@@ -206,7 +226,10 @@ describe('turns', () => {
     await control.turn(me(), id, {});
     await control.turn(me(), id, { name: 'good' });
     await control.turn(me(), id, {});
-    const { sandbox: child } = await control.create(me(), asked({ snapshot: control.getSnapshot(me(), 3, { sandbox: id }).id }));
+    const { sandbox: child } = await control.create(
+      me(),
+      asked({ snapshot: control.getSnapshot(me(), 3, { sandbox: id }).id }),
+    );
     for (let i = 0; i < 4; i++) await control.turn(me(), id, {});
     await expect
       .poll(() =>
@@ -235,7 +258,11 @@ describe('rollback', () => {
     await control.turn(me(), id, {});
     await write(id, 'two');
     const { sandbox, kept } = await control.rollback(me(), id, { to: 1 });
-    expect(sandbox).toMatchObject({ state: 'active', incarnation: 2, base: control.getSnapshot(me(), 1, { sandbox: id }).id });
+    expect(sandbox).toMatchObject({
+      state: 'active',
+      incarnation: 2,
+      base: control.getSnapshot(me(), 1, { sandbox: id }).id,
+    });
     expect(kept).toMatchObject({ cause: 'rollback', parent: sandbox.base });
     expect(await read(id)).toBe('one');
     await control.rollback(me(), id, { to: kept!.id });
@@ -258,7 +285,9 @@ describe('rollback', () => {
     await control.turn(me(), id, {});
     await write(id, 'two');
     const before = control.get(me(), id);
-    await expect(control.rollback(me(), id, { to: 1, memory: true })).rejects.toMatchObject({ code: 'unsupported' });
+    await expect(control.rollback(me(), id, { to: 1, memory: true })).rejects.toMatchObject({
+      code: 'unsupported',
+    });
     expect({ ...control.get(me(), id), usedAtMs: null }).toEqual({ ...before, usedAtMs: null });
     expect(await read(id)).toBe('two');
     expect(listed()).toHaveLength(1);
@@ -270,16 +299,27 @@ describe('a template made of a snapshot', () => {
     const id = await box('prepared', { env: { A: '1' } });
     await control.snapshot(me(), id, { name: 'ready' });
     const saved = await control.saveTemplate(me(), 'mine', { snapshot: 'ready', sandbox: id });
-    expect(await control.templates(me())).toEqual([{ name: 'base', snapshot: null, memory: false, createdAtMs: null }, saved]);
+    expect(await control.templates(me())).toEqual([
+      { name: 'base', snapshot: null, memory: false, createdAtMs: null },
+      saved,
+    ]);
     const { sandbox } = await control.create(me(), asked({ template: 'mine', env: { B: '2' } }));
     expect(await read(sandbox.id)).toBe('prepared');
     expect(opened.sandboxes.get(sandbox.id)!.spec.env).toEqual({ A: '1', B: '2' });
-    await expect(control.saveTemplate(me(), 'mine', { snapshot: 'ready', sandbox: id })).rejects.toMatchObject({ code: 'already_exists' });
+    await expect(
+      control.saveTemplate(me(), 'mine', { snapshot: 'ready', sandbox: id }),
+    ).rejects.toMatchObject({ code: 'already_exists' });
     await control.saveTemplate(me(), 'mine', { snapshot: 'ready', sandbox: id, replace: true });
-    await expect(control.saveTemplate(me(), 'base', { snapshot: saved.snapshot! })).rejects.toMatchObject({ code: 'already_exists' });
+    await expect(control.saveTemplate(me(), 'base', { snapshot: saved.snapshot! })).rejects.toMatchObject({
+      code: 'already_exists',
+    });
     const stranger = { ...me(), project: opened.projects.create('other').id };
-    await expect(control.create(stranger, asked({ template: 'mine' }))).rejects.toMatchObject({ code: 'not_found' });
-    await expect(control.create(me(), asked({ template: 'mine', memory: true }))).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(control.create(stranger, asked({ template: 'mine' }))).rejects.toMatchObject({
+      code: 'not_found',
+    });
+    await expect(control.create(me(), asked({ template: 'mine', memory: true }))).rejects.toMatchObject({
+      code: 'failed_precondition',
+    });
   });
 });
 
@@ -307,8 +347,11 @@ describe('compare', () => {
     const comparison = await control.compare(me(), id, { from: 1, to: 'now' });
     expect(comparison).toMatchObject({ from: { turn: 1 }, to: null });
     const changes = await Array.fromAsync(comparison.changes);
-    expect(changes.filter(({ type }) => type === 'file')).toMatchObject([{ path: '/home/user/file', change: 'modified', content: true }]);
-    const text = async (files: typeof comparison.before) => Buffer.concat(await Array.fromAsync(files.read('/home/user/file'))).toString();
+    expect(changes.filter(({ type }) => type === 'file')).toMatchObject([
+      { path: '/home/user/file', change: 'modified', content: true },
+    ]);
+    const text = async (files: typeof comparison.before) =>
+      Buffer.concat(await Array.fromAsync(files.read('/home/user/file'))).toString();
     expect([await text(comparison.before), await text(comparison.after)]).toEqual(['one', 'three']);
     expect(listed()).toHaveLength(1);
     await comparison.release();

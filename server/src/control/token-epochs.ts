@@ -1,6 +1,7 @@
 /**
- * How often the tokens of a project were revoked. The number goes into every token and signature that is derived from a secret
- * of the installation, so that all that were given out before it grew fit no more. Keys are not among them.
+ * How often the tokens of a project were revoked. The number goes into every token and signature that is
+ * derived from a secret of the installation, so that all that were given out before it grew fit no more. Keys
+ * are not among them.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Database } from './records/database.ts';
@@ -17,7 +18,9 @@ export function tokenEpochs(database: Database): TokenEpochs {
   // Asked with every request that has a token, and 0 nearly everywhere.
   const revoked = new Map(
     database
-      .all<{ id: string; epoch: number }>('SELECT id, token_epoch AS epoch FROM projects WHERE token_epoch > 0')
+      .all<{ id: string; epoch: number }>(
+        'SELECT id, token_epoch AS epoch FROM projects WHERE token_epoch > 0',
+      )
       .map(({ id, epoch }) => [id, epoch]),
   );
   const ofProject = (project: string) => revoked.get(project) ?? 0;

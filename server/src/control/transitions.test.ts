@@ -93,7 +93,9 @@ describe('transitions', () => {
               done.add(deed);
             } catch (error) {
               expect(error).toMatchObject({ name: 'CayError' });
-              expect((error as { code: string }).code).toMatch(/^(not_found|failed_precondition|already_exists|unavailable|conflict)$/);
+              expect((error as { code: string }).code).toMatch(
+                /^(not_found|failed_precondition|already_exists|unavailable|conflict)$/,
+              );
             }
           }),
         );
@@ -103,13 +105,16 @@ describe('transitions', () => {
             Promise.all(
               rows().map(async ({ id, state, pausedAs }) => {
                 const { phase } = await backend.observe(id);
-                return agrees[pausedAs ?? state].includes(phase) ? 'agrees' : `${id} is ${pausedAs ?? state} and ${phase}`;
+                return agrees[pausedAs ?? state].includes(phase)
+                  ? 'agrees'
+                  : `${id} is ${pausedAs ?? state} and ${phase}`;
               }),
             ),
           )
           .toSatisfy((seen: string[]) => seen.every((text) => text === 'agrees'));
         for (const { id } of rows()) await control.remove(principal, id);
-        for (const { id } of control.snapshots(principal, { limit: 1000 }).snapshots) await control.removeSnapshot(principal, id);
+        for (const { id } of control.snapshots(principal, { limit: 1000 }).snapshots)
+          await control.removeSnapshot(principal, id);
         expect(await backend.list()).toEqual([]);
         expect(await backend.snapshots()).toEqual([]);
         expect(place.archived()).toEqual([]);

@@ -12,5 +12,7 @@ export const TRANSITIONS: Readonly<Record<SandboxState, readonly SandboxState[]>
 
 export function requireTransition(id: string, from: SandboxState, to: SandboxState): void {
   if (TRANSITIONS[from].includes(to)) return;
-  throw new CayError('failed_precondition', `Sandbox "${id}" is ${from} and cannot become ${to}`, { details: { state: from } });
+  throw new CayError('failed_precondition', `Sandbox "${id}" is ${from} and cannot become ${to}`, {
+    details: { state: from },
+  });
 }

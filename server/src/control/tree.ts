@@ -3,10 +3,14 @@ import type { SandboxRow } from './records/sandboxes.ts';
 import { showSnapshot, type SnapshotRow } from './records/snapshots.ts';
 
 /**
- * The tree that a sandbox stands in: all snapshots that hang together with its own by their parents, and the sandboxes
- * on them. Snapshots of one sandbox belong together also where what joined them was removed.
+ * The tree that a sandbox stands in: all snapshots that hang together with its own by their parents, and the
+ * sandboxes on them. Snapshots of one sandbox belong together also where what joined them was removed.
  */
-export function snapshotTree(sandbox: SandboxRow, sandboxes: readonly SandboxRow[], snapshots: readonly SnapshotRow[]): SnapshotTree {
+export function snapshotTree(
+  sandbox: SandboxRow,
+  sandboxes: readonly SandboxRow[],
+  snapshots: readonly SnapshotRow[],
+): SnapshotTree {
   const joined = new Map<string, Set<string>>();
   const join = (one: string, other: string) => {
     for (const [from, to] of [
@@ -34,6 +38,9 @@ export function snapshotTree(sandbox: SandboxRow, sandboxes: readonly SandboxRow
   const show = ({ id, name, state }: SandboxRow) => ({ id, name, state });
   return {
     start: standing.filter(({ base }) => base === null || !known.has(base)).map(show),
-    nodes: nodes.map((row) => ({ snapshot: showSnapshot(row), sandboxes: standing.filter(({ base }) => base === row.id).map(show) })),
+    nodes: nodes.map((row) => ({
+      snapshot: showSnapshot(row),
+      sandboxes: standing.filter(({ base }) => base === row.id).map(show),
+    })),
   };
 }

@@ -1,6 +1,7 @@
 /**
- * Tells which sandboxes nobody uses: nobody is inside, no lease holds it, it takes no processor time worth the name, and no command runs
- * that somebody asked for. For the idle policy, and for whoever has to make room.
+ * Tells which sandboxes nobody uses: nobody is inside, no lease holds it, it takes no processor time worth
+ * the name, and no command runs that somebody asked for. For the idle policy, and for whoever has to make
+ * room.
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../backends/start-main.ts';
@@ -20,7 +21,10 @@ export interface Unused {
   busy(row: SandboxRow, watch: Watch): Promise<boolean | undefined>;
   /** Whether commands run, its own apart. */
   runsCommands(id: SandboxId): Promise<boolean>;
-  /** In line, with its gate closed: does this unless somebody has come, or something has happened to it, since the row was read. */
+  /**
+   * In line, with its gate closed: does this unless somebody has come, or something has happened to it, since
+   * the row was read.
+   */
   ifStill(row: SandboxRow, task: (current: SandboxRow) => Promise<void>): Promise<void>;
 }
 
@@ -49,7 +53,8 @@ export function openUnused({ activity, backend, clock, deeds, sandboxes }: Conte
     unusedMs({ id, usedAtMs, startedAtMs, createdAtMs, leaseUntilMs }) {
       const recorded = usedAtMs ?? startedAtMs ?? createdAtMs;
       const seen = activity.steadyUsedAtMs(id);
-      // What was recorded by an earlier server is as old as that says, unless the clock was set forward since.
+      // What was recorded by an earlier server is as old as that says, unless the clock was set forward
+      // since.
       const since = seen === undefined ? clock.ageing() - recorded : clock.steady() - seen;
       const leased = activity.steadyLeaseUntilMs(id) ?? leaseUntilMs;
       return Math.max(0, leased === null ? since : Math.min(since, clock.steady() - leased));
@@ -60,14 +65,19 @@ export function openUnused({ activity, backend, clock, deeds, sandboxes }: Conte
     async runsCommands(id) {
       const call = { signal: AbortSignal.timeout(ANSWER_MS) };
       const guest = await backend.connect(id, call);
-      return (await guest.commands(call)).some((command) => command.end === undefined && command.id !== MAIN_COMMAND_ID);
+      return (await guest.commands(call)).some(
+        (command) => command.end === undefined && command.id !== MAIN_COMMAND_ID,
+      );
     },
 
     ifStill: (row, task) =>
       activity.closed(row.id, () =>
         deeds.run(row.id, async () => {
           const current = sandboxes.get(row.id);
-          const same = current?.state === row.state && current.pausedAs === row.pausedAs && current.incarnation === row.incarnation;
+          const same =
+            current?.state === row.state &&
+            current.pausedAs === row.pausedAs &&
+            current.incarnation === row.incarnation;
           if (same && activity.count(row.id, ...USES) === 0) await task(current);
         }),
       ),

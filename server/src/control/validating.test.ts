@@ -6,7 +6,13 @@ import { checkSpec } from '../backends/check-spec.ts';
 // What is tested here is how the control plane gets on with several platforms.
 // oxlint-disable-next-line no-restricted-imports
 import { routerBackend } from '../backends/router/router.ts';
-import { asked, installation, memoryBackend, type Installation, type TestControl } from './testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type TestControl,
+} from './testing/test-control.ts';
 
 /** A backend that enforces neither disk nor processes, keeps nothing still, and has one template. */
 function poor(): Backend {
@@ -20,7 +26,12 @@ function poor(): Backend {
         ...all,
         backend: 'poor',
         abilities: { ...all.abilities, diskLimit: false, pidsLimit: false, freeze: false, suspend: false },
-        notes: { ...all.notes, diskLimit: 'no quotas', pidsLimit: 'no counting', freeze: 'nothing stands still' },
+        notes: {
+          ...all.notes,
+          diskLimit: 'no quotas',
+          pidsLimit: 'no counting',
+          freeze: 'nothing stands still',
+        },
       };
     },
     async validate(spec) {
@@ -38,7 +49,10 @@ beforeEach(async () => {
     platforms: [
       { name: 'rich', open: async () => memoryBackend() },
       { name: 'poor', open: async () => poor() },
-      { name: 'shy', open: () => Promise.reject(new CayError('unavailable', 'nobody answers', { hint: 'wait' })) },
+      {
+        name: 'shy',
+        open: () => Promise.reject(new CayError('unavailable', 'nobody answers', { hint: 'wait' })),
+      },
     ],
     rules: [{ label: 'cheap', platform: 'poor' }],
   });
@@ -49,12 +63,17 @@ afterEach(async () => {
   place.remove();
 });
 
-const validate = (input: CreateSandboxInput = {}) => running.control.validate(running.principal, CreateSandboxSchema.parse(input));
+const validate = (input: CreateSandboxInput = {}) =>
+  running.control.validate(running.principal, CreateSandboxSchema.parse(input));
 
 describe('validate()', () => {
   it('says which platform would be chosen, and makes nothing', async () => {
     expect(await validate()).toEqual({ ok: true, platform: 'rich', problems: [] });
-    expect(await validate({ labels: { cheap: 'yes' } })).toEqual({ ok: true, platform: 'poor', problems: [] });
+    expect(await validate({ labels: { cheap: 'yes' } })).toEqual({
+      ok: true,
+      platform: 'poor',
+      problems: [],
+    });
     expect(await validate({ platform: 'poor' })).toEqual({ ok: true, platform: 'poor', problems: [] });
     expect(running.control.list(running.principal, { limit: 10 }).sandboxes).toEqual([]);
   });
@@ -109,24 +128,44 @@ describe('validate()', () => {
       platform: null,
       problems: [{ code: 'not_found', field: 'platform' }],
     });
-    expect(await validate({ platform: 'shy' })).toMatchObject({ ok: false, problems: [{ code: 'unavailable', hint: 'wait' }] });
+    expect(await validate({ platform: 'shy' })).toMatchObject({
+      ok: false,
+      problems: [{ code: 'unavailable', hint: 'wait' }],
+    });
     const { sandbox } = await running.control.create(running.principal, asked());
     const { id: snapshot } = await running.control.snapshot(running.principal, sandbox.id, {});
     expect(await validate({ snapshot })).toEqual({ ok: true, platform: 'rich', problems: [] });
-    expect(await validate({ snapshot, platform: 'poor' })).toMatchObject({ ok: false, problems: [{ code: 'failed_precondition' }] });
-    expect(await validate({ snapshot, memory: true })).toMatchObject({ ok: false, problems: [{ code: 'failed_precondition' }] });
-    expect(await validate({ snapshot: `snap_${'0'.repeat(20)}` })).toMatchObject({ problems: [{ code: 'not_found', field: 'snapshot' }] });
+    expect(await validate({ snapshot, platform: 'poor' })).toMatchObject({
+      ok: false,
+      problems: [{ code: 'failed_precondition' }],
+    });
+    expect(await validate({ snapshot, memory: true })).toMatchObject({
+      ok: false,
+      problems: [{ code: 'failed_precondition' }],
+    });
+    expect(await validate({ snapshot: `snap_${'0'.repeat(20)}` })).toMatchObject({
+      problems: [{ code: 'not_found', field: 'snapshot' }],
+    });
   });
 
   it('counts names and quotas, and takes nothing of them', async () => {
     const { control, principal, projects } = running;
     await control.create(principal, asked({ name: 'mine' }));
-    expect(await validate({ name: 'mine' })).toMatchObject({ ok: false, problems: [{ code: 'already_exists', field: 'name' }] });
+    expect(await validate({ name: 'mine' })).toMatchObject({
+      ok: false,
+      problems: [{ code: 'already_exists', field: 'name' }],
+    });
     expect(await validate({ name: 'mine', getOrCreate: true })).toMatchObject({ ok: true });
-    expect(await validate({ getOrCreate: true })).toMatchObject({ ok: false, problems: [{ field: 'getOrCreate' }] });
+    expect(await validate({ getOrCreate: true })).toMatchObject({
+      ok: false,
+      problems: [{ field: 'getOrCreate' }],
+    });
     projects.setQuota(principal.project, { sandboxes: 2, cpus: null, memoryBytes: null, diskBytes: null });
     for (const _ of [1, 2, 3]) expect((await validate()).ok).toBe(true);
     await control.create(principal, asked());
-    expect(await validate()).toMatchObject({ ok: false, problems: [{ code: 'resource_exhausted', refused: true }] });
+    expect(await validate()).toMatchObject({
+      ok: false,
+      problems: [{ code: 'resource_exhausted', refused: true }],
+    });
   });
 });

@@ -1,4 +1,7 @@
-/** How calls get into a sandbox: they wait for what is being decided about it, wake it if need be, and are counted while they last. */
+/**
+ * How calls get into a sandbox: they wait for what is being decided about it, wake it if need be, and are
+ * counted while they last.
+ */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Guest } from '../guest/guest.ts';
 import type { Use } from './activity.ts';
@@ -7,7 +10,10 @@ import type { Context } from './context.ts';
 import type { SandboxRow } from './records/sandboxes.ts';
 
 export interface Visits {
-  /** The guest of a sandbox, once it runs. Rejects `not_found`, or `failed_precondition` if it does not run and does not wake. */
+  /**
+   * The guest of a sandbox, once it runs. Rejects `not_found`, or `failed_precondition` if it does not run
+   * and does not wake.
+   */
   enter(id: SandboxId): Promise<{ guest: Guest; row: SandboxRow }>;
   /** A guest that is asked for nothing yet. */
   guest(id: SandboxId, connection: Use): Guest;
@@ -78,11 +84,18 @@ export function notForVisitors(cause?: unknown): CayError {
   return new CayError('unavailable', 'The sandbox behind this preview is not running', { cause });
 }
 
-const visitOf = (guest: Guest, inside: Disposable): Visit => ({ guest, [Symbol.dispose]: () => inside[Symbol.dispose]() });
+const visitOf = (guest: Guest, inside: Disposable): Visit => ({
+  guest,
+  [Symbol.dispose]: () => inside[Symbol.dispose](),
+});
 
 export function notRunning(row: SandboxRow): CayError {
-  return new CayError('failed_precondition', `Sandbox "${row.id}" is ${row.state}${row.message ? `: ${row.message}` : ''}`, {
-    details: { state: row.state, ...(row.reason && { reason: row.reason }) },
-    hint: row.state === 'destroying' ? undefined : 'start it first',
-  });
+  return new CayError(
+    'failed_precondition',
+    `Sandbox "${row.id}" is ${row.state}${row.message ? `: ${row.message}` : ''}`,
+    {
+      details: { state: row.state, ...(row.reason && { reason: row.reason }) },
+      hint: row.state === 'destroying' ? undefined : 'start it first',
+    },
+  );
 }

@@ -15,13 +15,20 @@ export interface Request {
   options?: CallOptions | undefined;
 }
 
-/** How long an answer may take that needs next to nothing. Whatever is in the guest's place may never give one. */
+/**
+ * How long an answer may take that needs next to nothing. Whatever is in the guest's place may never give
+ * one.
+ */
 const ANSWER_MS = 60_000;
 /** Operations that may go through a whole tree, or wait for processes. */
 const LONG = new Set(['remove', 'chmod', 'chown', 'move', 'freeze', 'thaw']);
 
 /** One request, one message in answer. What `parse` throws ends the connection. */
-export async function call<T>(reach: Reach, { op, request = {}, options }: Request, parse: (answer: CborMap) => T): Promise<T> {
+export async function call<T>(
+  reach: Reach,
+  { op, request = {}, options }: Request,
+  parse: (answer: CborMap) => T,
+): Promise<T> {
   const connection = await reach(options);
   const stream = connection.open(op, request, { signal: options?.signal, half: true });
   return stream.check(parse, await (LONG.has(op) ? firstMessage(stream) : promptMessage(stream, op)));
@@ -29,7 +36,10 @@ export async function call<T>(reach: Reach, { op, request = {}, options }: Reque
 
 /** The first message of an answer, or `deadline_exceeded` if it does not come in time. */
 export async function promptMessage(stream: GuestStream, op: string): Promise<CborMap> {
-  const late = () => stream.reset(new CayError('deadline_exceeded', `The guest has not answered "${op}" within ${ANSWER_MS} ms`));
+  const late = () =>
+    stream.reset(
+      new CayError('deadline_exceeded', `The guest has not answered "${op}" within ${ANSWER_MS} ms`),
+    );
   const timer = setTimeout(late, ANSWER_MS);
   try {
     return await firstMessage(stream);
@@ -56,7 +66,8 @@ const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
  * What arrives on a stream, as an iterable that may be iterated once. Closing the iterator early
  * resets the stream, also while a `next` is waiting.
  *
- * With `again` it goes on when its connection has ended: `open` is called once more, and what `again` gives is handed out first.
+ * With `again` it goes on when its connection has ended: `open` is called once more, and what `again` gives
+ * is handed out first.
  */
 export function iterate<T>(
   open: () => GuestStream | Promise<GuestStream>,
@@ -66,7 +77,8 @@ export function iterate<T>(
   let used = false;
   return {
     [Symbol.asyncIterator]() {
-      if (used) throw new CayError('failed_precondition', 'Cannot read twice from the guest what it sends once');
+      if (used)
+        throw new CayError('failed_precondition', 'Cannot read twice from the guest what it sends once');
       used = true;
       return iterator(open, take, again);
     },
@@ -120,7 +132,10 @@ function iterator<T>(
   }
 }
 
-/** The bytes of a stream, on whatever channel. A guest that sends more than `most` of them breaks the protocol. */
+/**
+ * The bytes of a stream, on whatever channel. A guest that sends more than `most` of them breaks the
+ * protocol.
+ */
 export function bytesOf(stream: GuestStream, most = Infinity): AsyncIterable<Uint8Array> {
   let left = most;
   return iterate<Uint8Array>(

@@ -83,7 +83,9 @@ describe('cbor', () => {
   });
 
   it('takes "__proto__" as a key like any other, and the first of two equal keys', () => {
-    const map = decodeCborMap(bytes(0xa2, 0x69, ...Buffer.from('__proto__'), 0x01, 0x69, ...Buffer.from('__proto__'), 0x02));
+    const map = decodeCborMap(
+      bytes(0xa2, 0x69, ...Buffer.from('__proto__'), 0x01, 0x69, ...Buffer.from('__proto__'), 0x02),
+    );
     expect(Object.keys(map)).toEqual(['__proto__']);
     expect(map['__proto__']).toBe(1);
   });
@@ -94,7 +96,8 @@ describe('cbor', () => {
   });
 
   it('refuses more values than a message may have', () => {
-    const maps = (count: number) => Buffer.concat([Buffer.from([0x9a, 0, 0, 0, 0]), Buffer.alloc(count, 0xa0)]);
+    const maps = (count: number) =>
+      Buffer.concat([Buffer.from([0x9a, 0, 0, 0, 0]), Buffer.alloc(count, 0xa0)]);
     const many = maps(200_000);
     many.writeUInt32BE(200_000, 1);
     expect(() => decodeCbor(many)).toThrow(/more than 131072 values/);

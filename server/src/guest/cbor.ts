@@ -71,10 +71,12 @@ function encodeText(text: string): void {
 }
 
 function encode(value: CborValue, depth: number): void {
-  if (depth > MAX_DEPTH) throw new CayError('internal', `Cannot encode a value that is nested deeper than ${MAX_DEPTH}`);
+  if (depth > MAX_DEPTH)
+    throw new CayError('internal', `Cannot encode a value that is nested deeper than ${MAX_DEPTH}`);
   if (typeof value === 'string') return encodeText(value);
   if (typeof value === 'number') {
-    if (!Number.isSafeInteger(value)) throw new CayError('invalid_argument', `Cannot encode "${value}": not an exact integer`);
+    if (!Number.isSafeInteger(value))
+      throw new CayError('invalid_argument', `Cannot encode "${value}": not an exact integer`);
     return value < 0 ? encodeHead(1, -1 - value) : encodeHead(0, value);
   }
   if (value === null || typeof value === 'boolean') {
@@ -102,7 +104,10 @@ function encode(value: CborValue, depth: number): void {
   }
 }
 
-/** Reads exactly one value that fills all of `bytes`; throws a `violation` otherwise. Byte strings are views of `bytes`. */
+/**
+ * Reads exactly one value that fills all of `bytes`; throws a `violation` otherwise. Byte strings are views
+ * of `bytes`.
+ */
 export function decodeCbor(bytes: Uint8Array): CborValue {
   const reader = new Reader(bytes);
   const value = reader.value(0);

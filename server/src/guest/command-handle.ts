@@ -17,7 +17,11 @@ export interface Started {
 
 export function parseStarted(map: CborMap): Started {
   if (map['event'] !== 'started') throw violation('the first event of a command is not "started"');
-  return { pid: int(map, 'pid', 0, 0xffff_ffff), offset: int(map, 'offset'), existing: bool(map, 'existing') };
+  return {
+    pid: int(map, 'pid', 0, 0xffff_ffff),
+    offset: int(map, 'offset'),
+    existing: bool(map, 'existing'),
+  };
 }
 
 export interface AttachedCommandOptions {
@@ -65,7 +69,11 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
     let used = false;
     this.output = {
       [Symbol.asyncIterator]: () => {
-        if (used) throw new CayError('failed_precondition', `Cannot read the output of command "${id}" twice with one handle`);
+        if (used)
+          throw new CayError(
+            'failed_precondition',
+            `Cannot read the output of command "${id}" twice with one handle`,
+          );
         used = true;
         return this;
       },
@@ -121,7 +129,10 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
 
   async write(data: Uint8Array): Promise<void> {
     if (this.takesInput === false) {
-      throw new CayError('failed_precondition', `Cannot write to command "${this.id}": it was started without "stdin" or "pty"`);
+      throw new CayError(
+        'failed_precondition',
+        `Cannot write to command "${this.id}": it was started without "stdin" or "pty"`,
+      );
     }
     await this.#stream.write(data);
     if (!this.#finished) await this.#stream.room();
@@ -162,7 +173,8 @@ export class AttachedCommand implements CommandHandle, AsyncIterator<Output> {
       }
     }
     const failure = this.#stream.failure;
-    if (failure && !this.#finished && !this.#gap && this.#stream.drained) this.#finish({ kind: 'lost', reason: failure.message });
+    if (failure && !this.#finished && !this.#gap && this.#stream.drained)
+      this.#finish({ kind: 'lost', reason: failure.message });
   }
 
   #take(item: StreamItem | undefined): Output | undefined {

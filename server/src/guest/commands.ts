@@ -21,15 +21,40 @@ export interface GuestCommands extends Omit<Guest, 'files' | 'ports'> {
 }
 
 export function guestCommands(reach: Reach): GuestCommands {
-  const simple = (op: string, request: CborMap, options: CallOptions | undefined) => call(reach, { op, request, options }, nothing);
+  const simple = (op: string, request: CborMap, options: CallOptions | undefined) =>
+    call(reach, { op, request, options }, nothing);
 
   return {
     async exec(request, options = {}) {
       const connection = await reach(options);
-      const { id, argv, shell, env, workdir: cwd, user, stdin = false, pty, timeoutMs, keepBytes, overflow } = request;
+      const {
+        id,
+        argv,
+        shell,
+        env,
+        workdir: cwd,
+        user,
+        stdin = false,
+        pty,
+        timeoutMs,
+        keepBytes,
+        overflow,
+      } = request;
       const stream = connection.open(
         'exec',
-        { id, argv, shell, env, cwd, user, stdin, pty: pty && { ...pty }, timeoutMs, keep: keepBytes, overflow },
+        {
+          id,
+          argv,
+          shell,
+          env,
+          cwd,
+          user,
+          stdin,
+          pty: pty && { ...pty },
+          timeoutMs,
+          keep: keepBytes,
+          overflow,
+        },
         { signal: options.signal, grantEvery: (keepBytes ?? DEFAULT_KEEP) / 4 },
       );
       const started = stream.check(parseStarted, await promptMessage(stream, 'exec'));
@@ -51,13 +76,16 @@ export function guestCommands(reach: Reach): GuestCommands {
       return new AttachedCommand({ id, connection, stream, started, takesInput: options.takesInput });
     },
 
-    commands: (options?: CallOptions): Promise<CommandInfo[]> => call(reach, { op: 'commands', options }, parseCommands),
+    commands: (options?: CallOptions): Promise<CommandInfo[]> =>
+      call(reach, { op: 'commands', options }, parseCommands),
     signal(id: string, signal: Signal, options?: CallOptions) {
       const number = SIGNALS[signal];
-      if (number === undefined) return Promise.reject(new CayError('invalid_argument', `Signal "${signal}" is unknown`));
+      if (number === undefined)
+        return Promise.reject(new CayError('invalid_argument', `Signal "${signal}" is unknown`));
       return simple('signal', { id, signal: number }, options);
     },
-    resize: (id: string, { cols, rows }: PtySize, options?: CallOptions) => simple('resize', { id, cols, rows }, options),
+    resize: (id: string, { cols, rows }: PtySize, options?: CallOptions) =>
+      simple('resize', { id, cols, rows }, options),
     forget: (id: string, options?: CallOptions) => simple('forget', { id }, options),
   };
 }

@@ -34,23 +34,43 @@ describe('hello', () => {
     const [near, far] = await sockets();
     const guest = new ScriptedGuest(far);
     guest.hello();
-    const connection = await GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 3, memoryLimit: 5e9 });
+    const connection = await GuestConnection.connect(near, {
+      sandbox: 'sbx_a',
+      incarnation: 3,
+      memoryLimit: 5e9,
+    });
     expect(connection.hello).toEqual({ version: '0.0.0', boot: BOOT.toString('hex'), features: ['exec'] });
     const answer = await guest.next(FRAME.hello);
-    expect({ ...decodeCborMap(answer.payload) }).toEqual({ protocol: 1, sandbox: 'sbx_a', incarnation: 3, memoryLimit: 5e9 });
+    expect({ ...decodeCborMap(answer.payload) }).toEqual({
+      protocol: 1,
+      sandbox: 'sbx_a',
+      incarnation: 3,
+      memoryLimit: 5e9,
+    });
   });
 
   it('that does not come ends the connection after its time', async () => {
     const [near] = await sockets();
-    const connecting = GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 1, helloTimeoutMs: 20 });
-    await expect(connecting).rejects.toMatchObject({ code: 'unavailable', message: expect.stringContaining('say hello') });
+    const connecting = GuestConnection.connect(near, {
+      sandbox: 'sbx_a',
+      incarnation: 1,
+      helloTimeoutMs: 20,
+    });
+    await expect(connecting).rejects.toMatchObject({
+      code: 'unavailable',
+      message: expect.stringContaining('say hello'),
+    });
     expect(near.destroyed).toBe(true);
   });
 
   it('that is given up ends the connection', async () => {
     const [near] = await sockets();
     const abort = new AbortController();
-    const connecting = GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 1, signal: abort.signal });
+    const connecting = GuestConnection.connect(near, {
+      sandbox: 'sbx_a',
+      incarnation: 1,
+      signal: abort.signal,
+    });
     abort.abort();
     await expect(connecting).rejects.toMatchObject({ code: 'cancelled' });
   });
@@ -58,17 +78,25 @@ describe('hello', () => {
   it.each([
     ['of another protocol', 'unsupported', { protocol: 2, version: '1', boot: BOOT, features: [] }],
     ['without boot', 'unavailable', { protocol: 1, version: '1', features: [] }],
-    ['with an endless version', 'unavailable', { protocol: 1, version: 'x'.repeat(5000), boot: BOOT, features: [] }],
+    [
+      'with an endless version',
+      'unavailable',
+      { protocol: 1, version: 'x'.repeat(5000), boot: BOOT, features: [] },
+    ],
   ])('%s rejects', async (_, code, hello) => {
     const [near, far] = await sockets();
     new ScriptedGuest(far).send(FRAME.hello, 0, hello);
-    await expect(GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 1 })).rejects.toMatchObject({ code });
+    await expect(GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 1 })).rejects.toMatchObject({
+      code,
+    });
   });
 
   it('must come before anything else', async () => {
     const [near, far] = await sockets();
     new ScriptedGuest(far).send(FRAME.ping, 0);
-    await expect(GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 1 })).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 1 })).rejects.toMatchObject({
+      code: 'unavailable',
+    });
   });
 });
 
@@ -99,9 +127,17 @@ describe('a connection', () => {
     const { connection, guest } = await connected();
     const first = connection.open('a', {});
     const second = connection.open('b', {});
-    guest.send(FRAME.reset, first.id, { code: 'not_found', message: 'gone', details: { errno: 'ENOENT', deep: { a: 1 }, __proto__x: 1 } });
+    guest.send(FRAME.reset, first.id, {
+      code: 'not_found',
+      message: 'gone',
+      details: { errno: 'ENOENT', deep: { a: 1 }, __proto__x: 1 },
+    });
     guest.send(FRAME.reset, second.id, { code: 'toString', message: 'odd' });
-    await expect(first.read()).rejects.toMatchObject({ code: 'not_found', message: 'gone', details: { errno: 'ENOENT' } });
+    await expect(first.read()).rejects.toMatchObject({
+      code: 'not_found',
+      message: 'gone',
+      details: { errno: 'ENOENT' },
+    });
     await expect(second.read()).rejects.toMatchObject({ code: 'internal', message: 'odd' });
     expect(connection.streams).toBe(0);
     expect(connection.error).toBeUndefined();
@@ -138,13 +174,25 @@ describe('a connection', () => {
 
   const offences: [string, (guest: ScriptedGuest, stream: number) => void][] = [
     ['opens an odd stream', (guest) => guest.send(FRAME.open, 9, { op: 'x' })],
-    ['opens a stream twice', (guest) => (guest.send(FRAME.open, 2, { op: 'x' }), guest.send(FRAME.open, 2, { op: 'x' }))],
+    [
+      'opens a stream twice',
+      (guest) => (guest.send(FRAME.open, 2, { op: 'x' }), guest.send(FRAME.open, 2, { op: 'x' })),
+    ],
     ['says hello twice', (guest) => guest.hello()],
     ['tells the server to hang up', (guest) => guest.send(FRAME.hangup, 0, { dialAfterMs: 1 })],
-    ['ends a stream twice', (guest, stream) => (guest.send(FRAME.end, stream), guest.send(FRAME.end, stream))],
-    ['sends after END', (guest, stream) => (guest.send(FRAME.end, stream), guest.send(FRAME.message, stream, {}))],
+    [
+      'ends a stream twice',
+      (guest, stream) => (guest.send(FRAME.end, stream), guest.send(FRAME.end, stream)),
+    ],
+    [
+      'sends after END',
+      (guest, stream) => (guest.send(FRAME.end, stream), guest.send(FRAME.message, stream, {})),
+    ],
     ['sends a RESET that is no map', (guest, stream) => guest.send(FRAME.reset, stream, Buffer.from([0xff]))],
-    ['sends a message that is no map', (guest, stream) => guest.send(FRAME.message, stream, Buffer.from([0x01]))],
+    [
+      'sends a message that is no map',
+      (guest, stream) => guest.send(FRAME.message, stream, Buffer.from([0x01])),
+    ],
     ['sends a CREDIT of three bytes', (guest, stream) => guest.send(FRAME.credit, stream, Buffer.alloc(3))],
     ['sends garbage', (guest) => guest.socket.write(Buffer.alloc(100, 0xee))],
   ];
@@ -157,7 +205,10 @@ describe('a connection', () => {
     })().catch((error: unknown) => error);
     offend(guest, stream.id);
     await connection.closed;
-    expect(connection.error).toMatchObject({ code: 'unavailable', details: { reason: 'protocol_violation' } });
+    expect(connection.error).toMatchObject({
+      code: 'unavailable',
+      details: { reason: 'protocol_violation' },
+    });
     await all;
   });
 
@@ -168,10 +219,13 @@ describe('a connection', () => {
     const connection = await GuestConnection.connect(near, { sandbox: 'sbx_a', incarnation: 1 });
     far.pause();
     const flood = Buffer.concat(
-      Array.from({ length: 2000 }, () => Buffer.from([0, 0, 0, 64, 8, 0, 0, 0, 0, 0, 0, 0, ...Array<number>(64).fill(1)])),
+      Array.from({ length: 2000 }, () =>
+        Buffer.from([0, 0, 0, 64, 8, 0, 0, 0, 0, 0, 0, 0, ...Array<number>(64).fill(1)]),
+      ),
     );
     while (!connection.error) {
-      if (!far.write(flood)) await Promise.race([new Promise((resolve) => far.once('drain', resolve)), connection.closed]);
+      if (!far.write(flood))
+        await Promise.race([new Promise((resolve) => far.once('drain', resolve)), connection.closed]);
     }
     expect(connection.error.message).toContain('does not read');
   });

@@ -35,7 +35,10 @@ export interface ConnectOptions extends ServerHello {
   signal?: AbortSignal;
 }
 
-/** Frames after which it is looked at how long they took to come, and how many may come in a millisecond on average. */
+/**
+ * Frames after which it is looked at how long they took to come, and how many may come in a millisecond on
+ * average.
+ */
 const PACE_FRAMES = 1024;
 const FRAMES_PER_MS = 50;
 /** How long the guest has to close the connection after HANGUP. */
@@ -65,7 +68,9 @@ export class GuestConnection implements StreamHost, FrameSink {
     this.closed = new Promise((resolve) => {
       this.#resolveClosed = resolve;
     });
-    this.#writer = frameWriter(transport, () => this.fail(violation('the guest does not read what it is sent')));
+    this.#writer = frameWriter(transport, () =>
+      this.fail(violation('the guest does not read what it is sent')),
+    );
     transport.on('error', (cause) => this.fail(lost('the connection failed', cause)));
     transport.on('end', () => this.fail(lost('the guest hung up')));
     transport.on('close', () => this.fail(lost('the guest hung up')));
@@ -74,10 +79,24 @@ export class GuestConnection implements StreamHost, FrameSink {
 
   /** Resolves when both sides have said hello. When it rejects the transport is destroyed. */
   static async connect(transport: Duplex, options: ConnectOptions): Promise<GuestConnection> {
-    const { helloTimeoutMs = 10_000, signal, sandbox, incarnation, memoryLimit, pidsLimit, openFilesLimit, hostname } = options;
+    const {
+      helloTimeoutMs = 10_000,
+      signal,
+      sandbox,
+      incarnation,
+      memoryLimit,
+      pidsLimit,
+      openFilesLimit,
+      hostname,
+    } = options;
     const connection = new GuestConnection(transport);
     const expired = () =>
-      connection.fail(new CayError('unavailable', `The guest of sandbox "${sandbox}" did not say hello within ${helloTimeoutMs} ms`));
+      connection.fail(
+        new CayError(
+          'unavailable',
+          `The guest of sandbox "${sandbox}" did not say hello within ${helloTimeoutMs} ms`,
+        ),
+      );
     const aborted = () => connection.fail(cancelled(signal));
     const timer = setTimeout(expired, helloTimeoutMs);
     signal?.addEventListener('abort', aborted, { once: true });
@@ -88,7 +107,15 @@ export class GuestConnection implements StreamHost, FrameSink {
       });
       await Promise.race([greeted, connection.closed]);
       if (connection.#error) throw connection.#error;
-      const hello = { protocol: PROTOCOL, sandbox, incarnation, memoryLimit, pidsLimit, openFilesLimit, hostname };
+      const hello = {
+        protocol: PROTOCOL,
+        sandbox,
+        incarnation,
+        memoryLimit,
+        pidsLimit,
+        openFilesLimit,
+        hostname,
+      };
       connection.send(FRAME.hello, 0, encodeCbor(hello));
       return connection;
     } finally {
@@ -141,7 +168,10 @@ export class GuestConnection implements StreamHost, FrameSink {
     });
   }
 
-  /** Resolves true when no call is under way any more, and false if that takes longer. Streams that last do not count. */
+  /**
+   * Resolves true when no call is under way any more, and false if that takes longer. Streams that last do
+   * not count.
+   */
   calm(timeoutMs: number): Promise<boolean> {
     if (!this.#busy()) return Promise.resolve(true);
     return new Promise((resolve) => {
@@ -156,7 +186,9 @@ export class GuestConnection implements StreamHost, FrameSink {
     });
   }
 
-  /** Asks the guest to close the connection and to dial again after that time; resolves when it has closed. */
+  /**
+   * Asks the guest to close the connection and to dial again after that time; resolves when it has closed.
+   */
   async hangup(dialAfterMs: number): Promise<void> {
     if (this.#error) return;
     this.send(FRAME.hangup, 0, encodeCbor({ dialAfterMs }));
@@ -174,7 +206,8 @@ export class GuestConnection implements StreamHost, FrameSink {
     if (this.#error) return;
     this.#error = error;
     this.#transport.destroy();
-    // First, so that nothing which goes wrong on the way keeps whoever waits for the end from the next connection.
+    // First, so that nothing which goes wrong on the way keeps whoever waits for the end from the next
+    // connection.
     this.#resolveClosed();
     for (const stream of [...this.#streams.values()]) stream.fail(error);
     this.#streams.clear();
@@ -220,7 +253,10 @@ export class GuestConnection implements StreamHost, FrameSink {
     if (this.#parser.frames >= PACE_FRAMES) this.#pace();
   };
 
-  /** Makes a guest wait that sends so many frames, however small, that looking at them would keep others waiting. */
+  /**
+   * Makes a guest wait that sends so many frames, however small, that looking at them would keep others
+   * waiting.
+   */
   #pace(): void {
     const frames = this.#parser.frames;
     this.#parser.frames = 0;
@@ -269,11 +305,18 @@ export class GuestConnection implements StreamHost, FrameSink {
     this.#greeted?.(this.#hello);
   }
 
-  /** Nothing is offered to guests yet. Their numbers must grow, which shows a used one without keeping them all. */
+  /**
+   * Nothing is offered to guests yet. Their numbers must grow, which shows a used one without keeping them
+   * all.
+   */
   #refuse(id: number): void {
     if (id % 2 !== 0 || id <= this.#lastOfGuest) throw violation(`the guest opened stream ${id}`);
     this.#lastOfGuest = id;
-    this.send(FRAME.reset, id, encodeCbor({ code: 'unsupported', message: 'The server takes no streams from the guest' }));
+    this.send(
+      FRAME.reset,
+      id,
+      encodeCbor({ code: 'unsupported', message: 'The server takes no streams from the guest' }),
+    );
   }
 
   #ponged(payload: Buffer): void {

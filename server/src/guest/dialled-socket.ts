@@ -1,9 +1,9 @@
 /**
  * A unix socket that whoever is on the other side of a wall may dial as often as it likes.
  *
- * It appears under its name only when it has its owner and mode and is listening, and takes the place of one that an
- * earlier server left there. Who dials without end is refused after a while, by nobody listening: that costs the dialler
- * its own time and us nothing.
+ * It appears under its name only when it has its owner and mode and is listening, and takes the place of one
+ * that an earlier server left there. Who dials without end is refused after a while, by nobody listening:
+ * that costs the dialler its own time and us nothing.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { randomBytes } from 'node:crypto';
@@ -20,9 +20,15 @@ export interface DialledSocketOptions {
 }
 
 export interface DialledSocket {
-  /** Resolves when it can be dialled, by anybody as if for the first time. Open is done. When it rejects it is tried again, until it is shut. */
+  /**
+   * Resolves when it can be dialled, by anybody as if for the first time. Open is done. When it rejects it is
+   * tried again, until it is shut.
+   */
   open(): Promise<void>;
-  /** Nobody can dial any more; connections that are there stay. Removes the name, unless another server's socket has it. */
+  /**
+   * Nobody can dial any more; connections that are there stay. Removes the name, unless another server's
+   * socket has it.
+   */
   shut(): Promise<void>;
 }
 
@@ -96,10 +102,17 @@ export function dialledSocket(path: string, options: DialledSocketOptions): Dial
   };
 }
 
-async function listenAt(server: Server, path: string, { owner, mode }: DialledSocketOptions): Promise<bigint> {
+async function listenAt(
+  server: Server,
+  path: string,
+  { owner, mode }: DialledSocketOptions,
+): Promise<bigint> {
   const temporary = `${path}.${randomBytes(3).toString('hex')}`;
   if (Buffer.byteLength(temporary) > MAX_SOCKET_PATH) {
-    throw new CayError('invalid_argument', `Cannot listen at "${path}": the path is longer than ${MAX_SOCKET_PATH - 7} bytes`);
+    throw new CayError(
+      'invalid_argument',
+      `Cannot listen at "${path}": the path is longer than ${MAX_SOCKET_PATH - 7} bytes`,
+    );
   }
   try {
     const listening = once(server, 'listening');

@@ -85,7 +85,13 @@ describe('the direct way to a guest', () => {
     return { link, dialled: () => count, refused };
   }
 
-  const request = (more: Partial<GuestExec>): GuestExec => ({ id: `d${++lastId}`, env: {}, workdir: directory, user, ...more });
+  const request = (more: Partial<GuestExec>): GuestExec => ({
+    id: `d${++lastId}`,
+    env: {},
+    workdir: directory,
+    user,
+    ...more,
+  });
 
   async function run(link: GuestLink, shell: string): Promise<string> {
     const { stdout } = await collect(await link.guest.exec(request({ shell })), { maxBytes: 16_000_000 });
@@ -112,7 +118,10 @@ describe('the direct way to a guest', () => {
     const read: Uint8Array[] = [];
     for await (const chunk of (await files.read(join(directory, 'big'))).data) read.push(chunk);
     expect(Buffer.concat(read).equals(content)).toBe(true);
-    const long = collect(await link.guest.exec(request({ shell: 'for i in $(seq 50); do echo $i; sleep 0.01; done' })), { maxBytes: 1000 });
+    const long = collect(
+      await link.guest.exec(request({ shell: 'for i in $(seq 50); do echo $i; sleep 0.01; done' })),
+      { maxBytes: 1000 },
+    );
     link.current?.close('cut');
     expect((await long).stdout.toString().split('\n')).toHaveLength(51);
     expect([dialled(), refused]).toEqual([1, []]);
@@ -169,10 +178,13 @@ describe('the direct way to a guest', () => {
     for (const key of [Buffer.alloc(32, 1), Buffer.alloc(32, 2)]) {
       await expect(dialNoise({ ...noise, port: at, key })).rejects.toThrow(/hung up|ECONNRESET/);
     }
-    await expect(dialNoise({ ...noise, port: at, prologue: Buffer.from('other') })).rejects.toThrow(/hung up|ECONNRESET/);
+    await expect(dialNoise({ ...noise, port: at, prologue: Buffer.from('other') })).rejects.toThrow(
+      /hung up|ECONNRESET/,
+    );
     const garbage = await caller(Buffer.alloc(5000, 0x61), at);
     expect((await garbage.ended).length).toBe(0);
-    // The first message of somebody who has the key is all that an onlooker has: it is answered, and then there is nothing to say.
+    // The first message of somebody who has the key is all that an onlooker has: it is answered, and then
+    // there is nothing to say.
     const first = noiseHandshake({ initiator: true, key: KEY, prologue: PROLOGUE }).write();
     const recorded = await caller(Buffer.concat([Buffer.of(0, HANDSHAKE_BYTES), first]), at);
     await once(recorded.socket, 'data');
@@ -188,9 +200,12 @@ describe('the direct way to a guest', () => {
   it('stays open, and small, however many dial it and say nothing', async () => {
     const { link } = await linked();
     const [before, descriptors] = [await resident(guest.pid!), await open(guest.pid!)];
-    const counting = collect(await link.guest.exec(request({ shell: 'for i in $(seq 100); do echo $i; sleep 0.01; done' })), {
-      maxBytes: 1000,
-    });
+    const counting = collect(
+      await link.guest.exec(request({ shell: 'for i in $(seq 100); do echo $i; sleep 0.01; done' })),
+      {
+        maxBytes: 1000,
+      },
+    );
     const strangers = await Promise.all(Array.from({ length: 400 }, (_, at) => caller(Buffer.alloc(at % 3))));
     expect(await open(guest.pid!)).toBeLessThan(descriptors + 50);
     expect(await run(link, 'echo still here')).toBe('still here\n');

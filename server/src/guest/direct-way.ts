@@ -1,9 +1,10 @@
 /**
  * The direct way to a guest, which has to be opened over another one.
  *
- * That other way is trusted: whoever has it is the server. Over it the guest is asked to listen on a port for who has a key that was made for
- * this, and which nobody else ever sees. The link then moves to a connection to that port, sealed with the key. While the key is good a
- * connection that was cut is made anew without the other way; where the port cannot be reached the link stays on the other way.
+ * That other way is trusted: whoever has it is the server. Over it the guest is asked to listen on a port for
+ * who has a key that was made for this, and which nobody else ever sees. The link then moves to a connection
+ * to that port, sealed with the key. While the key is good a connection that was cut is made anew without the
+ * other way; where the port cannot be reached the link stays on the other way.
  */
 import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';
@@ -53,8 +54,14 @@ export function directWay(options: DirectWayOptions): Required<Pick<RedialOption
   async function moved(client: GuestClient, hello: ConnectOptions): Promise<GuestClient> {
     const fresh = randomBytes(KEY_BYTES);
     const limit = AbortSignal.timeout(timeoutMs);
-    await client.listen({ port, key: fresh }, { signal: hello.signal ? AbortSignal.any([hello.signal, limit]) : limit });
-    const better = await connectGuest(await dialDirectly(fresh, hello.signal), { ...hello, helloTimeoutMs: timeoutMs });
+    await client.listen(
+      { port, key: fresh },
+      { signal: hello.signal ? AbortSignal.any([hello.signal, limit]) : limit },
+    );
+    const better = await connectGuest(await dialDirectly(fresh, hello.signal), {
+      ...hello,
+      helloTimeoutMs: timeoutMs,
+    });
     client.close('the guest is reached directly');
     return reached(better, fresh);
   }
@@ -85,7 +92,8 @@ export function directWay(options: DirectWayOptions): Required<Pick<RedialOption
       } catch (error) {
         if (hello.signal?.aborted) return client;
         onRefused(error);
-        // The guest may have left the other way for a connection that came to nothing: next time it is not led there.
+        // The guest may have left the other way for a connection that came to nothing: next time it is not
+        // led there.
         isDoubted = client.connection.error !== undefined;
         if (isDoubted) throw error;
         return client;
@@ -94,7 +102,10 @@ export function directWay(options: DirectWayOptions): Required<Pick<RedialOption
   };
 }
 
-/** A connection whose other end is gone without a word would otherwise stay for as long as nobody asks for anything. */
+/**
+ * A connection whose other end is gone without a word would otherwise stay for as long as nobody asks for
+ * anything.
+ */
 function keepAsking(client: GuestClient, everyMs: number): void {
   let answered = true;
   const asking = setInterval(() => {

@@ -7,8 +7,12 @@ import { bool, int, parseEntries, parseFileEvents, parseFileInfo, parseXattrs } 
 
 /** The files of a sandbox as `user` may see and change them. */
 export function guestFiles(reach: Reach, user: string): Files {
-  const ask = <T>(op: string, request: CborMap, options: CallOptions | undefined, parse: (answer: CborMap) => T) =>
-    call(reach, { op, request: { user, ...request }, options }, parse);
+  const ask = <T>(
+    op: string,
+    request: CborMap,
+    options: CallOptions | undefined,
+    parse: (answer: CborMap) => T,
+  ) => call(reach, { op, request: { user, ...request }, options }, parse);
   const open = async (op: string, request: CborMap, options: CallOptions | undefined, half = true) =>
     (await reach(options)).open(op, { user, ...request }, { signal: options?.signal, half });
   const info = (answer: CborMap): FileInfo => parseFileInfo(answer['info']);
@@ -24,7 +28,10 @@ export function guestFiles(reach: Reach, user: string): Files {
 
     async read(path, options) {
       const stream = await open('read', { path, offset: options?.offset, length: options?.length }, options);
-      return { info: stream.check(info, await promptMessage(stream, 'read')), data: bytesOf(stream, options?.length) };
+      return {
+        info: stream.check(info, await promptMessage(stream, 'read')),
+        data: bytesOf(stream, options?.length),
+      };
     },
 
     async write(path, data, options) {
@@ -34,7 +41,9 @@ export function guestFiles(reach: Reach, user: string): Files {
     },
 
     mkdir: (path, options) =>
-      ask('mkdir', { path, mode: options?.mode, reach: options?.reach }, options, (answer) => bool(answer, 'created')),
+      ask('mkdir', { path, mode: options?.mode, reach: options?.reach }, options, (answer) =>
+        bool(answer, 'created'),
+      ),
     move: (from, to, options) => {
       const { overwrite = false, reach: far } = options ?? {};
       return ask('move', { from, to, overwrite, reach: far }, options, nothing);
@@ -43,8 +52,10 @@ export function guestFiles(reach: Reach, user: string): Files {
       const { recursive = false, reach: far } = options ?? {};
       return ask('remove', { path, recursive, reach: far }, options, nothing);
     },
-    chmod: (path, mode, options) => ask('chmod', { path, mode, recursive: options?.recursive ?? false }, options, nothing),
-    chown: (path, owner, options) => ask('chown', { path, owner, recursive: options?.recursive ?? false }, options, nothing),
+    chmod: (path, mode, options) =>
+      ask('chmod', { path, mode, recursive: options?.recursive ?? false }, options, nothing),
+    chown: (path, owner, options) =>
+      ask('chown', { path, owner, recursive: options?.recursive ?? false }, options, nothing),
     symlink: (path, target, options) => ask('symlink', { path, target }, options, nothing),
     xattrs: (path, set, options) => ask('xattrs', { path, set, reach: options?.reach }, options, parseXattrs),
 
@@ -74,7 +85,10 @@ export function guestFiles(reach: Reach, user: string): Files {
 
     async untar(path, data, options) {
       const stream = await open('untar', { path }, options, false);
-      return upload(stream, data, (answer) => ({ entries: int(answer, 'entries'), bytes: int(answer, 'bytes') }));
+      return upload(stream, data, (answer) => ({
+        entries: int(answer, 'entries'),
+        bytes: int(answer, 'bytes'),
+      }));
     },
   };
 }

@@ -22,7 +22,8 @@ function encodeFrame({ type, stream, channel, payload }: Frame): Buffer {
 function parse(chunks: Buffer[]): Frame[] {
   const frames: Frame[] = [];
   const parser = new FrameParser({
-    control: (type, stream, payload) => frames.push({ type, stream, channel: 0, payload: Buffer.from(payload) }),
+    control: (type, stream, payload) =>
+      frames.push({ type, stream, channel: 0, payload: Buffer.from(payload) }),
     data(stream, channel, piece, first) {
       expect(piece.length).toBeGreaterThan(0);
       const last = frames.at(-1);
@@ -38,11 +39,21 @@ const payload = (min: number, max: number) =>
   fc.uint8Array({ minLength: min, maxLength: max, size: 'max' }).map((bytes) => Buffer.from(bytes));
 const stream = fc.integer({ min: 1, max: 0xffff_ffff });
 const frame: fc.Arbitrary<Frame> = fc.oneof(
-  fc.record({ type: fc.constantFrom(FRAME.open, FRAME.message), stream, channel: fc.constant(0), payload: payload(0, 600) }),
+  fc.record({
+    type: fc.constantFrom(FRAME.open, FRAME.message),
+    stream,
+    channel: fc.constant(0),
+    payload: payload(0, 600),
+  }),
   fc.record({ type: fc.constant(FRAME.data), stream, channel: fc.nat(255), payload: payload(1, 600) }),
   fc.record({ type: fc.constant(FRAME.credit), stream, channel: fc.constant(0), payload: payload(4, 4) }),
   fc.record({ type: fc.constant(FRAME.end), stream, channel: fc.constant(0), payload: payload(0, 0) }),
-  fc.record({ type: fc.constant(FRAME.ping), stream: fc.constant(0), channel: fc.constant(0), payload: payload(0, 64) }),
+  fc.record({
+    type: fc.constant(FRAME.ping),
+    stream: fc.constant(0),
+    channel: fc.constant(0),
+    payload: payload(0, 64),
+  }),
 );
 
 function cut(bytes: Buffer, sizes: number[]): Buffer[] {
@@ -84,7 +95,10 @@ describe('FrameParser', () => {
 
   it('hands DATA on before its frame is complete, without copying', () => {
     const pieces: Buffer[] = [];
-    const parser = new FrameParser({ control: () => {}, data: (_stream, _channel, piece) => pieces.push(piece) });
+    const parser = new FrameParser({
+      control: () => {},
+      data: (_stream, _channel, piece) => pieces.push(piece),
+    });
     const bytes = encodeFrame({ type: FRAME.data, stream: 1, channel: 1, payload: Buffer.alloc(1000, 1) });
     const chunk = bytes.subarray(0, 500);
     parser.push(chunk);
@@ -93,7 +107,9 @@ describe('FrameParser', () => {
   });
 
   it('ignores DATA without bytes', () => {
-    expect(parse([encodeFrame({ type: FRAME.data, stream: 1, channel: 1, payload: Buffer.alloc(0) })])).toEqual([]);
+    expect(
+      parse([encodeFrame({ type: FRAME.data, stream: 1, channel: 1, payload: Buffer.alloc(0) })]),
+    ).toEqual([]);
   });
 
   const header = (length: number, type: number, channel: number, filler: number, id: number) => {

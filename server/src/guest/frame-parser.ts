@@ -78,7 +78,8 @@ export class FrameParser {
     const stream = bytes.readUInt32BE(at + 8);
     const longest = MAX_LENGTH[type];
     if (type === 0 || longest === undefined) throw violation(`a frame has the unknown type ${type}`);
-    if (length > longest) throw violation(`a frame of type ${type} has ${length} bytes, the most is ${longest}`);
+    if (length > longest)
+      throw violation(`a frame of type ${type} has ${length} bytes, the most is ${longest}`);
     if (bytes[at + 6] !== 0 || bytes[at + 7] !== 0) throw violation('the filler of a frame is not zero');
     if (channel !== 0 && type !== FRAME.data) throw violation(`a frame of type ${type} has a channel`);
     const ofConnection = type === FRAME.hello || type >= FRAME.ping;

@@ -37,11 +37,19 @@ afterAll(async () => {
 });
 
 function request(more: Partial<GuestExec>): GuestExec {
-  return { id: `t${++lastId}`, env: { PATH: '/usr/bin:/bin' }, workdir: directory, user: String(process.getuid?.() ?? 0), ...more };
+  return {
+    id: `t${++lastId}`,
+    env: { PATH: '/usr/bin:/bin' },
+    workdir: directory,
+    user: String(process.getuid?.() ?? 0),
+    ...more,
+  };
 }
 
 async function run(more: Partial<GuestExec>) {
-  const { stdout, stderr, end, truncated } = await collect(await guest.exec(request(more)), { maxBytes: 64 * 1024 * 1024 });
+  const { stdout, stderr, end, truncated } = await collect(await guest.exec(request(more)), {
+    maxBytes: 64 * 1024 * 1024,
+  });
   return { stdout: stdout.toString(), stderr: stderr.toString(), end, truncated };
 }
 
@@ -49,7 +57,12 @@ const user = String(process.getuid?.() ?? 0);
 
 describe('commands of a real guest', () => {
   it('run and end', async () => {
-    expect(await run({ argv: ['true'] })).toEqual({ stdout: '', stderr: '', end: { kind: 'exited', exitCode: 0 }, truncated: false });
+    expect(await run({ argv: ['true'] })).toEqual({
+      stdout: '',
+      stderr: '',
+      end: { kind: 'exited', exitCode: 0 },
+      truncated: false,
+    });
     expect(await run({ shell: 'echo out; echo err >&2; exit 3' })).toEqual({
       stdout: 'out\n',
       stderr: 'err\n',
@@ -65,8 +78,12 @@ describe('commands of a real guest', () => {
       code: 'not_found',
       details: { what: 'command', exitCode: 127 },
     });
-    await expect(guest.exec(request({ argv: ['true'], workdir: '/no/such' }))).rejects.toMatchObject({ details: { what: 'workdir' } });
-    await expect(guest.exec(request({ argv: ['true'], user: 'no-such-user' }))).rejects.toMatchObject({ details: { what: 'user' } });
+    await expect(guest.exec(request({ argv: ['true'], workdir: '/no/such' }))).rejects.toMatchObject({
+      details: { what: 'workdir' },
+    });
+    await expect(guest.exec(request({ argv: ['true'], user: 'no-such-user' }))).rejects.toMatchObject({
+      details: { what: 'user' },
+    });
   });
 
   it('are all listed, however long their arguments are', async () => {
@@ -87,7 +104,9 @@ describe('commands of a real guest', () => {
   });
 
   it('have a terminal if they want one', async () => {
-    const handle = await guest.exec(request({ shell: 'stty size; read x; stty size', pty: { cols: 81, rows: 25 } }));
+    const handle = await guest.exec(
+      request({ shell: 'stty size; read x; stty size', pty: { cols: 81, rows: 25 } }),
+    );
     const collecting = collect(handle, { maxBytes: 1000 });
     await guest.resize(handle.id, { cols: 100, rows: 30 });
     await handle.write(Buffer.from('\n'));
@@ -101,7 +120,11 @@ describe('commands of a real guest', () => {
     await first.output[Symbol.asyncIterator]().next();
     const again = await guest.exec(request({ id: 'known', argv: ['true'] }));
     expect([again.existing, again.pid]).toEqual([true, first.pid]);
-    expect((await guest.commands()).find((one) => one.id === 'known')).toMatchObject({ pid: first.pid, outputBytes: 6, pty: false });
+    expect((await guest.commands()).find((one) => one.id === 'known')).toMatchObject({
+      pid: first.pid,
+      outputBytes: 6,
+      pty: false,
+    });
     await expect(guest.forget('known')).rejects.toMatchObject({ code: 'failed_precondition' });
     await guest.signal('known', 'SIGTERM');
     expect(await collect(again, { maxBytes: 100 })).toMatchObject({
@@ -180,12 +203,18 @@ describe('files of a real guest', () => {
     const parts: Uint8Array[] = [];
     for await (const chunk of data) parts.push(chunk);
     expect(Buffer.concat(parts).equals(content.subarray(10, 500_010))).toBe(true);
-    await expect(files.write(path, Buffer.from('x'), { exclusive: true })).rejects.toMatchObject({ code: 'already_exists' });
+    await expect(files.write(path, Buffer.from('x'), { exclusive: true })).rejects.toMatchObject({
+      code: 'already_exists',
+    });
     await files.symlink(join(directory, 'deep/link'), 'er/file');
     const listed: string[] = [];
-    for await (const entry of files.list(join(directory, 'deep'), { depth: 2 })) listed.push(entry.path.slice(directory.length));
+    for await (const entry of files.list(join(directory, 'deep'), { depth: 2 }))
+      listed.push(entry.path.slice(directory.length));
     expect(listed).toEqual(['/deep/er', '/deep/er/file', '/deep/link']);
-    expect(await files.stat(join(directory, 'deep/link'))).toMatchObject({ type: 'symlink', target: 'er/file' });
+    expect(await files.stat(join(directory, 'deep/link'))).toMatchObject({
+      type: 'symlink',
+      target: 'er/file',
+    });
     expect(await files.mkdir(join(directory, 'deep/er'))).toBe(false);
     await files.chmod(path, 0o600);
     expect((await stat(path)).mode & 0o777).toBe(0o600);
@@ -195,7 +224,10 @@ describe('files of a real guest', () => {
       details: { errno: 'ENOTEMPTY' },
     });
     await files.remove(join(directory, 'deep'), { recursive: true });
-    await expect(files.stat(join(directory, 'deep'))).rejects.toMatchObject({ code: 'not_found', details: { errno: 'ENOENT' } });
+    await expect(files.stat(join(directory, 'deep'))).rejects.toMatchObject({
+      code: 'not_found',
+      details: { errno: 'ENOENT' },
+    });
   });
 
   it('with names that are not UTF-8 are listed', async () => {
@@ -269,7 +301,10 @@ describe('ports of a real guest', () => {
 describe('a real guest', () => {
   it('tells its numbers and leaves no stream open', async () => {
     const client = await link.ready();
-    expect(await client.stats()).toMatchObject({ processes: expect.any(Number), uptimeMs: expect.any(Number) });
+    expect(await client.stats()).toMatchObject({
+      processes: expect.any(Number),
+      uptimeMs: expect.any(Number),
+    });
     expect((await client.disk('/')).totalBytes).toBeGreaterThan(0);
     await client.ping();
     expect(client.connection.streams).toBe(0);

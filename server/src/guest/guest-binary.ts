@@ -8,7 +8,10 @@ export function guestBinary(): string {
   try {
     accessSync(path, constants.X_OK);
   } catch (cause) {
-    throw new CayError('failed_precondition', `The guest's program is missing: "${path}"`, { cause, hint: 'npm run guest' });
+    throw new CayError('failed_precondition', `The guest's program is missing: "${path}"`, {
+      cause,
+      hint: 'npm run guest',
+    });
   }
   return path;
 }

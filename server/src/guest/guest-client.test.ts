@@ -52,7 +52,12 @@ describe('a command', () => {
     for await (const chunk of handle.output) {
       seen.push('data' in chunk ? [chunk.channel, chunk.offset, Buffer.from(chunk.data).toString()] : chunk);
     }
-    expect(seen).toEqual([['stdout', 0, 'out'], ['stderr', 3, 'err'], { channel: 'gap', offset: 6, bytes: 100 }, ['pty', 106, 'tty']]);
+    expect(seen).toEqual([
+      ['stdout', 0, 'out'],
+      ['stderr', 3, 'err'],
+      { channel: 'gap', offset: 6, bytes: 100 },
+      ['pty', 106, 'tty'],
+    ]);
     expect(await handle.ended).toEqual({ kind: 'exited', exitCode: 3 });
     await guest.next(FRAME.end);
     expect(client.connection.streams).toBe(0);
@@ -124,7 +129,9 @@ describe('a command', () => {
 
   it('takes input only if it was started with it', async () => {
     const without = await started();
-    await expect(without.handle.write(Buffer.from('x'))).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(without.handle.write(Buffer.from('x'))).rejects.toMatchObject({
+      code: 'failed_precondition',
+    });
     const { handle, guest, sent } = await started({ request: { stdin: true } });
     expect(sent['stdin']).toBe(true);
     await handle.write(Buffer.from('in'));
@@ -146,8 +153,15 @@ describe('a command', () => {
     const { client, guest } = await connected();
     const starting = client.exec(request);
     const { stream } = await guest.opened();
-    guest.send(FRAME.reset, stream, { code: 'not_found', message: 'no', details: { what: 'command', exitCode: 127 } });
-    await expect(starting).rejects.toMatchObject({ code: 'not_found', details: { what: 'command', exitCode: 127 } });
+    guest.send(FRAME.reset, stream, {
+      code: 'not_found',
+      message: 'no',
+      details: { what: 'command', exitCode: 127 },
+    });
+    await expect(starting).rejects.toMatchObject({
+      code: 'not_found',
+      details: { what: 'command', exitCode: 127 },
+    });
   });
 
   it('is collected up to a limit', async () => {
@@ -210,7 +224,16 @@ describe('files', () => {
     expect(sent).toMatchObject({ op: 'stat', user: 'root', path: '/a', follow: false });
     guest.send(FRAME.message, stream, { info: { ...info, name: Buffer.from([0x61, 0xff]) } });
     guest.send(FRAME.end, stream);
-    expect(await stat).toEqual({ name: 'a\ufffd', path: '/a', type: 'file', sizeBytes: 1, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 5 });
+    expect(await stat).toEqual({
+      name: 'a\ufffd',
+      path: '/a',
+      type: 'file',
+      sizeBytes: 1,
+      mode: 0o644,
+      uid: 0,
+      gid: 0,
+      modifiedAtMs: 5,
+    });
   });
 
   it.each([
@@ -224,7 +247,10 @@ describe('files', () => {
     const stat = client.files('root').stat('/a');
     const { stream } = await guest.opened();
     guest.send(FRAME.message, stream, { info: bad });
-    await expect(stat).rejects.toMatchObject({ code: 'unavailable', details: { reason: 'protocol_violation' } });
+    await expect(stat).rejects.toMatchObject({
+      code: 'unavailable',
+      details: { reason: 'protocol_violation' },
+    });
     await client.closed;
   });
 
@@ -253,7 +279,11 @@ describe('files', () => {
     };
     const writing = client.files('root').write('/a', data);
     const { stream } = await guest.opened();
-    guest.send(FRAME.reset, stream, { code: 'resource_exhausted', message: 'full', details: { errno: 'ENOSPC' } });
+    guest.send(FRAME.reset, stream, {
+      code: 'resource_exhausted',
+      message: 'full',
+      details: { errno: 'ENOSPC' },
+    });
     await expect(writing).rejects.toMatchObject({ code: 'resource_exhausted', details: { errno: 'ENOSPC' } });
     expect(closed).toBe(true);
   });
@@ -298,11 +328,25 @@ describe('a call', () => {
 
   it('that is too large for a frame is refused and harms no other', async () => {
     const { client, guest } = await connected();
-    await expect(client.exec({ ...request, argv: ['x'.repeat(1_100_000)] })).rejects.toMatchObject({ code: 'invalid_argument' });
+    await expect(client.exec({ ...request, argv: ['x'.repeat(1_100_000)] })).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
     const commands = client.commands();
     const { stream } = await guest.opened();
     guest.send(FRAME.message, stream, {
-      commands: [{ id: 'c1', pid: 7, argv: ['x'], pty: false, startedAtMs: 1, outputBytes: 9, keptFrom: 2, kind: 'signalled', signal: 9 }],
+      commands: [
+        {
+          id: 'c1',
+          pid: 7,
+          argv: ['x'],
+          pty: false,
+          startedAtMs: 1,
+          outputBytes: 9,
+          keptFrom: 2,
+          kind: 'signalled',
+          signal: 9,
+        },
+      ],
     });
     guest.send(FRAME.end, stream);
     expect(await commands).toEqual([
@@ -348,7 +392,10 @@ describe('a guest that lies', () => {
       const { client, guest } = await connected();
       const asked = client.files('root').stat('/a');
       await guest.opened();
-      const refused = expect(asked).rejects.toMatchObject({ code: 'deadline_exceeded', message: expect.stringContaining('"stat"') });
+      const refused = expect(asked).rejects.toMatchObject({
+        code: 'deadline_exceeded',
+        message: expect.stringContaining('"stat"'),
+      });
       await vi.advanceTimersByTimeAsync(60_000);
       await refused;
       expect(client.connection.streams).toBe(0);

@@ -42,14 +42,20 @@ export interface GuestClient extends GuestCommands {
   disk(path: string, options?: CallOptions): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Changes what the hello had said; `null` lifts a limit. */
   configure(settings: GuardedLimits, options?: CallOptions): Promise<void>;
-  /** Has the guest listen on a TCP port for who has the key; an earlier key opens nothing any more. Resolves with the port, which matters for port 0. */
+  /**
+   * Has the guest listen on a TCP port for who has the key; an earlier key opens nothing any more. Resolves
+   * with the port, which matters for port 0.
+   */
   listen(door: { port: number; key: Uint8Array }, options?: CallOptions): Promise<number>;
-  /** Stops all processes; calls that begin afterwards wait until `thaw`. For grounds that cannot do it from outside. */
+  /**
+   * Stops all processes; calls that begin afterwards wait until `thaw`. For grounds that cannot do it from
+   * outside.
+   */
   freeze(options?: CallOptions): Promise<void>;
   thaw(options?: CallOptions): Promise<void>;
   /**
-   * SIGTERM to everything, SIGKILL after the grace. Resolves when the guest is gone. With `again` it begins anew in the same
-   * process, so that a container goes on, with its files and without its processes.
+   * SIGTERM to everything, SIGKILL after the grace. Resolves when the guest is gone. With `again` it begins
+   * anew in the same process, so that a container goes on, with its files and without its processes.
    */
   shutdown(graceMs: number, options?: { again?: boolean }): Promise<void>;
 }
@@ -78,14 +84,20 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
         totalBytes: int(answer, 'totalBytes'),
         freeBytes: int(answer, 'freeBytes'),
       })),
-    configure: (settings, callOptions) => call(reach, { op: 'configure', request: { ...settings }, options: callOptions }, () => undefined),
+    configure: (settings, callOptions) =>
+      call(reach, { op: 'configure', request: { ...settings }, options: callOptions }, () => undefined),
     listen: (door, callOptions) =>
-      call(reach, { op: 'listen', request: { ...door }, options: callOptions }, (answer) => int(answer, 'port')),
+      call(reach, { op: 'listen', request: { ...door }, options: callOptions }, (answer) =>
+        int(answer, 'port'),
+      ),
     freeze: (callOptions) => call(reach, { op: 'freeze', options: callOptions }, () => undefined),
     thaw: (callOptions) => call(reach, { op: 'thaw', options: callOptions }, () => undefined),
     async shutdown(graceMs, { again = false } = {}) {
       const stream = connection.open('shutdown', { graceMs, ...(again && { again }) }, { half: true });
-      const late = new CayError('deadline_exceeded', `The guest of sandbox "${options.sandbox}" did not shut down in time`);
+      const late = new CayError(
+        'deadline_exceeded',
+        `The guest of sandbox "${options.sandbox}" did not shut down in time`,
+      );
       let timer: NodeJS.Timeout | undefined;
       const expired = new Promise<never>((_, reject) => {
         timer = setTimeout(() => reject(late), graceMs + SHUTDOWN_SLACK_MS);

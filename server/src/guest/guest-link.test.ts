@@ -33,7 +33,10 @@ afterEach(async () => {
 });
 
 async function listen(options: Partial<ListenOptions> = {}): Promise<GuestListener> {
-  return (listener = await listenForGuest(path, { hello: () => ({ sandbox: 'sbx_a', incarnation: 1 }), ...options }));
+  return (listener = await listenForGuest(path, {
+    hello: () => ({ sandbox: 'sbx_a', incarnation: 1 }),
+    ...options,
+  }));
 }
 
 async function dial(options: Partial<LogGuestOptions> = {}): Promise<Socket> {
@@ -66,14 +69,19 @@ describe('a link', () => {
   });
 
   it('refuses a path that a socket cannot have', async () => {
-    await expect(listenForGuest(`/tmp/${'x'.repeat(110)}`, { hello: () => ({ sandbox: 'sbx_a', incarnation: 1 }) })).rejects.toMatchObject({
+    await expect(
+      listenForGuest(`/tmp/${'x'.repeat(110)}`, { hello: () => ({ sandbox: 'sbx_a', incarnation: 1 }) }),
+    ).rejects.toMatchObject({
       code: 'invalid_argument',
     });
   });
 
   it('lets a call wait for a guest that has not dialled yet, but not for ever', async () => {
     const link = await listen({ waitMs: 30 });
-    await expect(link.guest.exec(request)).rejects.toMatchObject({ code: 'unavailable', message: expect.stringContaining('30 ms') });
+    await expect(link.guest.exec(request)).rejects.toMatchObject({
+      code: 'unavailable',
+      message: expect.stringContaining('30 ms'),
+    });
     const ready = link.ready();
     const starting = link.ready().then(() => link.guest.exec(request));
     await dial();
@@ -210,7 +218,10 @@ describe('a hushed link', () => {
       if (asked['op'] === 'watch') guest.send(FRAME.message, stream, { ready: true });
       else guest.send(FRAME.message, stream, { opened: [port(80), port(81)], closed: [] });
     }
-    expect([await event, await ports.next()]).toMatchObject([{ value: { type: 'opened', port: 80 } }, { value: { port: 81 } }]);
+    expect([await event, await ports.next()]).toMatchObject([
+      { value: { type: 'opened', port: 80 } },
+      { value: { port: 81 } },
+    ]);
     const changes = (await files)[Symbol.asyncIterator]();
     const change = changes.next();
     const next = ports.next();
@@ -310,7 +321,10 @@ describe('a running command', () => {
     first.destroy();
     await dial({ boot: Buffer.alloc(16, 9) });
     expect(await iterator.next()).toEqual({ done: true, value: undefined });
-    expect(await handle.ended).toMatchObject({ kind: 'lost', reason: expect.stringContaining('started anew') });
+    expect(await handle.ended).toMatchObject({
+      kind: 'lost',
+      reason: expect.stringContaining('started anew'),
+    });
   });
 
   it('is lost when the link is closed', async () => {
@@ -318,7 +332,10 @@ describe('a running command', () => {
     await dial({ output: Buffer.alloc(0), ends: false });
     const collecting = collect(await link.guest.exec(request), { maxBytes: 1 });
     await link.close('the sandbox was removed');
-    expect((await collecting).end).toMatchObject({ kind: 'lost', reason: expect.stringContaining('the sandbox was removed') });
+    expect((await collecting).end).toMatchObject({
+      kind: 'lost',
+      reason: expect.stringContaining('the sandbox was removed'),
+    });
   });
 
   it('can be let go while there is no connection, by closing the handle or aborting the signal', async () => {

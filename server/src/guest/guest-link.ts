@@ -1,11 +1,11 @@
 /**
  * The link to the guest of one incarnation of a sandbox, which outlives connections.
  *
- * Whoever has the guest's connections (a listener, a `docker exec`) hands each to `adopt`; the
- * newest wins. The Guest that the link offers waits a while for a connection when there is none.
- * Commands that run go on across connections as long as the guest is the one they were started
- * in, and so do watches, of files with an `overflow` for what they have missed; every other call that is under way when a
- * connection ends rejects with `unavailable`.
+ * Whoever has the guest's connections (a listener, a `docker exec`) hands each to `adopt`; the newest wins.
+ * The Guest that the link offers waits a while for a connection when there is none. Commands that run go on
+ * across connections as long as the guest is the one they were started in, and so do watches, of files with
+ * an `overflow` for what they have missed; every other call that is under way when a connection ends rejects
+ * with `unavailable`.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
@@ -39,12 +39,15 @@ export interface ReadyOptions extends CallOptions {
 export interface GuestLink {
   readonly guest: Guest;
   readonly current: GuestClient | undefined;
-  /** Resolves when there is a connection. Rejects `unavailable` after the timeout or when the link is closed. */
+  /**
+   * Resolves when there is a connection. Rejects `unavailable` after the timeout or when the link is closed.
+   */
   ready(options?: ReadyOptions): Promise<GuestClient>;
   adopt(client: GuestClient): void;
   /**
-   * Lets calls that are under way finish, for a while, and has the guest hang up; calls that begin meanwhile wait. Resolves
-   * when the guest has hung up, with what lets them go on, which is to be called before the next `hush`. Commands go on with the next connection, as always.
+   * Lets calls that are under way finish, for a while, and has the guest hang up; calls that begin meanwhile
+   * wait. Resolves when the guest has hung up, with what lets them go on, which is to be called before the
+   * next `hush`. Commands go on with the next connection, as always.
    */
   hush(options: HushOptions, beforeHangup?: () => Promise<void>): Promise<() => void>;
   /** Closes the connection for good: what waits rejects, what runs is lost. */
@@ -92,7 +95,8 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
       };
       const aborted = () => waiter.reject(cancelled(signal));
       signal?.addEventListener('abort', aborted, { once: true });
-      if (timeoutMs !== undefined) timer = setTimeout(() => waiter.reject(absent(called(), timeoutMs)), timeoutMs);
+      if (timeoutMs !== undefined)
+        timer = setTimeout(() => waiter.reject(absent(called(), timeoutMs)), timeoutMs);
       waiters.add(waiter);
     });
   };
@@ -113,10 +117,17 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
     for (;;) {
       const one = await ready({ signal: call?.signal });
       if (one.hello.boot !== boot) {
-        throw new CayError('unavailable', `Command "${last.id}" is lost: sandbox "${called()}" was started anew`);
+        throw new CayError(
+          'unavailable',
+          `Command "${last.id}" is lost: sandbox "${called()}" was started anew`,
+        );
       }
       try {
-        return await one.attach(last.id, { signal: call?.signal, offset: last.position, takesInput: last.takesInput });
+        return await one.attach(last.id, {
+          signal: call?.signal,
+          offset: last.position,
+          takesInput: last.takesInput,
+        });
       } catch (error) {
         if (!one.connection.error || call?.signal?.aborted) throw error;
       }
@@ -199,5 +210,8 @@ async function unlessAborted(promise: Promise<void>, signal: AbortSignal | undef
 }
 
 function absent(sandbox: string, timeoutMs: number): CayError {
-  return new CayError('unavailable', `The guest of sandbox "${sandbox}" has not dialled within ${timeoutMs} ms`);
+  return new CayError(
+    'unavailable',
+    `The guest of sandbox "${sandbox}" has not dialled within ${timeoutMs} ms`,
+  );
 }

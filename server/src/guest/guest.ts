@@ -11,7 +11,16 @@
  * When the sandbox goes away every pending call rejects with `unavailable`, and every command
  * that was running ends as `lost`.
  */
-import type { CommandEnd, CommandInfo, ExecRequest, FileEvent, FileInfo, OutputChannel, PtySize, Signal } from '@cay/sdk/protocol';
+import type {
+  CommandEnd,
+  CommandInfo,
+  ExecRequest,
+  FileEvent,
+  FileInfo,
+  OutputChannel,
+  PtySize,
+  Signal,
+} from '@cay/sdk/protocol';
 
 export interface CallOptions {
   signal?: AbortSignal;
@@ -66,8 +75,9 @@ export interface ReadOptions extends CallOptions {
 }
 
 /**
- * Root's reach on behalf of the user, for callers that rule the whole sandbox: what is made, parents included, is the user's. A symlink
- * that is not root's leads only where the user's own rights do, so that nobody inside can lead root astray.
+ * Root's reach on behalf of the user, for callers that rule the whole sandbox: what is made, parents
+ * included, is the user's. A symlink that is not root's leads only where the user's own rights do, so that
+ * nobody inside can lead root astray.
  */
 export interface ReachOptions extends CallOptions {
   reach?: boolean;
@@ -109,7 +119,11 @@ export interface Files {
    * Creates missing parents. Replaces the file in one step when all of `data` has arrived: a
    * reader sees the old content or the new, and a failure leaves the old and nothing else.
    */
-  write(path: string, data: AsyncIterable<Uint8Array> | Uint8Array, options?: WriteOptions): Promise<FileInfo>;
+  write(
+    path: string,
+    data: AsyncIterable<Uint8Array> | Uint8Array,
+    options?: WriteOptions,
+  ): Promise<FileInfo>;
   /** Creates missing parents. A directory that exists already is done; resolves whether it was made. */
   mkdir(path: string, options?: ReachOptions & { mode?: number }): Promise<boolean>;
   /** Rejects `already_exists` unless `overwrite`. */
@@ -121,13 +135,24 @@ export interface Files {
   chown(path: string, owner: string, options?: CallOptions & { recursive?: boolean }): Promise<void>;
   symlink(path: string, target: string, options?: CallOptions): Promise<void>;
   /** Extended attributes of the `user.` namespace, after setting those given (`null` removes one). */
-  xattrs(path: string, set?: Record<string, Uint8Array | null>, options?: ReachOptions): Promise<Record<string, Uint8Array>>;
+  xattrs(
+    path: string,
+    set?: Record<string, Uint8Array | null>,
+    options?: ReachOptions,
+  ): Promise<Record<string, Uint8Array>>;
   /** Resolves when the watch is in place; what happens from then on is seen. Closing the iterator ends it. */
   watch(path: string, options?: CallOptions & { recursive?: boolean }): Promise<AsyncIterable<FileEvent>>;
   /** The tree below `path` as a tar stream (POSIX pax). */
   tar(path: string, options?: TarOptions): Promise<AsyncIterable<Uint8Array>>;
-  /** Unpacks a tar stream below `path`, which is created. An entry that would leave it rejects `invalid_argument`. */
-  untar(path: string, data: AsyncIterable<Uint8Array>, options?: CallOptions): Promise<{ entries: number; bytes: number }>;
+  /**
+   * Unpacks a tar stream below `path`, which is created. An entry that would leave it rejects
+   * `invalid_argument`.
+   */
+  untar(
+    path: string,
+    data: AsyncIterable<Uint8Array>,
+    options?: CallOptions,
+  ): Promise<{ entries: number; bytes: number }>;
 }
 
 /** A byte stream to a port inside. */
@@ -166,7 +191,10 @@ export interface Guest {
   attach(id: string, options?: CallOptions & { offset?: number }): Promise<CommandHandle>;
   /** Running commands and the ended ones that are still remembered, oldest first. */
   commands(options?: CallOptions): Promise<CommandInfo[]>;
-  /** To the command's process group; SIGKILL goes to the whole tree. Rejects `not_found`, `failed_precondition` if it has ended. */
+  /**
+   * To the command's process group; SIGKILL goes to the whole tree. Rejects `not_found`,
+   * `failed_precondition` if it has ended.
+   */
   signal(id: string, signal: Signal, options?: CallOptions): Promise<void>;
   resize(id: string, size: PtySize, options?: CallOptions): Promise<void>;
   /** Forgets an ended command and its output. Unknown is done; rejects `failed_precondition` if it runs. */

@@ -31,7 +31,11 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
   const { hello, owner, mode = 0o600, helloTimeoutMs, ...linkOptions } = options;
   const link = guestLink({ ...linkOptions, sandbox: hello().sandbox });
   const strangers = new Set<Socket>();
-  const socket = dialledSocket(socketPath, { owner, mode, onConnection: (stranger) => inBackground(greet(stranger), ignoreFailure) });
+  const socket = dialledSocket(socketPath, {
+    owner,
+    mode,
+    onConnection: (stranger) => inBackground(greet(stranger), ignoreFailure),
+  });
   let closed = false;
   let hushed = false;
 
@@ -65,7 +69,8 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
     },
     ready: link.ready,
     async hush(hushOptions) {
-      if (hushed) throw new CayError('conflict', `The guest of sandbox "${hello().sandbox}" is being hushed already`);
+      if (hushed)
+        throw new CayError('conflict', `The guest of sandbox "${hello().sandbox}" is being hushed already`);
       hushed = true;
       const goOn = await link.hush(hushOptions, async () => {
         await socket.shut();

@@ -23,7 +23,8 @@ const lossy = new TextDecoder('utf-8', { ignoreBOM: true });
 
 export function int(map: CborMap, key: string, min = 0, max = MAX_INT): number {
   const value = map[key];
-  if (typeof value !== 'number' || value < min || value > max) throw violation(`"${key}" is not an integer from ${min} to ${max}`);
+  if (typeof value !== 'number' || value < min || value > max)
+    throw violation(`"${key}" is not an integer from ${min} to ${max}`);
   return value;
 }
 
@@ -35,7 +36,8 @@ export function bool(map: CborMap, key: string): boolean {
 
 function text(map: CborMap, key: string, max: number): string {
   const value = map[key];
-  if (typeof value !== 'string' || value.length > max) throw violation(`"${key}" is not a text of at most ${max} characters`);
+  if (typeof value !== 'string' || value.length > max)
+    throw violation(`"${key}" is not a text of at most ${max} characters`);
   return value;
 }
 
@@ -49,7 +51,8 @@ function name(value: CborValue | undefined, what: string, max: number): string {
 
 function array(map: CborMap, key: string, max: number): CborValue[] {
   const value = map[key];
-  if (!Array.isArray(value) || value.length > max) throw violation(`"${key}" is not an array of at most ${max} items`);
+  if (!Array.isArray(value) || value.length > max)
+    throw violation(`"${key}" is not an array of at most ${max} items`);
   return value;
 }
 
@@ -70,7 +73,10 @@ export interface GuestHello {
 export function parseHello(map: CborMap): GuestHello {
   const protocol = int(map, 'protocol');
   if (protocol !== PROTOCOL) {
-    throw new CayError('unsupported', `The guest speaks version ${protocol} of the protocol, the server version ${PROTOCOL}`);
+    throw new CayError(
+      'unsupported',
+      `The guest speaks version ${protocol} of the protocol, the server version ${PROTOCOL}`,
+    );
   }
   const boot = map['boot'];
   if (!(boot instanceof Uint8Array) || boot.length !== 16) throw violation('"boot" is not 16 bytes');
@@ -82,14 +88,20 @@ export function parseHello(map: CborMap): GuestHello {
   };
 }
 
-/** An error that the guest reports. Only small plain details are kept; a code that is unknown is `internal`. */
+/**
+ * An error that the guest reports. Only small plain details are kept; a code that is unknown is `internal`.
+ */
 export function parseReset(map: CborMap): CayError {
   const code = isErrorCode(map['code']) ? map['code'] : 'internal';
-  const message = typeof map['message'] === 'string' ? map['message'].slice(0, 4096) : 'The guest gave no reason';
+  const message =
+    typeof map['message'] === 'string' ? map['message'].slice(0, 4096) : 'The guest gave no reason';
   const details: Record<string, unknown> = {};
   if (map['details'] !== undefined && map['details'] !== null) {
     for (const [key, value] of Object.entries(asMap(map['details'], 'details')).slice(0, 16)) {
-      const plain = typeof value === 'number' || typeof value === 'boolean' || (typeof value === 'string' && value.length <= 4096);
+      const plain =
+        typeof value === 'number' ||
+        typeof value === 'boolean' ||
+        (typeof value === 'string' && value.length <= 4096);
       if (plain && /^[A-Za-z][A-Za-z0-9]{0,63}$/.test(key)) details[key] = value;
     }
   }
@@ -118,7 +130,14 @@ export function parseEntries(map: CborMap): FileInfo[] {
   return array(map, 'entries', 256).map(parseFileInfo);
 }
 
-const EVENT_TYPES: readonly FileEvent['type'][] = ['created', 'modified', 'removed', 'renamed', 'attributes', 'overflow'];
+const EVENT_TYPES: readonly FileEvent['type'][] = [
+  'created',
+  'modified',
+  'removed',
+  'renamed',
+  'attributes',
+  'overflow',
+];
 
 export function parseFileEvents(map: CborMap): FileEvent[] {
   return array(map, 'events', 65_536).map((value) => {
@@ -133,7 +152,8 @@ export function parseXattrs(map: CborMap): Record<string, Uint8Array> {
   const attrs: [string, Uint8Array][] = [];
   for (const [key, value] of Object.entries(asMap(map['attrs'], 'attrs'))) {
     if (key.length > MAX_NAME) throw violation('the name of an attribute is too long');
-    if (typeof value !== 'string' && !(value instanceof Uint8Array)) throw violation('the value of an attribute is not bytes');
+    if (typeof value !== 'string' && !(value instanceof Uint8Array))
+      throw violation('the value of an attribute is not bytes');
     attrs.push([key, typeof value === 'string' ? new TextEncoder().encode(value) : new Uint8Array(value)]);
   }
   return Object.fromEntries(attrs);
@@ -147,7 +167,9 @@ export function parsePorts(map: CborMap, key: 'opened' | 'closed'): ListeningPor
   });
 }
 
-const SIGNAL_NAMES = new Map<number, string>(Object.entries(SIGNALS).map(([signal, number]) => [number, signal]));
+const SIGNAL_NAMES = new Map<number, string>(
+  Object.entries(SIGNALS).map(([signal, number]) => [number, signal]),
+);
 
 export function parseEnd(map: CborMap): CommandEnd {
   switch (map['kind']) {
@@ -155,7 +177,10 @@ export function parseEnd(map: CborMap): CommandEnd {
       return { kind: 'exited', exitCode: int(map, 'code', 0, 255) };
     case 'signalled': {
       const number = int(map, 'signal', 1, 64);
-      return { kind: 'signalled', signal: SIGNAL_NAMES.get(number) ?? (number < 34 ? `SIG${number}` : `SIGRTMIN+${number - 34}`) };
+      return {
+        kind: 'signalled',
+        signal: SIGNAL_NAMES.get(number) ?? (number < 34 ? `SIG${number}` : `SIGRTMIN+${number - 34}`),
+      };
     }
     case 'timed_out':
     case 'oom_killed':

@@ -28,14 +28,21 @@ export function guestPorts(reach: Reach): Ports {
       };
     },
 
-    list: (options) => call(reach, { op: 'ports', request: { watch: false }, options }, (answer) => parsePorts(answer, 'opened')),
+    list: (options) =>
+      call(reach, { op: 'ports', request: { watch: false }, options }, (answer) =>
+        parsePorts(answer, 'opened'),
+      ),
 
     watch(options) {
       const known = new Map<string, ListeningPort>();
       let fresh = true;
       return iterate(
         async () => {
-          const stream = (await reach(options)).open('ports', { watch: true }, { signal: options?.signal, half: true });
+          const stream = (await reach(options)).open(
+            'ports',
+            { watch: true },
+            { signal: options?.signal, half: true },
+          );
           stream.lasts();
           fresh = true;
           return stream;

@@ -16,7 +16,10 @@ function drained(queue: ReceiveQueue): [number, string][] {
 
 describe('the queue of a stream', () => {
   it('gives what came, in order, with messages whole and data of one channel perhaps joined', () => {
-    const piece = fc.tuple(fc.constantFrom(MESSAGE, 0, 1, 2, 255), fc.constantFrom(1, 3, 100, 2047, 2048, 20_000));
+    const piece = fc.tuple(
+      fc.constantFrom(MESSAGE, 0, 1, 2, 255),
+      fc.constantFrom(1, 3, 100, 2047, 2048, 20_000),
+    );
     const step = fc.oneof({ weight: 4, arbitrary: piece }, { weight: 1, arbitrary: fc.constant(undefined) });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 200 }), (steps) => {

@@ -1,9 +1,10 @@
 /**
  * What has arrived on a stream and was not taken yet, in order.
  *
- * What is held is about what was counted against the credit, however small the pieces are: those that are small beside the
- * chunk they came in are copied, neighbours on one channel are joined, and when there are many, small ones are packed side by
- * side, whatever their channels are. A piece of one byte in a buffer of its own would take a hundred times as much.
+ * What is held is about what was counted against the credit, however small the pieces are: those that are
+ * small beside the chunk they came in are copied, neighbours on one channel are joined, and when there are
+ * many, small ones are packed side by side, whatever their channels are. A piece of one byte in a buffer of
+ * its own would take a hundred times as much.
  */
 import { Buffer } from 'node:buffer';
 import { compact } from './frame-parser.ts';

@@ -11,9 +11,14 @@ import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 export interface RedialOptions extends ServerHello {
   /** Makes a byte stream to the guest. */
   dial(signal: AbortSignal): Promise<Duplex>;
-  /** Makes a better connection of the one that was dialled, or gives that back. When it rejects the guest is dialled again. */
+  /**
+   * Makes a better connection of the one that was dialled, or gives that back. When it rejects the guest is
+   * dialled again.
+   */
   improve?(client: GuestClient, options: ConnectOptions): Promise<GuestClient>;
-  /** Why there is no use in dialling again; `undefined` if there may be. A rejection means that nobody knows. */
+  /**
+   * Why there is no use in dialling again; `undefined` if there may be. A rejection means that nobody knows.
+   */
   whyGone(): Promise<string | undefined>;
 }
 

@@ -49,7 +49,8 @@ export class ResumingCommand implements CommandHandle, AsyncIterator<Output> {
       const result = await inner.next();
       if (!result.done || this.#closed || !inner.interrupted) return result;
       if (inner !== this.#inner || (await this.#resume())) continue;
-      if (this.#failure?.code === 'cancelled' || this.#failure?.code === 'deadline_exceeded') throw this.#failure;
+      if (this.#failure?.code === 'cancelled' || this.#failure?.code === 'deadline_exceeded')
+        throw this.#failure;
       return DONE;
     }
   }
@@ -74,7 +75,8 @@ export class ResumingCommand implements CommandHandle, AsyncIterator<Output> {
     this.#closed = true;
     this.#inner.close();
     // Without this a hold that waits for a connection would wait on.
-    if (this.#inner.interrupted) this.#resolveEnded({ kind: 'lost', reason: 'The handle was closed before the command ended' });
+    if (this.#inner.interrupted)
+      this.#resolveEnded({ kind: 'lost', reason: 'The handle was closed before the command ended' });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

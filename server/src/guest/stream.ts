@@ -207,7 +207,11 @@ export class GuestStream {
     this.#queue.clear();
     if (this.over) return;
     this.#givenUp = true;
-    this.#host.send(FRAME.reset, this.id, encodeCbor({ code: error.code, message: error.message.slice(0, 1024) }));
+    this.#host.send(
+      FRAME.reset,
+      this.id,
+      encodeCbor({ code: error.code, message: error.message.slice(0, 1024) }),
+    );
     this.fail(error);
   }
 
@@ -323,7 +327,10 @@ export class GuestStream {
 }
 
 export function tooLarge(bytes: number): CayError {
-  return new CayError('invalid_argument', `The request is too large: ${bytes} bytes, the most is ${MAX_PAYLOAD_BYTES}`);
+  return new CayError(
+    'invalid_argument',
+    `The request is too large: ${bytes} bytes, the most is ${MAX_PAYLOAD_BYTES}`,
+  );
 }
 
 function ended(): CayError {

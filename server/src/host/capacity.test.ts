@@ -3,7 +3,9 @@ import { memoryCapacity, pidsCapacity } from './capacity.ts';
 
 describe('capacity', () => {
   it('reads what could be had, not what lies idle', () => {
-    const { totalBytes, freeBytes } = memoryCapacity('MemTotal:  2048 kB\nMemFree:  1 kB\nMemAvailable:  1024 kB\n');
+    const { totalBytes, freeBytes } = memoryCapacity(
+      'MemTotal:  2048 kB\nMemFree:  1 kB\nMemAvailable:  1024 kB\n',
+    );
     expect(totalBytes).toBe(2048 * 1024);
     expect(freeBytes).toBe(1024 * 1024);
   });

@@ -15,7 +15,10 @@ export function memoryCapacity(meminfo = read('/proc/meminfo')): { totalBytes: n
 
 /** Processes and threads that could still be made. */
 export function pidsCapacity(loadavg = read('/proc/loadavg')): { total: number; free: number } {
-  const total = Math.min(Number(read('/proc/sys/kernel/pid_max')), Number(read('/proc/sys/kernel/threads-max')));
+  const total = Math.min(
+    Number(read('/proc/sys/kernel/pid_max')),
+    Number(read('/proc/sys/kernel/threads-max')),
+  );
   // The fourth field is `running/all`.
   const used = Number(loadavg.split(' ')[3]?.split('/')[1] ?? 0);
   return { total, free: Math.max(0, total - used) };

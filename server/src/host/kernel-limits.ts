@@ -1,7 +1,8 @@
 /**
- * Limits of the kernel that all sandboxes on it share, whatever their ids are: inotify is counted for whoever made their user
- * namespaces, which is root, and terminals for the whole machine. Each instance, watch and terminal also counts as memory of the sandbox
- * that has it, and the sandbox's own memory limit is the bound that holds per sandbox. So the shared ones are raised out of reach.
+ * Limits of the kernel that all sandboxes on it share, whatever their ids are: inotify is counted for whoever
+ * made their user namespaces, which is root, and terminals for the whole machine. Each instance, watch and
+ * terminal also counts as memory of the sandbox that has it, and the sandbox's own memory limit is the bound
+ * that holds per sandbox. So the shared ones are raised out of reach.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -30,7 +31,10 @@ export function lowKernelLimits(root = '/proc/sys'): LowLimit[] {
   });
 }
 
-/** Raises those that are too low, never lowers one. What may not be written stays low, and `cay doctor` tells of it. */
+/**
+ * Raises those that are too low, never lowers one. What may not be written stays low, and `cay doctor` tells
+ * of it.
+ */
 export function raiseKernelLimits(root = '/proc/sys'): void {
   for (const limit of lowKernelLimits(root)) {
     try {

@@ -6,7 +6,8 @@ import { readableSecrets } from './readable-secrets.ts';
 
 describe('readableSecrets()', () => {
   let dir: string;
-  const put = (name: string, content: string, mode = 0o644) => writeFileSync(join(dir, name), content, { mode });
+  const put = (name: string, content: string, mode = 0o644) =>
+    writeFileSync(join(dir, name), content, { mode });
   beforeEach(() => {
     dir = mkdtempSync(join(tmpdir(), 'cay-secrets-'));
     mkdirSync(join(dir, 'app'));
@@ -31,6 +32,9 @@ describe('readableSecrets()', () => {
 
   it('stops when there is too much to look at', async () => {
     for (let count = 0; count < 10; count += 1) put(`file-${count}`, '');
-    expect(await readableSecrets({ directories: [dir], maxEntries: 5 })).toEqual({ found: [], complete: false });
+    expect(await readableSecrets({ directories: [dir], maxEntries: 5 })).toEqual({
+      found: [],
+      complete: false,
+    });
   });
 });

@@ -1,4 +1,7 @@
-/** Files below directories of the host that look like secrets and that everybody may read. The template `base` shows `/usr` to every sandbox. */
+/**
+ * Files below directories of the host that look like secrets and that everybody may read. The template `base`
+ * shows `/usr` to every sandbox.
+ */
 import { open, opendir, stat } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 
@@ -17,7 +20,9 @@ interface Options {
 }
 
 /** `complete` is false if there were more files than are looked at. */
-export async function readableSecrets(options: Options = {}): Promise<{ found: string[]; complete: boolean }> {
+export async function readableSecrets(
+  options: Options = {},
+): Promise<{ found: string[]; complete: boolean }> {
   const { directories = DIRECTORIES, maxEntries = MAX_ENTRIES, maxMs = MAX_MS } = options;
   const deadline = performance.now() + maxMs;
   const found: string[] = [];
@@ -27,9 +32,11 @@ export async function readableSecrets(options: Options = {}): Promise<{ found: s
     const directory = await opendir(path, { bufferSize: 256 }).catch(() => undefined);
     if (!directory) continue;
     for await (const entry of directory) {
-      if (++entries > maxEntries || found.length === MAX_FOUND || performance.now() > deadline) return { found, complete: false };
+      if (++entries > maxEntries || found.length === MAX_FOUND || performance.now() > deadline)
+        return { found, complete: false };
       if (entry.isDirectory()) ahead.push(join(path, entry.name));
-      else if (entry.isFile() && (await isSecret(join(path, entry.name), entry.name))) found.push(join(path, entry.name));
+      else if (entry.isFile() && (await isSecret(join(path, entry.name), entry.name)))
+        found.push(join(path, entry.name));
     }
   }
   return { found: found.toSorted(), complete: true };
@@ -37,7 +44,10 @@ export async function readableSecrets(options: Options = {}): Promise<{ found: s
 
 async function isSecret(path: string, name: string): Promise<boolean> {
   const keyFile = /\.(pem|key)$/i.test(name);
-  const named = name === '.env' || name.startsWith('.env.') || (/credential/i.test(name) && DATA.includes(extname(name).toLowerCase()));
+  const named =
+    name === '.env' ||
+    name.startsWith('.env.') ||
+    (/credential/i.test(name) && DATA.includes(extname(name).toLowerCase()));
   if (!keyFile && !named) return false;
   const { mode, size } = await stat(path);
   if ((mode & 0o004) === 0 || size === 0) return false;

@@ -73,7 +73,8 @@ function bytesOf(address: string): Uint8Array {
   // The URL parser knows every way to write one, and gives groups alone.
   const text = new URL(`http://[${address}]`).hostname.slice(1, -1);
   const [head = '', tail] = text.split('::');
-  const groups = (part: string) => (part === '' ? [] : part.split(':').map((group) => Number.parseInt(group, 16)));
+  const groups = (part: string) =>
+    part === '' ? [] : part.split(':').map((group) => Number.parseInt(group, 16));
   const [first, last] = [groups(head), tail === undefined ? [] : groups(tail)];
   const all = [...first, ...Array.from({ length: 8 - first.length - last.length }, () => 0), ...last];
   return Uint8Array.from(all.flatMap((group) => [group >> 8, group & 255]));

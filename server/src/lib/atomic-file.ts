@@ -4,7 +4,11 @@ import { dirname } from 'node:path';
 let counter = 0;
 
 /** Replaces a file in one step: a reader, or a crash at any moment, finds the old content or the new. */
-export async function writeFileAtomic(path: string, content: string, options: { mode?: number } = {}): Promise<void> {
+export async function writeFileAtomic(
+  path: string,
+  content: string,
+  options: { mode?: number } = {},
+): Promise<void> {
   const temporary = `${path}.${process.pid}-${++counter}.tmp`;
   try {
     const file = await open(temporary, 'wx', options.mode ?? 0o600);

@@ -8,7 +8,11 @@ async function* pieces(count: number, bytes: number): AsyncGenerator<Uint8Array>
 describe('bounded bytes', () => {
   it('are all that was added, up to the bound', () => {
     const bytes = new BoundedBytes(1000);
-    expect([bytes.add(Buffer.from('ab')), bytes.add(Buffer.alloc(2000, 'c')), bytes.add(Buffer.from('d'))]).toEqual([2, 998, 0]);
+    expect([
+      bytes.add(Buffer.from('ab')),
+      bytes.add(Buffer.alloc(2000, 'c')),
+      bytes.add(Buffer.from('d')),
+    ]).toEqual([2, 998, 0]);
     expect(bytes.whole().toString()).toBe(`ab${'c'.repeat(998)}`);
   });
 

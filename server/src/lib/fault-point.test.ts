@@ -45,7 +45,10 @@ describe('fault points', () => {
   it('end the process when the environment says so', () => {
     const script = `import { faultPoint } from ${JSON.stringify(join(import.meta.dirname, 'fault-point.ts'))}; await faultPoint('a.b'); console.log('alive');`;
     const env = { ...process.env, CAY_FAULT_POINTS: '{"a.b":"kill"}' };
-    const { signal, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script], { env, encoding: 'utf8' });
+    const { signal, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+      env,
+      encoding: 'utf8',
+    });
     expect({ signal, stdout }).toEqual({ signal: 'SIGKILL', stdout: '' });
   });
 
@@ -61,7 +64,10 @@ describe('fault points', () => {
       await faultPoint('a.b');
       console.log('still alive');`;
     const env = { ...process.env, CAY_FAULT_POINTS: `@${file}` };
-    const { signal, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script], { env, encoding: 'utf8' });
+    const { signal, stdout } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+      env,
+      encoding: 'utf8',
+    });
     rmSync(dir, { recursive: true });
     expect({ signal, stdout }).toEqual({ signal: 'SIGKILL', stdout: 'alive\n' });
   });

@@ -1,12 +1,15 @@
 /**
- * Places at which a program can be made to fail on purpose, so that what it promises about crashes can be tested.
+ * Places at which a program can be made to fail on purpose, so that what it promises about crashes can be
+ * tested.
  *
- * A place is a call of `faultPoint` with a name. Nothing happens there unless it is armed, by `armFaultPoints` in the same
- * process or by the environment variable `CAY_FAULT_POINTS`, which has the same as JSON:
+ * A place is a call of `faultPoint` with a name. Nothing happens there unless it is armed, by
+ * `armFaultPoints` in the same process or by the environment variable `CAY_FAULT_POINTS`, which has the same
+ * as JSON:
  *
  *     CAY_FAULT_POINTS='{"store.write.recorded":"kill@0.05","store.write.done":"delay:50"}'
  *
- * or `@` and the path of a file with that. The file is read each time, so it can be changed while the process runs.
+ * or `@` and the path of a file with that. The file is read each time, so it can be changed while the process
+ * runs.
  *
  * | fault | what happens |
  * |---|---|
@@ -37,7 +40,9 @@ export function faultPoint(name: string): Promise<void> | undefined {
 }
 
 async function strike(name: string, faults: ReadonlyMap<string, Fault>): Promise<void> {
-  const fault = faults.get(name) ?? [...faults].find(([key]) => key.endsWith('*') && name.startsWith(key.slice(0, -1)))?.[1];
+  const fault =
+    faults.get(name) ??
+    [...faults].find(([key]) => key.endsWith('*') && name.startsWith(key.slice(0, -1)))?.[1];
   if (fault === undefined) return;
   if (typeof fault !== 'string') return fault(name);
   const { what, delayMs, probability } = parse(fault);
@@ -51,16 +56,26 @@ async function strike(name: string, faults: ReadonlyMap<string, Fault>): Promise
 }
 
 function parse(fault: string): { what: string; delayMs: number; probability: number } {
-  const [, what, delay, probability] = /^(kill|error|hang|delay:(\d{1,7}))(?:@([01]|0?\.\d+))?$/.exec(fault) ?? [];
-  if (what === undefined) throw new Error(`Not a fault: "${fault}"; use kill, error, hang or delay:<ms>, with @<probability> if need be`);
-  return { what: delay === undefined ? what : 'delay', delayMs: Number(delay ?? 0), probability: Number(probability ?? 1) };
+  const [, what, delay, probability] =
+    /^(kill|error|hang|delay:(\d{1,7}))(?:@([01]|0?\.\d+))?$/.exec(fault) ?? [];
+  if (what === undefined)
+    throw new Error(
+      `Not a fault: "${fault}"; use kill, error, hang or delay:<ms>, with @<probability> if need be`,
+    );
+  return {
+    what: delay === undefined ? what : 'delay',
+    delayMs: Number(delay ?? 0),
+    probability: Number(probability ?? 1),
+  };
 }
 
 function fromJson(text: string | undefined): ReadonlyMap<string, Fault> | undefined {
   if (text === undefined || text.trim() === '') return undefined;
-  const faults = Object.entries(JSON.parse(text) as Record<string, unknown>).map(([name, fault]): [string, Fault] => {
-    parse(String(fault));
-    return [name, String(fault)];
-  });
+  const faults = Object.entries(JSON.parse(text) as Record<string, unknown>).map(
+    ([name, fault]): [string, Fault] => {
+      parse(String(fault));
+      return [name, String(fault)];
+    },
+  );
   return faults.length > 0 ? new Map(faults) : undefined;
 }

@@ -11,7 +11,8 @@ beforeEach(async () => {
 });
 afterEach(() => rm(directory, { recursive: true, force: true }));
 
-const read = (name: string, offset: number, end: number) => Array.fromAsync(readFrames(directory, name, offset, end));
+const read = (name: string, offset: number, end: number) =>
+  Array.fromAsync(readFrames(directory, name, offset, end));
 
 /** The bytes of frames with -1 where they are missing, and the kind of each. */
 function spread(frames: Frame[]): { byte: number; kind: number }[] {
@@ -22,7 +23,13 @@ function spread(frames: Frame[]): { byte: number; kind: number }[] {
 }
 
 const step = fc.oneof(
-  { weight: 6, arbitrary: fc.record({ kind: fc.integer({ min: 1, max: 3 }), data: fc.uint8Array({ minLength: 1, maxLength: 40 }) }) },
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      kind: fc.integer({ min: 1, max: 3 }),
+      data: fc.uint8Array({ minLength: 1, maxLength: 40 }),
+    }),
+  },
   { weight: 1, arbitrary: fc.record({ gap: fc.integer({ min: 1, max: 50 }) }) },
   { weight: 1, arbitrary: fc.constant({ reopen: true as const }) },
   { weight: 1, arbitrary: fc.record({ torn: fc.uint8Array({ minLength: 1, maxLength: 60 }) }) },
@@ -49,7 +56,8 @@ describe('a log of frames', () => {
           }
           if (log.end > offset) frames.push({ offset, at });
         }
-        const expected = frames.find(({ offset, at }) => offset >= log.keptFrom && at >= since)?.offset ?? log.end;
+        const expected =
+          frames.find(({ offset, at }) => offset >= log.keptFrom && at >= since)?.offset ?? log.end;
         expect(await offsetSince(directory, name, since, log.end)).toBe(expected);
         expect((await read(name, log.keptFrom, log.end)).map(({ atMs }) => atMs)).toEqual(
           frames.filter(({ offset }) => offset >= log.keptFrom).map(({ at }) => at),
@@ -95,7 +103,9 @@ describe('a log of frames', () => {
         }
         const offset = all.length === 0 ? 0 : seed % (all.length + 1);
         const got = spread(await read(name, offset, log.end));
-        const expected = all.slice(offset).map((byte, index) => (offset + index < log.keptFrom ? { byte: -1, kind: 0 } : byte));
+        const expected = all
+          .slice(offset)
+          .map((byte, index) => (offset + index < log.keptFrom ? { byte: -1, kind: 0 } : byte));
         expect(got).toEqual(expected);
         await log.close();
         expect(await extentOf(directory, name)).toEqual({ keptFrom: log.keptFrom, end: all.length });
@@ -109,7 +119,9 @@ describe('a log of frames', () => {
   it('keeps the newest, within its bounds', async () => {
     const log = await openFrameLog({ directory, name: 'big', segmentBytes: 10_000, segments: 4 });
     for (let i = 0; i < 200; i++) await log.append(1, Buffer.alloc(1000, i));
-    const sizes = await Promise.all((await readdir(directory)).map(async (file) => (await stat(join(directory, file))).size));
+    const sizes = await Promise.all(
+      (await readdir(directory)).map(async (file) => (await stat(join(directory, file))).size),
+    );
     expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(50_000);
     const frames = await read('big', 0, log.end);
     expect(frames[0]).toMatchObject({ kind: 0, offset: 0, missing: log.keptFrom });
@@ -136,6 +148,8 @@ describe('a log of frames', () => {
 
 async function tear(name: string, bytes: Uint8Array): Promise<void> {
   const files = (await readdir(directory)).filter((file) => file.startsWith(`${name}.`));
-  const last = files.toSorted((one, other) => Number(one.split('.').at(-2)) - Number(other.split('.').at(-2))).at(-1)!;
+  const last = files
+    .toSorted((one, other) => Number(one.split('.').at(-2)) - Number(other.split('.').at(-2)))
+    .at(-1)!;
   await writeFile(join(directory, last), bytes, { flag: 'a' });
 }

@@ -1,9 +1,10 @@
 /**
- * A log of bytes on disk, of bounded size: frames one after the other in segments, of which the oldest are dropped.
+ * A log of bytes on disk, of bounded size: frames one after the other in segments, of which the oldest are
+ * dropped.
  *
- * Every frame knows its own offset and has a checksum, so that a frame that was cut short by a crash is told from a whole
- * one. Offsets only grow; where bytes are missing a frame of kind 0 says how many. A frame of kind 255 has no bytes of the log, but the time at which those
- * were written that follow it.
+ * Every frame knows its own offset and has a checksum, so that a frame that was cut short by a crash is told
+ * from a whole one. Offsets only grow; where bytes are missing a frame of kind 0 says how many. A frame of
+ * kind 255 has no bytes of the log, but the time at which those were written that follow it.
  *
  *     checksum u32 · kind u8 · 0 u24 · length u32 · offset u64 · data
  *
@@ -90,7 +91,8 @@ export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> 
   async function write(kind: number, data: Uint8Array, atMs: number | undefined): Promise<void> {
     if (size >= segmentBytes) await rotate();
     const frame = encode(kind, end, data);
-    const frames = atMs === undefined || atMs === told ? frame : Buffer.concat([encode(TIME, end, u64(atMs)), frame]);
+    const frames =
+      atMs === undefined || atMs === told ? frame : Buffer.concat([encode(TIME, end, u64(atMs)), frame]);
     try {
       for (let at = 0; at < frames.length;) at += (await file.write(frames, at)).bytesWritten;
     } catch (error) {
@@ -122,10 +124,15 @@ export async function openFrameLog(options: FrameLogOptions): Promise<FrameLog> 
 }
 
 /**
- * The frames from `offset` up to `end`, where all before `end` is known to be written. The first is cut to begin at `offset`; what is not kept any
- * more is a gap.
+ * The frames from `offset` up to `end`, where all before `end` is known to be written. The first is cut to
+ * begin at `offset`; what is not kept any more is a gap.
  */
-export async function* readFrames(directory: string, name: string, offset: number, end: number): AsyncGenerator<Frame> {
+export async function* readFrames(
+  directory: string,
+  name: string,
+  offset: number,
+  end: number,
+): AsyncGenerator<Frame> {
   let at = offset;
   while (at < end) {
     const segments = await segmentsOf(directory, name);
@@ -164,9 +171,18 @@ export async function* readFrames(directory: string, name: string, offset: numbe
   }
 }
 
-/** The offset of the first frame that was written then or later, of those up to `end`; `end` if there is none. One without a time is older than any. */
-export async function offsetSince(directory: string, name: string, atMs: number, end: number): Promise<number> {
-  for await (const frame of readFrames(directory, name, 0, end)) if (frame.atMs !== undefined && frame.atMs >= atMs) return frame.offset;
+/**
+ * The offset of the first frame that was written then or later, of those up to `end`; `end` if there is none.
+ * One without a time is older than any.
+ */
+export async function offsetSince(
+  directory: string,
+  name: string,
+  atMs: number,
+  end: number,
+): Promise<number> {
+  for await (const frame of readFrames(directory, name, 0, end))
+    if (frame.atMs !== undefined && frame.atMs >= atMs) return frame.offset;
   return end;
 }
 
@@ -229,7 +245,15 @@ async function* framesOf(file: FileHandle, from: number): AsyncGenerator<Frame &
     const kind = header[4]!;
     const offset = Number(header.readBigUInt64BE(12));
     if (kind === TIME) atMs = Number(data.readBigUInt64BE(0));
-    else if (kind === GAP) yield { kind, offset, data: new Uint8Array(0), missing: Number(data.readBigUInt64BE(0)), atMs, next: at };
+    else if (kind === GAP)
+      yield {
+        kind,
+        offset,
+        data: new Uint8Array(0),
+        missing: Number(data.readBigUInt64BE(0)),
+        atMs,
+        next: at,
+      };
     else yield { kind, offset, data, missing: 0, atMs, next: at };
   }
 }

@@ -4,7 +4,10 @@ export function timeoutIn(error: unknown): NodeJS.ErrnoException | undefined {
   return cause instanceof Error && cause.name === 'TimeoutError' ? cause : undefined;
 }
 
-/** What the body of an answer says went wrong: its `message` where it is JSON, and all of it where a proxy has answered. Bounded. */
+/**
+ * What the body of an answer says went wrong: its `message` where it is JSON, and all of it where a proxy has
+ * answered. Bounded.
+ */
 export function saidIn(body: string): string {
   let said = body;
   try {

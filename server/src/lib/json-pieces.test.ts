@@ -7,10 +7,18 @@ const whole = (value: object) => [...jsonPieces(value)].join('');
 describe('JSON in pieces', () => {
   it('is what JSON.stringify gives', () => {
     fc.assert(
-      fc.property(fc.dictionary(fc.string(), fc.jsonValue()), fc.uint8Array({ maxLength: 2000 }), (object, bytes) => {
-        const value = { ...object, text: new JsonText(Buffer.from(bytes), 'utf8'), base64: new JsonText(Buffer.from(bytes), 'base64') };
-        expect(JSON.parse(whole(value))).toEqual(JSON.parse(JSON.stringify(value)));
-      }),
+      fc.property(
+        fc.dictionary(fc.string(), fc.jsonValue()),
+        fc.uint8Array({ maxLength: 2000 }),
+        (object, bytes) => {
+          const value = {
+            ...object,
+            text: new JsonText(Buffer.from(bytes), 'utf8'),
+            base64: new JsonText(Buffer.from(bytes), 'base64'),
+          };
+          expect(JSON.parse(whole(value))).toEqual(JSON.parse(JSON.stringify(value)));
+        },
+      ),
     );
     expect(whole({})).toBe('{}');
     expect(whole({ a: undefined, b: [] })).toBe('{"b":[]}');
@@ -19,7 +27,9 @@ describe('JSON in pieces', () => {
   it('cuts neither characters nor base64 in two', () => {
     const bytes = Buffer.from('a😀ü'.repeat(20_000));
     for (const encoding of ['utf8', 'base64'] as const) {
-      expect(JSON.parse(whole({ text: new JsonText(bytes, encoding) }))).toEqual({ text: bytes.toString(encoding) });
+      expect(JSON.parse(whole({ text: new JsonText(bytes, encoding) }))).toEqual({
+        text: bytes.toString(encoding),
+      });
     }
   });
 

@@ -26,11 +26,16 @@ const SMALL_ARRAY = 100;
 /** Whether making JSON of an object could take long. */
 export function isLargeJson(value: object): boolean {
   return Object.values(value).some(
-    (part) => (part instanceof JsonText && part.bytes.length > SMALL_BYTES) || (Array.isArray(part) && part.length > SMALL_ARRAY),
+    (part) =>
+      (part instanceof JsonText && part.bytes.length > SMALL_BYTES) ||
+      (Array.isArray(part) && part.length > SMALL_ARRAY),
   );
 }
 
-/** JSON of an object, in pieces that take about a millisecond each: by the items of its arrays and parts of its `JsonText`s. */
+/**
+ * JSON of an object, in pieces that take about a millisecond each: by the items of its arrays and parts of
+ * its `JsonText`s.
+ */
 export function* jsonPieces(value: object): Generator<string> {
   let before = '{';
   for (const [key, part] of Object.entries(value)) {

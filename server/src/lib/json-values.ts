@@ -4,8 +4,8 @@ const COMMA = 0x2c;
 const OPENING = new Set([0x5b, 0x7b]);
 
 /**
- * About how many values a JSON text has, without parsing it: a megabyte of empty arrays takes a hundred times as much to
- * parse and to hold. It stops counting beyond `most`, and takes strings in one step each.
+ * About how many values a JSON text has, without parsing it: a megabyte of empty arrays takes a hundred times
+ * as much to parse and to hold. It stops counting beyond `most`, and takes strings in one step each.
  */
 export function jsonValues(text: Buffer, most: number): number {
   let values = 1;

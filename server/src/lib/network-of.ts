@@ -1,8 +1,8 @@
 import { isIPv6 } from 'node:net';
 
 /**
- * Whom an address belongs to, as far as its number tells: an IPv4 address, or the /64 of an IPv6 one, of which a single machine has as many as
- * it likes.
+ * Whom an address belongs to, as far as its number tells: an IPv4 address, or the /64 of an IPv6 one, of
+ * which a single machine has as many as it likes.
  */
 export function networkOf(address: string | undefined): string {
   const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/i, '').replace(/%.*$/, '');
@@ -13,7 +13,11 @@ export function networkOf(address: string | undefined): string {
   const last = tail === undefined ? [] : groups(tail);
   // An embedded IPv4 address takes the room of two groups.
   const length = first.length + last.length + (plain.includes('.') ? 1 : 0);
-  const all = [...first, ...Array.from({ length: tail === undefined ? 0 : Math.max(0, 8 - length) }, () => '0'), ...last];
+  const all = [
+    ...first,
+    ...Array.from({ length: tail === undefined ? 0 : Math.max(0, 8 - length) }, () => '0'),
+    ...last,
+  ];
   return `${all
     .slice(0, 4)
     .map((group) => group.replace(/^0+(?=.)/, ''))

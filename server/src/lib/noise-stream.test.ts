@@ -108,7 +108,11 @@ describe('dialNoise', () => {
   it.each<[string, (socket: Socket) => void, RegExp]>([
     ['says nothing', () => {}, /not answered within 200 ms/],
     ['hangs up', (socket) => socket.destroy(), /hung up|ECONNRESET/],
-    ['speaks something else', (socket) => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'), /does not have the key/],
+    [
+      'speaks something else',
+      (socket) => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'),
+      /does not have the key/,
+    ],
     [
       'answers with nonsense',
       (socket) => socket.write(Buffer.concat([Buffer.of(0, HANDSHAKE_BYTES), Buffer.alloc(48, 9)])),

@@ -16,16 +16,27 @@ export interface NoiseDial {
 const LENGTH_BYTES = 2;
 
 /**
- * A byte stream over TCP that only the two ends can read and write who have the key. Each message has its length before it, in two bytes.
- * Resolves when the other end has answered the handshake, and has been sent an empty message by which it knows that we were not recorded.
- * Rejects, with nothing left open, whatever else happens.
+ * A byte stream over TCP that only the two ends can read and write who have the key. Each message has its
+ * length before it, in two bytes. Resolves when the other end has answered the handshake, and has been sent
+ * an empty message by which it knows that we were not recorded. Rejects, with nothing left open, whatever
+ * else happens.
  */
-export async function dialNoise({ host, port, key, prologue, timeoutMs, signal }: NoiseDial): Promise<Duplex> {
+export async function dialNoise({
+  host,
+  port,
+  key,
+  prologue,
+  timeoutMs,
+  signal,
+}: NoiseDial): Promise<Duplex> {
   signal?.throwIfAborted();
   const socket = connect({ host, port, noDelay: true, keepAlive: true, keepAliveInitialDelay: 15_000 });
   const { promise, resolve, reject } = Promise.withResolvers<Duplex>();
   const handshake = noiseHandshake({ initiator: true, key, prologue });
-  const timer = setTimeout(() => reject(new Error(`"${host}:${port}" has not answered within ${timeoutMs} ms`)), timeoutMs);
+  const timer = setTimeout(
+    () => reject(new Error(`"${host}:${port}" has not answered within ${timeoutMs} ms`)),
+    timeoutMs,
+  );
   const aborted = () => reject(signal?.reason as Error);
   const ended = () => reject(new Error(`"${host}:${port}" has hung up`));
   let received: Buffer = Buffer.alloc(0);
@@ -61,8 +72,15 @@ export async function dialNoise({ host, port, key, prologue, timeoutMs, signal }
   }
 }
 
-/** The bytes of a socket, sealed. `received` is what has come already. Whatever was not sealed by the other end destroys both. */
-export function noiseStream(socket: Socket, channel: NoiseChannel, received: Buffer = Buffer.alloc(0)): Duplex {
+/**
+ * The bytes of a socket, sealed. `received` is what has come already. Whatever was not sealed by the other
+ * end destroys both.
+ */
+export function noiseStream(
+  socket: Socket,
+  channel: NoiseChannel,
+  received: Buffer = Buffer.alloc(0),
+): Duplex {
   let hasRoom = true;
   const stream = new Duplex({
     write(chunk: Buffer, _encoding, done) {

@@ -19,15 +19,24 @@ const VECTOR = {
     ],
     ['462e20412e20486179656b', 'e632c3763d7669067383433197a3baddf146e9e70ad4b4e9e59e0f'],
     ['4361726c204d656e676572', '64c6bee32ea91c8474bb4c21d7a700109ad45af77b29764ba5eb1e'],
-    ['4a65616e2d426170746973746520536179', 'e2fa0bed0603b62d3ccac2ecabbf3fe33f3e86514909b323361626266cb2471cc8'],
-    ['457567656e2042f6686d20766f6e2042617765726b', '0c01dc9cec1fe4ddd692e8dd32188aa351088dc91183639a53b57aa4692b5ebdef8b8ca111'],
+    [
+      '4a65616e2d426170746973746520536179',
+      'e2fa0bed0603b62d3ccac2ecabbf3fe33f3e86514909b323361626266cb2471cc8',
+    ],
+    [
+      '457567656e2042f6686d20766f6e2042617765726b',
+      '0c01dc9cec1fe4ddd692e8dd32188aa351088dc91183639a53b57aa4692b5ebdef8b8ca111',
+    ],
   ],
 } as const;
 
 const hex = (text: string) => Buffer.from(text, 'hex');
 const KEY = Buffer.alloc(32, 7);
 
-function pair(keys: [Buffer, Buffer] = [KEY, KEY], prologues: [string, string] = ['a', 'a']): [NoiseHandshake, NoiseHandshake] {
+function pair(
+  keys: [Buffer, Buffer] = [KEY, KEY],
+  prologues: [string, string] = ['a', 'a'],
+): [NoiseHandshake, NoiseHandshake] {
   return [
     noiseHandshake({ initiator: true, key: keys[0], prologue: Buffer.from(prologues[0]) }),
     noiseHandshake({ initiator: false, key: keys[1], prologue: Buffer.from(prologues[1]) }),
@@ -61,33 +70,41 @@ describe('noise', () => {
 
   it('opens on one side what was sealed on the other, both ways and in any order of the two', () => {
     fc.assert(
-      fc.property(fc.array(fc.tuple(fc.boolean(), fc.uint8Array({ maxLength: 400 })), { maxLength: 20 }), (messages) => {
-        const [one, other] = channels();
-        for (const [forth, plain] of messages) {
-          const [from, to] = forth ? [one, other] : [other, one];
-          expect(to.open(from.seal(plain)).equals(plain)).toBe(true);
-        }
-      }),
+      fc.property(
+        fc.array(fc.tuple(fc.boolean(), fc.uint8Array({ maxLength: 400 })), { maxLength: 20 }),
+        (messages) => {
+          const [one, other] = channels();
+          for (const [forth, plain] of messages) {
+            const [from, to] = forth ? [one, other] : [other, one];
+            expect(to.open(from.seal(plain)).equals(plain)).toBe(true);
+          }
+        },
+      ),
     );
   });
 
   it('opens nothing that was changed, cut, repeated or made up', () => {
     fc.assert(
-      fc.property(fc.uint8Array({ maxLength: 100 }), fc.nat(), fc.integer({ min: 1, max: 255 }), (plain, at, change) => {
-        const [one, other] = channels();
-        const sealed = one.seal(plain);
-        const changed = Buffer.from(sealed);
-        changed[at % changed.length]! ^= change;
-        expect(() => other.open(changed)).toThrow();
-        const [again, still] = channels();
-        const good = again.seal(plain);
-        expect(() => still.open(good.subarray(0, at % good.length))).toThrow();
-        const [third, fourth] = channels();
-        const once = third.seal(plain);
-        fourth.open(once);
-        expect(() => fourth.open(once)).toThrow();
-        expect(() => other.open(plain)).toThrow();
-      }),
+      fc.property(
+        fc.uint8Array({ maxLength: 100 }),
+        fc.nat(),
+        fc.integer({ min: 1, max: 255 }),
+        (plain, at, change) => {
+          const [one, other] = channels();
+          const sealed = one.seal(plain);
+          const changed = Buffer.from(sealed);
+          changed[at % changed.length]! ^= change;
+          expect(() => other.open(changed)).toThrow();
+          const [again, still] = channels();
+          const good = again.seal(plain);
+          expect(() => still.open(good.subarray(0, at % good.length))).toThrow();
+          const [third, fourth] = channels();
+          const once = third.seal(plain);
+          fourth.open(once);
+          expect(() => fourth.open(once)).toThrow();
+          expect(() => other.open(plain)).toThrow();
+        },
+      ),
     );
   });
 
@@ -97,19 +114,24 @@ describe('noise', () => {
     const [two, apart] = pair([KEY, KEY], ['a', 'b']);
     expect(() => apart.read(two.write())).toThrow();
     fc.assert(
-      fc.property(fc.nat({ max: HANDSHAKE_BYTES - 1 }), fc.integer({ min: 1, max: 255 }), fc.boolean(), (at, change, first) => {
-        const [initiator, responder] = pair();
-        const opening = initiator.write();
-        if (first) opening[at]! ^= change;
-        if (first) {
-          expect(() => responder.read(opening)).toThrow();
-          return;
-        }
-        responder.read(opening);
-        const answer = responder.write();
-        answer[at]! ^= change;
-        expect(() => initiator.read(answer)).toThrow();
-      }),
+      fc.property(
+        fc.nat({ max: HANDSHAKE_BYTES - 1 }),
+        fc.integer({ min: 1, max: 255 }),
+        fc.boolean(),
+        (at, change, first) => {
+          const [initiator, responder] = pair();
+          const opening = initiator.write();
+          if (first) opening[at]! ^= change;
+          if (first) {
+            expect(() => responder.read(opening)).toThrow();
+            return;
+          }
+          responder.read(opening);
+          const answer = responder.write();
+          answer[at]! ^= change;
+          expect(() => initiator.read(answer)).toThrow();
+        },
+      ),
       { numRuns: 60 },
     );
     for (const length of [0, 31, 47, 65_536]) expect(() => pair()[1].read(Buffer.alloc(length))).toThrow();

@@ -1,9 +1,10 @@
 /**
- * `Noise_NNpsk0_25519_ChaChaPoly_SHA256` of the Noise Protocol Framework (revision 34): two sides that share a key make a channel that only
- * they can read and write, with a secret of its own that is forgotten with it.
+ * `Noise_NNpsk0_25519_ChaChaPoly_SHA256` of the Noise Protocol Framework (revision 34): two sides that share
+ * a key make a channel that only they can read and write, with a secret of its own that is forgotten with it.
  *
- * The initiator writes the first message and the responder answers; then both `split`. Whoever answers a first message knows that it was
- * made with the key, and not that it was made just now: only what is opened after the split proves that.
+ * The initiator writes the first message and the responder answers; then both `split`. Whoever answers a
+ * first message knows that it was made with the key, and not that it was made just now: only what is opened
+ * after the split proves that.
  */
 import {
   createCipheriv,
@@ -64,8 +65,14 @@ interface Cipher {
   open(message: Uint8Array, bound?: Uint8Array): Buffer;
 }
 
-export function noiseHandshake({ initiator, key, prologue = Buffer.alloc(0), ephemeral }: NoiseOptions): NoiseHandshake {
-  if (key.length !== KEY_BYTES) throw new RangeError(`A key of ${key.length} bytes cannot be: must be ${KEY_BYTES}`);
+export function noiseHandshake({
+  initiator,
+  key,
+  prologue = Buffer.alloc(0),
+  ephemeral,
+}: NoiseOptions): NoiseHandshake {
+  if (key.length !== KEY_BYTES)
+    throw new RangeError(`A key of ${key.length} bytes cannot be: must be ${KEY_BYTES}`);
   const own = ephemeral ? privateKeyOf(ephemeral) : generateKeyPairSync('x25519').privateKey;
   const ownPublic = rawOf(createPublicKey(own));
   let theirs: KeyObject | undefined;
@@ -99,7 +106,8 @@ export function noiseHandshake({ initiator, key, prologue = Buffer.alloc(0), eph
   }
 
   function requireStep(writing: boolean): void {
-    if (step > 1 || (step === 0) !== (writing === initiator)) throw new Error('This is not the next message of a handshake');
+    if (step > 1 || (step === 0) !== (writing === initiator))
+      throw new Error('This is not the next message of a handshake');
   }
 
   return {
@@ -112,7 +120,8 @@ export function noiseHandshake({ initiator, key, prologue = Buffer.alloc(0), eph
     },
     read(message) {
       requireStep(false);
-      if (message.length < HANDSHAKE_BYTES || message.length > MAX_NOISE_BYTES) throw new Error('A handshake message has not its size');
+      if (message.length < HANDSHAKE_BYTES || message.length > MAX_NOISE_BYTES)
+        throw new Error('A handshake message has not its size');
       const part = Buffer.from(message.subarray(0, KEY_BYTES));
       theirs = publicKeyOf(part);
       mixPublic(part);
@@ -146,7 +155,9 @@ function cipherOf(raw: Buffer): Cipher {
   return {
     seal(plain, bound) {
       if (plain.length > MAX_PLAIN_BYTES)
-        throw new RangeError(`A message of ${plain.length} bytes cannot be: must be ${MAX_PLAIN_BYTES} or less`);
+        throw new RangeError(
+          `A message of ${plain.length} bytes cannot be: must be ${MAX_PLAIN_BYTES} or less`,
+        );
       advance();
       const sealing = createCipheriv(CIPHER, key, nonce, options);
       if (bound) sealing.setAAD(bound, { plaintextLength: plain.length });
@@ -156,7 +167,8 @@ function cipherOf(raw: Buffer): Cipher {
     },
     open(message, bound) {
       const length = message.length - TAG_BYTES;
-      if (length < 0 || message.length > MAX_NOISE_BYTES) throw new Error('A sealed message has not its size');
+      if (length < 0 || message.length > MAX_NOISE_BYTES)
+        throw new Error('A sealed message has not its size');
       advance();
       const opening = createDecipheriv(CIPHER, key, nonce, options);
       if (bound) opening.setAAD(bound, { plaintextLength: length });
@@ -184,6 +196,8 @@ function expand(chaining: Buffer, input: Uint8Array, count: number): Buffer[] {
   return keys;
 }
 
-const privateKeyOf = (raw: Uint8Array) => createPrivateKey({ key: Buffer.concat([PKCS8, raw]), format: 'der', type: 'pkcs8' });
-const publicKeyOf = (raw: Uint8Array) => createPublicKey({ key: Buffer.concat([SPKI, raw]), format: 'der', type: 'spki' });
+const privateKeyOf = (raw: Uint8Array) =>
+  createPrivateKey({ key: Buffer.concat([PKCS8, raw]), format: 'der', type: 'pkcs8' });
+const publicKeyOf = (raw: Uint8Array) =>
+  createPublicKey({ key: Buffer.concat([SPKI, raw]), format: 'der', type: 'spki' });
 const rawOf = (key: KeyObject) => key.export({ format: 'der', type: 'spki' }).subarray(SPKI.length);

@@ -66,7 +66,12 @@ describe('otlpExporter()', () => {
     let release!: () => void;
     hold = new Promise((resolve) => (release = resolve));
     const told: { spans: number; reason: string }[] = [];
-    const exporter = otlpExporter({ ...options, url, queueLimit: 600, onDrop: (dropped) => told.push(dropped) });
+    const exporter = otlpExporter({
+      ...options,
+      url,
+      queueLimit: 600,
+      onDrop: (dropped) => told.push(dropped),
+    });
     for (let index = 0; index < 5000; index++) exporter.add(span(index));
     expect(told).toEqual([{ spans: 1, reason: 'too many spans wait for the collector' }]);
     release();
@@ -88,7 +93,11 @@ describe('otlpExporter()', () => {
 
   it('drops what nobody takes', async () => {
     const told: string[] = [];
-    const exporter = otlpExporter({ ...options, url: 'http://127.0.0.1:1/', onDrop: ({ reason }) => told.push(reason) });
+    const exporter = otlpExporter({
+      ...options,
+      url: 'http://127.0.0.1:1/',
+      onDrop: ({ reason }) => told.push(reason),
+    });
     exporter.add(span(1));
     await exporter.close();
     expect(told).toEqual([expect.stringMatching(/did not answer/)]);

@@ -72,7 +72,9 @@ export function otlpExporter(options: OtlpOptions): OtlpExporter {
   /** Resolves whether the collector took them. */
   async function send(spans: OtlpSpan[]): Promise<boolean> {
     try {
-      const body = JSON.stringify({ resourceSpans: [{ ...head, scopeSpans: [{ scope, spans: spans.map(encode) }] }] });
+      const body = JSON.stringify({
+        resourceSpans: [{ ...head, scopeSpans: [{ scope, spans: spans.map(encode) }] }],
+      });
       const response = await fetch(url, {
         method: 'POST',
         headers: { ...headers, 'content-type': 'application/json' },
@@ -147,6 +149,10 @@ function pairs(attributes: Attributes): object[] {
   return Object.entries(attributes).map(([key, value]) => ({
     key,
     value:
-      typeof value === 'string' ? { stringValue: value } : typeof value === 'boolean' ? { boolValue: value } : { intValue: String(value) },
+      typeof value === 'string'
+        ? { stringValue: value }
+        : typeof value === 'boolean'
+          ? { boolValue: value }
+          : { intValue: String(value) },
   }));
 }

@@ -17,7 +17,12 @@ describe('processStat()', () => {
     const rest = Array.from({ length: 48 }, (_, index) => index + 4).join(' ');
     fc.assert(
       fc.property(fc.string({ maxLength: 15 }), (name) => {
-        expect(parseProcessStat(`12 (${name}) S ${rest}`)).toEqual({ name, state: 'S', parent: 4, startTime: 22 });
+        expect(parseProcessStat(`12 (${name}) S ${rest}`)).toEqual({
+          name,
+          state: 'S',
+          parent: 4,
+          startTime: 22,
+        });
       }),
     );
   });

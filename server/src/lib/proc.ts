@@ -44,12 +44,16 @@ export function isAlive(pid: number, startTime?: number): boolean {
 }
 
 /**
- * Which boot of the machine this is: a process number and its start time mean something within one boot only. Where the kernel says
- * so is another file if `CAY_BOOT_ID_FILE` names one, which lets a test boot the machine.
+ * Which boot of the machine this is: a process number and its start time mean something within one boot only.
+ * Where the kernel says so is another file if `CAY_BOOT_ID_FILE` names one, which lets a test boot the
+ * machine.
  */
 export function bootId(): string {
   try {
-    return readFileSync(process.env['CAY_BOOT_ID_FILE'] ?? '/proc/sys/kernel/random/boot_id', 'latin1').trim();
+    return readFileSync(
+      process.env['CAY_BOOT_ID_FILE'] ?? '/proc/sys/kernel/random/boot_id',
+      'latin1',
+    ).trim();
   } catch {
     return 'unknown';
   }
@@ -71,7 +75,10 @@ export function oomScore(pid: number | 'self'): number | undefined {
   }
 }
 
-/** Asks for this process to be spared. Children start with the same, until somebody raises it. False if that is not allowed here. */
+/**
+ * Asks for this process to be spared. Children start with the same, until somebody raises it. False if that
+ * is not allowed here.
+ */
 export function lowerOomScore(score: number): boolean {
   if ((oomScore('self') ?? 0) <= score) return true;
   try {

@@ -13,7 +13,12 @@ describe('run()', () => {
   it('rejects an exit code other than 0 with the words of the program', async () => {
     const error = await run('sh', ['-c', 'echo broken >&2; exit 3']).catch((caught: unknown) => caught);
     expect(error).toBeInstanceOf(RunError);
-    expect(error).toMatchObject({ reason: 'exit', exitCode: 3, stderr: 'broken\n', message: '"sh" exited with 3: broken' });
+    expect(error).toMatchObject({
+      reason: 'exit',
+      exitCode: 3,
+      stderr: 'broken\n',
+      message: '"sh" exited with 3: broken',
+    });
   });
 
   it('rejects a program that does not exist', async () => {
@@ -21,11 +26,16 @@ describe('run()', () => {
   });
 
   it('rejects one that a signal ended', async () => {
-    await expect(run('sh', ['-c', 'kill -TERM $$'])).rejects.toMatchObject({ reason: 'signal', exitCode: null });
+    await expect(run('sh', ['-c', 'kill -TERM $$'])).rejects.toMatchObject({
+      reason: 'signal',
+      exitCode: null,
+    });
   });
 
   it('kills at the deadline even if a grandchild holds the pipes', async () => {
-    await expect(run('sh', ['-c', 'sleep 5 & sleep 5'], { timeoutMs: 50 })).rejects.toMatchObject({ reason: 'timeout' });
+    await expect(run('sh', ['-c', 'sleep 5 & sleep 5'], { timeoutMs: 50 })).rejects.toMatchObject({
+      reason: 'timeout',
+    });
   });
 
   it('kills when aborted, and does not start when aborted before', async () => {

@@ -1,9 +1,9 @@
 /**
  * Runs a program to its end and gives back what it said.
  *
- * Output is kept up to a bound and thrown away beyond it, so a program that talks without end costs nothing but
- * its own time. An exit code other than 0, a signal, the deadline and an aborted signal reject with a `RunError` that
- * has the output up to there.
+ * Output is kept up to a bound and thrown away beyond it, so a program that talks without end costs nothing
+ * but its own time. An exit code other than 0, a signal, the deadline and an aborted signal reject with a
+ * `RunError` that has the output up to there.
  */
 import { spawn } from 'node:child_process';
 
@@ -39,7 +39,11 @@ export class RunError extends Error {
   readonly errno: string | undefined;
   readonly reason: 'spawn' | 'exit' | 'signal' | 'timeout' | 'aborted';
 
-  constructor(message: string, fields: Pick<RunError, 'stdout' | 'stderr' | 'exitCode' | 'errno' | 'reason'>, cause?: unknown) {
+  constructor(
+    message: string,
+    fields: Pick<RunError, 'stdout' | 'stderr' | 'exitCode' | 'errno' | 'reason'>,
+    cause?: unknown,
+  ) {
     super(message, cause === undefined ? undefined : { cause });
     this.stdout = fields.stdout;
     this.stderr = fields.stderr;
@@ -55,10 +59,21 @@ export function run(file: string, args: readonly string[], options: RunOptions =
   const stderr = boundedText(options.keepBytes ?? 65_536);
   let stopped: 'timeout' | 'aborted' | undefined;
 
-  const fail = (reason: RunError['reason'], why: string, exitCode: number | null = null, cause?: NodeJS.ErrnoException) => {
+  const fail = (
+    reason: RunError['reason'],
+    why: string,
+    exitCode: number | null = null,
+    cause?: NodeJS.ErrnoException,
+  ) => {
     const words = stderr.text().trim() || stdout.text().trim();
     const message = `"${file}" ${why}${words === '' ? '' : `: ${words}`}`;
-    reject(new RunError(message, { stdout: stdout.text(), stderr: stderr.text(), exitCode, errno: cause?.code, reason }, cause));
+    reject(
+      new RunError(
+        message,
+        { stdout: stdout.text(), stderr: stderr.text(), exitCode, errno: cause?.code, reason },
+        cause,
+      ),
+    );
   };
   if (options.signal?.aborted) {
     fail('aborted', 'was not started: aborted');
@@ -79,7 +94,8 @@ export function run(file: string, args: readonly string[], options: RunOptions =
     child.stderr?.destroy();
   };
   const onAbort = () => stop('aborted');
-  const timer = options.timeoutMs === undefined ? undefined : setTimeout(() => stop('timeout'), options.timeoutMs);
+  const timer =
+    options.timeoutMs === undefined ? undefined : setTimeout(() => stop('timeout'), options.timeoutMs);
   options.signal?.addEventListener('abort', onAbort, { once: true });
   const settle = () => {
     clearTimeout(timer);

@@ -22,7 +22,9 @@ describe('a sealed box', () => {
     expect(() => box.open(sealed, 'there')).toThrow();
     expect(() => box.open(changed, 'here')).toThrow();
     expect(() => box.open(sealed.slice(0, 30), 'here')).toThrow();
-    expect(() => sealedBox(randomBytes(32)).open(sealed, 'here')).toThrow(`It was sealed with key ${box.keyId}`);
+    expect(() => sealedBox(randomBytes(32)).open(sealed, 'here')).toThrow(
+      `It was sealed with key ${box.keyId}`,
+    );
   });
 
   it('takes no key of another length', () => {

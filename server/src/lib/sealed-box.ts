@@ -1,6 +1,6 @@
 /**
- * Text and bytes that only the holder of a key can read: AES-256-GCM with a random nonce. What is sealed says with which
- * key it was, and belongs to one context: moved to another place it does not open.
+ * Text and bytes that only the holder of a key can read: AES-256-GCM with a random nonce. What is sealed says
+ * with which key it was, and belongs to one context: moved to another place it does not open.
  *
  *     sealed:1:<key id>:<nonce, ciphertext and tag in base64url>
  */
@@ -37,7 +37,9 @@ export function sealedBox(key: Uint8Array): SealedBox {
       const by = keyIdOf(sealed);
       if (by !== keyId) throw new Error(`It was sealed with key ${by}, and this is key ${keyId}`);
       const bytes = Buffer.from(sealed.slice(PREFIX.length + keyId.length + 1), 'base64url');
-      const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES });
+      const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, NONCE_BYTES), {
+        authTagLength: TAG_BYTES,
+      });
       decipher.setAAD(Buffer.from(context)).setAuthTag(bytes.subarray(-TAG_BYTES));
       return Buffer.concat([decipher.update(bytes.subarray(NONCE_BYTES, -TAG_BYTES)), decipher.final()]);
     },

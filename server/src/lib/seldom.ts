@@ -1,5 +1,8 @@
 export interface Seldom {
-  /** Counts a happening. True if it is one of the first of its name for a while; at the first, what was held back before is in `held`. */
+  /**
+   * Counts a happening. True if it is one of the first of its name for a while; at the first, what was held
+   * back before is in `held`.
+   */
   happens(name: string): { first: boolean; held: number };
 }
 
@@ -12,7 +15,10 @@ export interface SeldomOptions {
   now?(): number;
 }
 
-/** Lets through a few of each name within `everyMs` and counts the rest, for what strangers can make happen as often as they like. */
+/**
+ * Lets through a few of each name within `everyMs` and counts the rest, for what strangers can make happen as
+ * often as they like.
+ */
 export function seldom({ everyMs, through = 1, most = 1000, now = Date.now }: SeldomOptions): Seldom {
   const known = new Map<string, { sinceMs: number; seen: number; held: number }>();
   return {

@@ -13,7 +13,8 @@ export async function sortInTurns<T>(items: readonly T[], compare: (a: T, b: T) 
   }
   while (runs.length > 1) {
     const merged: T[][] = [];
-    for (let at = 0; at < runs.length; at += 2) merged.push(await merge(runs[at]!, runs[at + 1] ?? [], compare));
+    for (let at = 0; at < runs.length; at += 2)
+      merged.push(await merge(runs[at]!, runs[at + 1] ?? [], compare));
     runs = merged;
   }
   return runs[0]!;

@@ -18,7 +18,14 @@ export interface Entry {
 }
 
 const LETTERS = { file: '0', hardlink: '1', symlink: '2', directory: '5' } as const;
-const TYPES: Record<string, EntryType> = { '0': 'file', '\u0000': 'file', '7': 'file', '1': 'hardlink', '2': 'symlink', '5': 'directory' };
+const TYPES: Record<string, EntryType> = {
+  '0': 'file',
+  '\u0000': 'file',
+  '7': 'file',
+  '1': 'hardlink',
+  '2': 'symlink',
+  '5': 'directory',
+};
 
 export const paddingOf = (size: number) => (BLOCK - (size % BLOCK)) % BLOCK;
 
@@ -32,7 +39,16 @@ export function encodeHeader(entry: Entry & { type: keyof typeof LETTERS }): Buf
   const main = block({ ...entry, name, letter: LETTERS[entry.type] });
   if (records.length === 0) return main;
   const body = Buffer.concat(records);
-  const pax = block({ name: 'pax', letter: 'x', sizeBytes: body.length, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' });
+  const pax = block({
+    name: 'pax',
+    letter: 'x',
+    sizeBytes: body.length,
+    mode: 0o644,
+    uid: 0,
+    gid: 0,
+    modifiedAtMs: 0,
+    target: '',
+  });
   return Buffer.concat([pax, body, Buffer.alloc(paddingOf(body.length)), main]);
 }
 
@@ -49,7 +65,8 @@ function record(key: string, value: string): Buffer {
 
 function block(fields: Omit<Entry, 'type'> & { letter: string }): Buffer {
   const bytes = Buffer.alloc(BLOCK);
-  const octal = (value: number, at: number, digits: number) => bytes.write(value.toString(8).padStart(digits, '0'), at, digits);
+  const octal = (value: number, at: number, digits: number) =>
+    bytes.write(value.toString(8).padStart(digits, '0'), at, digits);
   bytes.write(fields.name, 0, 100);
   octal(fields.mode & 0o7777, 100, 7);
   octal(fields.uid & 0o7777777, 108, 7);
@@ -113,7 +130,13 @@ export function decodeRecords(body: Buffer): Extended {
     const space = body.indexOf(0x20, at);
     const length = space < 0 ? Number.NaN : Number(body.toString('latin1', at, space));
     const equals = body.indexOf(0x3d, space);
-    if (!Number.isSafeInteger(length) || length <= 0 || equals < 0 || at + length > body.length || equals >= at + length) {
+    if (
+      !Number.isSafeInteger(length) ||
+      length <= 0 ||
+      equals < 0 ||
+      at + length > body.length ||
+      equals >= at + length
+    ) {
       throw new Error('a pax record is broken');
     }
     records[body.toString('utf8', space + 1, equals)] = body.toString('utf8', equals + 1, at + length - 1);

@@ -2,7 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { childOf, formatTraceparent, parseTraceparent } from './trace-context.ts';
 
-const hex = (length: number) => fc.stringMatching(new RegExp(`^[0-9a-f]{${length}}$`)).filter((text) => !/^0+$/.test(text));
+const hex = (length: number) =>
+  fc.stringMatching(new RegExp(`^[0-9a-f]{${length}}$`)).filter((text) => !/^0+$/.test(text));
 
 describe('traceparent', () => {
   it('is read as it is written', () => {
@@ -31,7 +32,11 @@ describe('traceparent', () => {
     ]) {
       expect(parseTraceparent(text)).toBeUndefined();
     }
-    expect(parseTraceparent(`cc-${trace}-${span}-01-of-a-later-version`)).toEqual({ traceId: trace, spanId: span, sampled: true });
+    expect(parseTraceparent(`cc-${trace}-${span}-01-of-a-later-version`)).toEqual({
+      traceId: trace,
+      spanId: span,
+      sampled: true,
+    });
     fc.assert(fc.property(fc.string(), (text) => parseTraceparent(text) === undefined));
   });
 });

@@ -13,8 +13,21 @@ const SHAPE = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$
 export function parseTraceparent(text: string | undefined): TraceContext | undefined {
   const match = text === undefined || text.length > 512 ? undefined : SHAPE.exec(text);
   if (!match) return undefined;
-  const [, version, traceId, spanId, flags, more] = match as unknown as [string, string, string, string, string, string?];
-  if (version === 'ff' || (version === '00' && more !== undefined) || /^0+$/.test(traceId) || /^0+$/.test(spanId)) return undefined;
+  const [, version, traceId, spanId, flags, more] = match as unknown as [
+    string,
+    string,
+    string,
+    string,
+    string,
+    string?,
+  ];
+  if (
+    version === 'ff' ||
+    (version === '00' && more !== undefined) ||
+    /^0+$/.test(traceId) ||
+    /^0+$/.test(spanId)
+  )
+    return undefined;
   return { traceId, spanId, sampled: (Number.parseInt(flags, 16) & 1) === 1 };
 }
 

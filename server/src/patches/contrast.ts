@@ -25,7 +25,10 @@ export const maxBytesOf = ({ maxTextBytes = MAX_TEXT, maxBinaryBytes = MAX_BINAR
 const MAX_TEXT = 1024 * 1024;
 const MAX_BINARY = 16 * 1024 * 1024;
 
-/** `undefined` stands for more than is looked at. Without care all lines between the first and the last difference are replaced. */
+/**
+ * `undefined` stands for more than is looked at. Without care all lines between the first and the last
+ * difference are replaced.
+ */
 export function contrast(contents: Contents | undefined, bounds: Bounds, careful: boolean): Contrast {
   const { maxTextBytes = MAX_TEXT, maxBinaryBytes = MAX_BINARY } = bounds;
   if (!contents) return { kind: 'large' };
@@ -33,6 +36,13 @@ export function contrast(contents: Contents | undefined, bounds: Bounds, careful
   const isText = (content: Buffer) => content.length <= maxTextBytes && !content.includes(0);
   // Every byte is one character, so that whatever encoding a text has comes out as it went in.
   if (isText(before) && isText(after))
-    return { kind: 'text', before, after, runs: diffLines(before.toString('latin1'), after.toString('latin1'), careful) };
-  return Math.max(before.length, after.length) <= maxBinaryBytes ? { kind: 'binary', before, after } : { kind: 'large' };
+    return {
+      kind: 'text',
+      before,
+      after,
+      runs: diffLines(before.toString('latin1'), after.toString('latin1'), careful),
+    };
+  return Math.max(before.length, after.length) <= maxBinaryBytes
+    ? { kind: 'binary', before, after }
+    : { kind: 'large' };
 }

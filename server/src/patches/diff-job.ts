@@ -28,7 +28,10 @@ export async function doDiffJob({ kind, pair, contents, bounds, careful }: DiffJ
   return { counts: { ...counts, binary: found !== undefined && found.kind !== 'text' } };
 }
 
-function asBuffers({ before, after }: { before: Uint8Array; after: Uint8Array }): { before: Buffer; after: Buffer } {
+function asBuffers({ before, after }: { before: Uint8Array; after: Uint8Array }): {
+  before: Buffer;
+  after: Buffer;
+} {
   const asBuffer = ({ buffer, byteOffset, length }: Uint8Array) => Buffer.from(buffer, byteOffset, length);
   return { before: asBuffer(before), after: asBuffer(after) };
 }

@@ -2,7 +2,14 @@ import { describe, expect, it } from 'vitest';
 import type { DiffJob } from './diff-job.ts';
 import { takeDiffThread } from './diff-thread.ts';
 
-const change = { path: '/x', change: 'modified', type: 'file', content: true, mode: false, owner: false } as const;
+const change = {
+  path: '/x',
+  change: 'modified',
+  type: 'file',
+  content: true,
+  mode: false,
+  owner: false,
+} as const;
 const job = (before: string, after: string): DiffJob => ({
   kind: 'count',
   pair: { change, oldPath: '/x', newPath: '/x' },
@@ -18,7 +25,9 @@ describe('a thread that compares', () => {
     expect(answer).toHaveProperty('failure');
     broken.release();
     const next = takeDiffThread();
-    expect((await next.run(job('a\n', 'b\n'))).answer).toEqual({ counts: { insertions: 1, deletions: 1, binary: false } });
+    expect((await next.run(job('a\n', 'b\n'))).answer).toEqual({
+      counts: { insertions: 1, deletions: 1, binary: false },
+    });
     next.release();
   });
 
@@ -31,7 +40,8 @@ describe('a thread that compares', () => {
   });
 
   it('compares without care in next to no time', async () => {
-    const lines = (word: string) => Array.from({ length: 20_000 }, (_, index) => `${word} ${index % 2000}\n`).join('');
+    const lines = (word: string) =>
+      Array.from({ length: 20_000 }, (_, index) => `${word} ${index % 2000}\n`).join('');
     const thread = takeDiffThread();
     const { answer } = await thread.run({ ...job(lines('a'), lines('b')), careful: false });
     expect(answer).toEqual({ counts: { insertions: 20_000, deletions: 20_000, binary: false } });

@@ -4,7 +4,10 @@ import { Worker } from 'node:worker_threads';
 import { Semaphore } from '../lib/semaphore.ts';
 import type { DiffAnswer, DiffJob } from './diff-job.ts';
 
-/** A thread that compares files, one after the other. Whatever becomes of it is a failure of the job that it has, and of nothing else. */
+/**
+ * A thread that compares files, one after the other. Whatever becomes of it is a failure of the job that it
+ * has, and of nothing else.
+ */
 export interface DiffThread {
   /** The answer, and how long it took without waiting for its turn. */
   run(job: DiffJob): Promise<{ answer: DiffAnswer; ms: number }>;
@@ -28,7 +31,11 @@ export function takeDiffThread(): DiffThread {
 }
 
 class Thread implements DiffThread {
-  readonly #worker = new Worker(SOURCE, { resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB }, stdout: false, stderr: false });
+  readonly #worker = new Worker(SOURCE, {
+    resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB },
+    stdout: false,
+    stderr: false,
+  });
   #job: { resolve(answer: DiffAnswer): void; reject(error: CayError): void } | undefined;
   #failure: CayError | undefined;
   /** Jobs that it has or that wait for their turn. */
@@ -91,7 +98,11 @@ class Thread implements DiffThread {
     if (this.#failure) return;
     const memory = (cause as NodeJS.ErrnoException | undefined)?.code === 'ERR_WORKER_OUT_OF_MEMORY';
     const code = how === 'was given up' ? 'cancelled' : 'resource_exhausted';
-    this.#failure = new CayError(code, `Cannot compare files: the comparison ${memory ? 'took too much memory' : how}`, { cause });
+    this.#failure = new CayError(
+      code,
+      `Cannot compare files: the comparison ${memory ? 'took too much memory' : how}`,
+      { cause },
+    );
     this.#job?.reject(this.#failure);
     const place = idle.indexOf(this);
     if (place !== -1) idle.splice(place, 1);
@@ -102,6 +113,8 @@ class Thread implements DiffThread {
 /** What is in memory of its own is handed over, not copied. */
 function transferable({ contents }: DiffJob): ArrayBuffer[] {
   if (contents === undefined || contents === 'large') return [];
-  const buffers = [contents.before, contents.after].filter(({ byteLength }) => byteLength > Buffer.poolSize).map(({ buffer }) => buffer);
+  const buffers = [contents.before, contents.after]
+    .filter(({ byteLength }) => byteLength > Buffer.poolSize)
+    .map(({ buffer }) => buffer);
   return [...new Set(buffers)] as ArrayBuffer[];
 }

@@ -1,4 +1,7 @@
-/** The thread that compares files, so that the server answers others meanwhile. It knows neither trees nor paths of the host. */
+/**
+ * The thread that compares files, so that the server answers others meanwhile. It knows neither trees nor
+ * paths of the host.
+ */
 import { setPriority } from 'node:os';
 import { parentPort } from 'node:worker_threads';
 import { doDiffJob, type DiffAnswer, type DiffJob } from './diff-job.ts';
@@ -12,6 +15,7 @@ try {
 }
 
 parentPort!.on('message', (job: DiffJob) => {
-  const tell = (answer: DiffAnswer) => parentPort!.postMessage(answer, 'patch' in answer ? [answer.patch.buffer as ArrayBuffer] : []);
+  const tell = (answer: DiffAnswer) =>
+    parentPort!.postMessage(answer, 'patch' in answer ? [answer.patch.buffer as ArrayBuffer] : []);
   doDiffJob(job).then(tell, (error: unknown) => tell({ failure: String(error) }));
 });

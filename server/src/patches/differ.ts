@@ -12,7 +12,10 @@ export interface Differ extends Disposable {
   count(pair: FilePair): Promise<FileCounts>;
 }
 
-/** Beyond, lines are no longer matched: what lies between the first and the last difference of a file is replaced. */
+/**
+ * Beyond, lines are no longer matched: what lies between the first and the last difference of a file is
+ * replaced.
+ */
 const CAREFUL_MS = 20_000;
 /** All that one comparison may take of a thread. */
 const MOST_MS = 120_000;
@@ -28,8 +31,10 @@ export function openDiffer(options: Pick<Sides, 'before' | 'after'> & Bounds, si
   async function contentsOf({ change, oldPath, newPath }: FilePair): Promise<DiffJob['contents']> {
     if (!change.content && oldPath && newPath) return undefined;
     const most = maxBytesOf(bounds);
-    const before = oldPath === undefined ? Buffer.alloc(0) : await collectBytes(options.before(oldPath), most);
-    const after = newPath === undefined ? Buffer.alloc(0) : before && (await collectBytes(options.after(newPath), most));
+    const before =
+      oldPath === undefined ? Buffer.alloc(0) : await collectBytes(options.before(oldPath), most);
+    const after =
+      newPath === undefined ? Buffer.alloc(0) : before && (await collectBytes(options.after(newPath), most));
     return before && after ? { before, after } : 'large';
   }
 
@@ -42,7 +47,13 @@ export function openDiffer(options: Pick<Sides, 'before' | 'after'> & Bounds, si
       });
     }
     thread ??= takeDiffThread();
-    const { answer, ms } = await thread.run({ kind, pair, ...(contents && { contents }), bounds, careful: spentMs < CAREFUL_MS });
+    const { answer, ms } = await thread.run({
+      kind,
+      pair,
+      ...(contents && { contents }),
+      bounds,
+      careful: spentMs < CAREFUL_MS,
+    });
     spentMs += ms;
     if ('failure' in answer) throw new Error(`A file could not be compared: ${answer.failure}`);
     return answer;

@@ -6,14 +6,21 @@ import { unified } from './line-diff.ts';
 import { quoteName } from './quote-name.ts';
 import type { FilePair } from './sides.ts';
 
-/** One file's part of a patch, one character for each byte. `found` is absent if its content is what it was. */
-export async function filePatch({ change, oldPath, newPath }: FilePair, found: Contrast | undefined): Promise<string> {
+/**
+ * One file's part of a patch, one character for each byte. `found` is absent if its content is what it was.
+ */
+export async function filePatch(
+  { change, oldPath, newPath }: FilePair,
+  found: Contrast | undefined,
+): Promise<string> {
   const [oldMode, newMode] = [
     oldPath === undefined ? undefined : modeOf(change, 'before'),
     newPath === undefined ? undefined : modeOf(change, 'after'),
   ];
   const renamed = oldPath !== undefined && newPath !== undefined && oldPath !== newPath;
-  const lines = renamed ? renameHead(oldPath, newPath, found ? similarity(found) : 100) : [head(oldPath ?? newPath!, newPath ?? oldPath!)];
+  const lines = renamed
+    ? renameHead(oldPath, newPath, found ? similarity(found) : 100)
+    : [head(oldPath ?? newPath!, newPath ?? oldPath!)];
   const modes = [];
   if (oldMode === undefined) modes.push(`new file mode ${newMode}\n`);
   else if (newMode === undefined) modes.push(`deleted file mode ${oldMode}\n`);
@@ -22,7 +29,10 @@ export async function filePatch({ change, oldPath, newPath }: FilePair, found: C
   const same = found !== undefined && found.kind !== 'large' && found.before.equals(found.after);
   if (found && (!same || !oldPath || !newPath)) {
     if (found.kind !== 'large') {
-      const ids = [oldPath === undefined ? NOTHING : blobId(found.before), newPath === undefined ? NOTHING : blobId(found.after)];
+      const ids = [
+        oldPath === undefined ? NOTHING : blobId(found.before),
+        newPath === undefined ? NOTHING : blobId(found.after),
+      ];
       lines.push(`index ${ids.join('..')}${oldMode === newMode ? ` ${newMode}` : ''}\n`);
     }
     lines.push(await bodyOf(found, oldPath, newPath));
@@ -33,10 +43,18 @@ export async function filePatch({ change, oldPath, newPath }: FilePair, found: C
 
 const NOTHING = '0'.repeat(40);
 
-async function bodyOf(found: Contrast, oldPath: string | undefined, newPath: string | undefined): Promise<string> {
-  const [a, b] = [oldPath === undefined ? '/dev/null' : name('a', oldPath), newPath === undefined ? '/dev/null' : name('b', newPath)];
+async function bodyOf(
+  found: Contrast,
+  oldPath: string | undefined,
+  newPath: string | undefined,
+): Promise<string> {
+  const [a, b] = [
+    oldPath === undefined ? '/dev/null' : name('a', oldPath),
+    newPath === undefined ? '/dev/null' : name('b', newPath),
+  ];
   if (found.kind === 'large') return `Binary files ${a} and ${b} differ\n`;
-  if (found.kind === 'binary') return `GIT binary patch\n${await binaryLiteral(found.after)}${await binaryLiteral(found.before)}`;
+  if (found.kind === 'binary')
+    return `GIT binary patch\n${await binaryLiteral(found.after)}${await binaryLiteral(found.before)}`;
   const hunks = unified(found.runs);
   // Without the tab a name would end at its first space.
   const ended = (text: string) => (text.includes(' ') && !text.startsWith('"') ? `${text}\t` : text);
@@ -56,7 +74,10 @@ function similarity(found: Contrast): number {
   if (found.kind === 'large') return 0;
   if (found.before.equals(found.after)) return 100;
   if (found.kind === 'binary') return 0;
-  const kept = found.runs.reduce((sum, { side, lines }) => (side === ' ' ? lines.reduce((sum, line) => sum + line.length, sum) : sum), 0);
+  const kept = found.runs.reduce(
+    (sum, { side, lines }) => (side === ' ' ? lines.reduce((sum, line) => sum + line.length, sum) : sum),
+    0,
+  );
   return Math.min(99, Math.floor((100 * kept) / Math.max(found.before.length, found.after.length)));
 }
 

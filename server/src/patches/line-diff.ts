@@ -1,12 +1,18 @@
 import { diffArrays } from 'diff';
 
-/** A run of lines that are in both texts, in the old one, or in the new one. Each ends with its newline, if it has one. */
+/**
+ * A run of lines that are in both texts, in the old one, or in the new one. Each ends with its newline, if it
+ * has one.
+ */
 export interface Run {
   side: ' ' | '-' | '+';
   lines: string[];
 }
 
-/** The time grows with the square of it; beyond, all lines between the first and the last difference are replaced. */
+/**
+ * The time grows with the square of it; beyond, all lines between the first and the last difference are
+ * replaced.
+ */
 const MOST_EDITS = 1000;
 const MOST_MS = 1000;
 const CONTEXT = 3;
@@ -17,12 +23,15 @@ export function diffLines(before: string, after: string, careful = true): Run[] 
   let start = 0;
   while (start < old.length && start < young.length && old[start] === young[start]) start++;
   let tail = 0;
-  while (tail < Math.min(old.length, young.length) - start && old.at(-1 - tail) === young.at(-1 - tail)) tail++;
+  while (tail < Math.min(old.length, young.length) - start && old.at(-1 - tail) === young.at(-1 - tail))
+    tail++;
   const [gone, come] = [old.slice(start, old.length - tail), young.slice(start, young.length - tail)];
   const runs: Run[] = [{ side: ' ', lines: old.slice(0, start) }];
   const alike = careful && gone.length > 0 && come.length > 0;
   const parts = alike ? diffArrays(gone, come, { maxEditLength: MOST_EDITS, timeout: MOST_MS }) : undefined;
-  if (parts) for (const { added, removed, value } of parts) runs.push({ side: added ? '+' : removed ? '-' : ' ', lines: value });
+  if (parts)
+    for (const { added, removed, value } of parts)
+      runs.push({ side: added ? '+' : removed ? '-' : ' ', lines: value });
   else runs.push({ side: '-', lines: gone }, { side: '+', lines: come });
   runs.push({ side: ' ', lines: old.slice(old.length - tail) });
   return runs.filter(({ lines }) => lines.length > 0);
@@ -33,7 +42,8 @@ function linesOf(text: string): string[] {
 }
 
 export function countLines(runs: Run[]): { insertions: number; deletions: number } {
-  const count = (side: Run['side']) => runs.reduce((sum, run) => (run.side === side ? sum + run.lines.length : sum), 0);
+  const count = (side: Run['side']) =>
+    runs.reduce((sum, run) => (run.side === side ? sum + run.lines.length : sum), 0);
   return { insertions: count('+'), deletions: count('-') };
 }
 
@@ -67,7 +77,9 @@ export function unified(runs: Run[]): string {
         close();
         const lead = last ? [] : lines.slice(-CONTEXT);
         const ahead = lines.length - lead.length;
-        hunk = last ? undefined : { oldStart: oldLine + ahead, newStart: newLine + ahead, old: 0, young: 0, body: '' };
+        hunk = last
+          ? undefined
+          : { oldStart: oldLine + ahead, newStart: newLine + ahead, old: 0, young: 0, body: '' };
         if (hunk) put(' ', lead);
       }
     } else {

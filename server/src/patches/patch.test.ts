@@ -28,14 +28,23 @@ interface Leaf {
 }
 type Leaves = Map<string, Leaf>;
 
-const leaf = (content: string | Buffer, run = false): Leaf => ({ type: 'file', content: Buffer.from(content), run });
+const leaf = (content: string | Buffer, run = false): Leaf => ({
+  type: 'file',
+  content: Buffer.from(content),
+  run,
+});
 const link = (target: string): Leaf => ({ type: 'symlink', content: Buffer.from(target), run: false });
 
 /** What a comparison would tell; `renames` from new path to old, of directories too. */
 function changesOf(before: Leaves, after: Leaves, renames: Map<string, string> = new Map()): FileChange[] {
   const changes: FileChange[] = [];
   const gone = new Set(before.keys());
-  const facts = ({ content, run }: Leaf) => ({ size: content.length, mode: run ? 0o755 : 0o644, uid: 0, gid: 0 });
+  const facts = ({ content, run }: Leaf) => ({
+    size: content.length,
+    mode: run ? 0o755 : 0o644,
+    uid: 0,
+    gid: 0,
+  });
   const none = { content: false, mode: false, owner: false };
   for (const [path, from] of renames) {
     if (!after.has(path)) changes.push({ path, from, change: 'renamed', type: 'directory', ...none });
@@ -110,7 +119,9 @@ describe('patches', () => {
     const lines = (readdirSync(root, { recursive: true }) as string[]).flatMap((path) => {
       const stat = lstatSync(join(root, path));
       if (stat.isDirectory() || path.startsWith('.git')) return [];
-      const content = stat.isSymbolicLink() ? readlinkSync(join(root, path)) : readFileSync(join(root, path)).toString('latin1');
+      const content = stat.isSymbolicLink()
+        ? readlinkSync(join(root, path))
+        : readFileSync(join(root, path)).toString('latin1');
       return [`${path} ${stat.isSymbolicLink() ? 'link' : stat.mode.toString(8)} ${content}`];
     });
     return lines.sort();
@@ -120,7 +131,12 @@ describe('patches', () => {
     const root = put(before);
     const patch = Buffer.concat(await Array.fromAsync(patchOf(sides(before, after, renames))));
     const git = (args: string[], input = patch) =>
-      execFileSync('git', args, { cwd: root, input, env: { ...process.env, GIT_CEILING_DIRECTORIES: dir }, stdio: 'pipe' });
+      execFileSync('git', args, {
+        cwd: root,
+        input,
+        env: { ...process.env, GIT_CEILING_DIRECTORIES: dir },
+        stdio: 'pipe',
+      });
     git(['init', '-q'], Buffer.alloc(0));
     if (patch.length > 0) git(['apply', '--whitespace=nowarn', '-']);
     expect(get(root)).toEqual(get(put(after)));
@@ -143,17 +159,29 @@ describe('patches', () => {
   );
   const path = fc
     .array(name, { minLength: 1, maxLength: 2 })
-    .map((parts) => `/${parts.map((part, index) => (index === 0 && parts.length > 1 ? `d ${part}` : part)).join('/')}`);
-  const lines = fc.array(fc.constantFrom('one', 'two', 'three', '', 'ä', '\r', '-- x', '+y'), { maxLength: 30 });
+    .map(
+      (parts) =>
+        `/${parts.map((part, index) => (index === 0 && parts.length > 1 ? `d ${part}` : part)).join('/')}`,
+    );
+  const lines = fc.array(fc.constantFrom('one', 'two', 'three', '', 'ä', '\r', '-- x', '+y'), {
+    maxLength: 30,
+  });
   const content = fc.oneof(
-    { weight: 4, arbitrary: fc.tuple(lines, fc.constantFrom('', '\n')).map(([lines, end]) => Buffer.from(lines.join('\n') + end)) },
+    {
+      weight: 4,
+      arbitrary: fc
+        .tuple(lines, fc.constantFrom('', '\n'))
+        .map(([lines, end]) => Buffer.from(lines.join('\n') + end)),
+    },
     { weight: 1, arbitrary: fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(bytes)) },
   );
   const anyLeaf: fc.Arbitrary<Leaf> = fc.oneof(
     { weight: 5, arbitrary: fc.tuple(content, fc.boolean()).map(([content, run]) => leaf(content, run)) },
     { weight: 1, arbitrary: fc.constantFrom('target', 'other one', '../x').map(link) },
   );
-  const tree = fc.dictionary(path, anyLeaf, { maxKeys: 6, noNullPrototype: true }).map((leaves) => new Map(Object.entries(leaves)));
+  const tree = fc
+    .dictionary(path, anyLeaf, { maxKeys: 6, noNullPrototype: true })
+    .map((leaves) => new Map(Object.entries(leaves)));
 
   it('turn any tree into any other, and back', async () => {
     await fc.assert(
@@ -169,7 +197,8 @@ describe('patches', () => {
           renames.set(to, from);
         }
         for (const [path, old] of before)
-          if (!after.has(path) && path.length % 2 === 0 && ![...renames.values()].includes(path)) after.set(path, old);
+          if (!after.has(path) && path.length % 2 === 0 && ![...renames.values()].includes(path))
+            after.set(path, old);
         await applies(before, after, renames);
       }),
       { numRuns: 60 },
@@ -181,7 +210,8 @@ describe('patches', () => {
   });
 
   it('move a directory with all its files, those that changed too', async () => {
-    const body = (last: string) => Array.from({ length: 30 }, (_, index) => `line ${index}\n`).join('') + last;
+    const body = (last: string) =>
+      Array.from({ length: 30 }, (_, index) => `line ${index}\n`).join('') + last;
     const before = new Map([
       ['/old dir/same', leaf('s\n', true)],
       ['/old dir/sub/changed', leaf(body('x'))],
@@ -206,7 +236,10 @@ describe('patches', () => {
 
   it('are what git would have written', async () => {
     const patch = await text(
-      sides(new Map([['/a b', leaf('1\n2\n3\n4\n5\n6\n7\n8\n9\n')]]), new Map([['/a b', leaf('1\n2\n3\n4\nfive\n6\n7\n8\n9', true)]])),
+      sides(
+        new Map([['/a b', leaf('1\n2\n3\n4\n5\n6\n7\n8\n9\n')]]),
+        new Map([['/a b', leaf('1\n2\n3\n4\nfive\n6\n7\n8\n9', true)]]),
+      ),
     );
     expect(patch).toMatch(
       /^diff --git a\/a b b\/a b\nold mode 100644\nnew mode 100755\nindex [0-9a-f]{40}\.\.[0-9a-f]{40}\n--- a\/a b\t\n\+\+\+ b\/a b\t\n/,
@@ -214,17 +247,25 @@ describe('patches', () => {
     expect(patch.split('\n').slice(6).join('\n')).toBe(
       '@@ -2,8 +2,8 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n-9\n+9\n\\ No newline at end of file\n',
     );
-    expect([quoteName('plain x'), quoteName('a"b'), quoteName('ä\t')]).toEqual(['plain x', '"a\\"b"', '"\\303\\244\\t"']);
+    expect([quoteName('plain x'), quoteName('a"b'), quoteName('ä\t')]).toEqual([
+      'plain x',
+      '"a\\"b"',
+      '"\\303\\244\\t"',
+    ]);
   });
 
   it('replace long texts that have nothing in common within their bound', async () => {
-    const many = (word: string) => leaf(Array.from({ length: 20_000 }, (_, index) => `${word} ${index}\n`).join(''));
+    const many = (word: string) =>
+      leaf(Array.from({ length: 20_000 }, (_, index) => `${word} ${index}\n`).join(''));
     await applies(new Map([['/x', many('old')]]), new Map([['/x', many('new')]]));
   });
 
   it('only say that a file differs beyond the bounds, and end beyond their own', async () => {
-    const options = () => sides(new Map([['/x', leaf('a'.repeat(2000))]]), new Map([['/x', leaf('b'.repeat(2000))]]));
-    expect(await text({ ...options(), maxTextBytes: 1000, maxBinaryBytes: 1000 })).toContain('Binary files a/x and b/x differ\n');
+    const options = () =>
+      sides(new Map([['/x', leaf('a'.repeat(2000))]]), new Map([['/x', leaf('b'.repeat(2000))]]));
+    expect(await text({ ...options(), maxTextBytes: 1000, maxBinaryBytes: 1000 })).toContain(
+      'Binary files a/x and b/x differ\n',
+    );
     expect(await text({ ...options(), maxTextBytes: 1000 })).toContain('GIT binary patch\nliteral 2000\n');
     await expect(text({ ...options(), maxBytes: 100 })).rejects.toMatchObject({ code: 'resource_exhausted' });
     const { files } = await statOf({ ...options(), maxTextBytes: 1000 });

@@ -1,4 +1,7 @@
-/** What differs as a patch that `git apply` takes, in git's own format: modes, renames, symlinks and bytes that are no text included. */
+/**
+ * What differs as a patch that `git apply` takes, in git's own format: modes, renames, symlinks and bytes
+ * that are no text included.
+ */
 import { CayError } from '@cay/sdk/protocol';
 import type { Bounds } from './contrast.ts';
 import { openDiffer, type Differ } from './differ.ts';
@@ -20,16 +23,20 @@ const MOST_MOVED_BYTES = 32 * 1024 * 1024;
 const PIECE_BYTES = 64 * 1024;
 
 /**
- * Streams the patch file by file. Git knows neither owners, nor directories without files, nor other modes than whether a
- * file can be run, so changes of these alone are not in it. A file beyond the bounds is only said to differ,
- * and git refuses the patch for that.
+ * Streams the patch file by file. Git knows neither owners, nor directories without files, nor other modes
+ * than whether a file can be run, so changes of these alone are not in it. A file beyond the bounds is only
+ * said to differ, and git refuses the patch for that.
  */
 export async function* patchOf(options: PatchOptions): AsyncGenerator<Uint8Array, void, undefined> {
   let left = options.maxBytes ?? 1024 ** 3;
   using differ = openDiffer(options, options.signal);
   for await (const bytes of patches(options, differ)) {
     left -= bytes.length;
-    if (left < 0) throw new CayError('resource_exhausted', `The patch has more than ${options.maxBytes ?? 1024 ** 3} bytes`);
+    if (left < 0)
+      throw new CayError(
+        'resource_exhausted',
+        `The patch has more than ${options.maxBytes ?? 1024 ** 3} bytes`,
+      );
     for (let at = 0; at < bytes.length; at += PIECE_BYTES) yield bytes.subarray(at, at + PIECE_BYTES);
   }
 }
@@ -47,7 +54,10 @@ async function* patches(options: PatchOptions, differ: Differ): AsyncGenerator<U
         along.add(path);
         alongBytes += path.length;
         if (along.size > MOST_MOVED || alongBytes > MOST_MOVED_BYTES)
-          throw new CayError('resource_exhausted', `The patch moves more than ${MOST_MOVED} files, or ${MOST_MOVED_BYTES} bytes of paths`);
+          throw new CayError(
+            'resource_exhausted',
+            `The patch moves more than ${MOST_MOVED} files, or ${MOST_MOVED_BYTES} bytes of paths`,
+          );
       }
     }
     if (change.type === 'file' || change.type === 'symlink') yield await differ.patch(places.pair(change));

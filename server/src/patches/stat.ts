@@ -20,12 +20,18 @@ export async function statOf(options: Sides & Bounds & { signal?: AbortSignal })
     }
     const pair = places.pair(change);
     const readable = change.type === 'file' || change.type === 'symlink';
-    const { binary, ...counts } = readable ? await differ.count(pair) : { insertions: 0, deletions: 0, binary: false };
+    const { binary, ...counts } = readable
+      ? await differ.count(pair)
+      : { insertions: 0, deletions: 0, binary: false };
     bytes += change.path.length;
     if (stat.files.length >= MOST_FILES || bytes > MOST_BYTES) {
-      throw new CayError('resource_exhausted', `More than ${MOST_FILES} files differ, or their paths have more than ${MOST_BYTES} bytes`, {
-        hint: 'compare one directory after the other, with "path"',
-      });
+      throw new CayError(
+        'resource_exhausted',
+        `More than ${MOST_FILES} files differ, or their paths have more than ${MOST_BYTES} bytes`,
+        {
+          hint: 'compare one directory after the other, with "path"',
+        },
+      );
     }
     stat.files.push({ path: change.path, change: change.change, ...counts, binary });
     stat.insertions += counts.insertions;

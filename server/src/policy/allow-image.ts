@@ -1,7 +1,7 @@
 /**
- * Which images may be asked for, by patterns over the whole reference, tag included: `python:*`, `registry.example.com/team/**`.
- * `*` stands for anything but a slash, so that it never reaches another registry or repository, `**` for anything, and every other
- * character for itself.
+ * Which images may be asked for, by patterns over the whole reference, tag included: `python:*`,
+ * `registry.example.com/team/**`. `*` stands for anything but a slash, so that it never reaches another
+ * registry or repository, `**` for anything, and every other character for itself.
  */
 import { CayError } from '@cay/sdk/protocol';
 import type { Policy } from './policy.ts';
@@ -15,10 +15,16 @@ export function allowsImage({ images }: Images, reference: string): boolean {
 /** Rejects `permission_denied` unless the operator allows it. */
 export function requireImage(policy: Images, reference: string): void {
   if (allowsImage(policy, reference)) return;
-  throw new CayError('permission_denied', `The operator does not allow the image "${reference.slice(0, 512)}"`, {
-    details: { image: reference.slice(0, 512), allowed: policy.images },
-    hint: policy.images?.length ? `allowed are ${policy.images.join(', ')}` : 'only the template "base" is allowed',
-  });
+  throw new CayError(
+    'permission_denied',
+    `The operator does not allow the image "${reference.slice(0, 512)}"`,
+    {
+      details: { image: reference.slice(0, 512), allowed: policy.images },
+      hint: policy.images?.length
+        ? `allowed are ${policy.images.join(', ')}`
+        : 'only the template "base" is allowed',
+    },
+  );
 }
 
 const expressions = new Map<string, RegExp>();

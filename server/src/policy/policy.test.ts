@@ -6,13 +6,17 @@ import { allowsRuntime, preferredRuntime, requireMayHave, requireRuntime } from 
 import { loweredLimits, requireLimits } from './bound-limits.ts';
 import { DEFAULT_POLICY, openPolicy, policyFacts, usualLimits } from './policy.ts';
 
-const coded = (code: string, details: object = {}) => expect.objectContaining({ code, details: expect.objectContaining(details) }) as Error;
-const able = (value = true) => Object.fromEntries(ABILITIES.map((name) => [name, value])) as Capabilities['abilities'];
+const coded = (code: string, details: object = {}) =>
+  expect.objectContaining({ code, details: expect.objectContaining(details) }) as Error;
+const able = (value = true) =>
+  Object.fromEntries(ABILITIES.map((name) => [name, value])) as Capabilities['abilities'];
 const withProcess = { runtimes: ['runc', 'process'], allowProcess: true };
 
 describe('the runtimes that are allowed', () => {
   it('are all that isolate, unless the operator names them', () => {
-    expect(['runsc', 'runc', 'nvidia', 'gvisor'].every((name) => allowsRuntime(DEFAULT_POLICY, name))).toBe(true);
+    expect(['runsc', 'runc', 'nvidia', 'gvisor'].every((name) => allowsRuntime(DEFAULT_POLICY, name))).toBe(
+      true,
+    );
     expect(allowsRuntime(DEFAULT_POLICY, 'process')).toBe(false);
     const policy = openPolicy({ runtimes: ['runsc'] });
     expect(() => requireRuntime(policy, 'runc', ['runsc', 'runc'])).toThrow(
@@ -21,30 +25,45 @@ describe('the runtimes that are allowed', () => {
   });
 
   it('have the one that isolates nothing only if it is said twice, and never tell of it', () => {
-    for (const settings of [{ runtimes: ['process'] }, { allowProcess: true }, { runtimes: ['runc'], allowProcess: true }])
+    for (const settings of [
+      { runtimes: ['process'] },
+      { allowProcess: true },
+      { runtimes: ['runc'], allowProcess: true },
+    ])
       expect(() => openPolicy(settings)).toThrow(coded('invalid_argument'));
     const policy = openPolicy(withProcess);
     expect(allowsRuntime(policy, 'process')).toBe(true);
     expect(policyFacts(policy).runtimes).toEqual(['runc']);
-    expect(() => requireMayHave({ role: 'member' }, null, 'process')).toThrow(coded('permission_denied', { runtime: 'process' }));
+    expect(() => requireMayHave({ role: 'member' }, null, 'process')).toThrow(
+      coded('permission_denied', { runtime: 'process' }),
+    );
     requireMayHave({ role: 'admin' }, 'process');
     requireMayHave({ role: 'member' }, 'runc', undefined);
   });
 
   it('are chosen from where a sandbox names none', () => {
     expect(preferredRuntime(DEFAULT_POLICY, 'runc', ['runc'])).toBe('runc');
-    expect(preferredRuntime(openPolicy({ runtimes: ['kata', 'runsc'] }), 'runc', ['runc', 'runsc'])).toBe('runsc');
-    expect(() => preferredRuntime(openPolicy(withProcess), 'runsc', ['runsc', 'process'])).toThrow(coded('permission_denied'));
+    expect(preferredRuntime(openPolicy({ runtimes: ['kata', 'runsc'] }), 'runc', ['runc', 'runsc'])).toBe(
+      'runsc',
+    );
+    expect(() => preferredRuntime(openPolicy(withProcess), 'runsc', ['runsc', 'process'])).toThrow(
+      coded('permission_denied'),
+    );
   });
 });
 
 describe('the images that are allowed', () => {
-  const policy = { images: ['python:*', 'registry.example.com:5000/team/**', 'debian:stable-slim', 'exact.name/a+b'] };
+  const policy = {
+    images: ['python:*', 'registry.example.com:5000/team/**', 'debian:stable-slim', 'exact.name/a+b'],
+  };
 
-  it.each(['python:3.13', 'python:latest', 'registry.example.com:5000/team/a/b:1', 'debian:stable-slim', 'exact.name/a+b'])(
-    'have "%s"',
-    (image) => expect(allowsImage(policy, image)).toBe(true),
-  );
+  it.each([
+    'python:3.13',
+    'python:latest',
+    'registry.example.com:5000/team/a/b:1',
+    'debian:stable-slim',
+    'exact.name/a+b',
+  ])('have "%s"', (image) => expect(allowsImage(policy, image)).toBe(true));
 
   it.each([
     'python',
@@ -59,7 +78,9 @@ describe('the images that are allowed', () => {
     'debian:stable-slim2',
     'exactxname/aab',
   ])('do not have "%s"', (image) =>
-    expect(() => requireImage(policy, image)).toThrow(coded('permission_denied', { image, allowed: policy.images })),
+    expect(() => requireImage(policy, image)).toThrow(
+      coded('permission_denied', { image, allowed: policy.images }),
+    ),
   );
 
   it('are all, or none, if the operator says so', () => {
@@ -72,24 +93,30 @@ describe('the images that are allowed', () => {
 describe('the limits that are allowed', () => {
   it('have a bound on processes, memory and disk that nobody has to set', () => {
     for (const limit of ['pids', 'memoryBytes', 'diskBytes'] as const)
-      expect(() => requireLimits(DEFAULT_POLICY, { [limit]: null }, able())).toThrow(coded('invalid_argument', { limit, asked: null }));
-    expect(() => requireLimits(DEFAULT_POLICY, { pids: 4_000_000 }, able())).toThrow(coded('invalid_argument', { maximum: 8192 }));
+      expect(() => requireLimits(DEFAULT_POLICY, { [limit]: null }, able())).toThrow(
+        coded('invalid_argument', { limit, asked: null }),
+      );
+    expect(() => requireLimits(DEFAULT_POLICY, { pids: 4_000_000 }, able())).toThrow(
+      coded('invalid_argument', { maximum: 8192 }),
+    );
     requireLimits(DEFAULT_POLICY, LimitsSchema.parse({}), able());
     requireLimits(openPolicy({ maxima: { pids: null } }), { pids: null }, able());
   });
 
   it('are not held to a maximum that could not be enforced', () => {
     requireLimits(DEFAULT_POLICY, { pids: null, diskBytes: null }, able(false));
-    expect(() => requireLimits(openPolicy({ maxima: { timeoutMs: 1000 } }), { timeoutMs: null }, able(false))).toThrow(
-      coded('invalid_argument'),
-    );
+    expect(() =>
+      requireLimits(openPolicy({ maxima: { timeoutMs: 1000 } }), { timeoutMs: null }, able(false)),
+    ).toThrow(coded('invalid_argument'));
   });
 
   it('have defaults within the maximum, and refuse a default beyond it', () => {
     expect(usualLimits(openPolicy({ maxima: { memoryBytes: 1024 ** 3 } })).memoryBytes).toBe(1024 ** 3);
     expect(openPolicy({ maxima: { timeoutMs: 60_000 } }).defaults.timeoutMs).toBe(60_000);
     expect(usualLimits(openPolicy({ defaults: { pids: 100 } })).pids).toBe(100);
-    expect(() => openPolicy({ defaults: { pids: 100 }, maxima: { pids: 99 } })).toThrow(coded('invalid_argument'));
+    expect(() => openPolicy({ defaults: { pids: 100 }, maxima: { pids: 99 } })).toThrow(
+      coded('invalid_argument'),
+    );
     expect(() => openPolicy({ defaults: { pids: null } })).toThrow(coded('invalid_argument'));
   });
 

@@ -1,6 +1,7 @@
 /**
- * A store in a directory of this machine, or of one that is mounted. An object is a file of its name. It is written beside its
- * place, under a name that no object can have, and put there in one step when all of it is on the disk.
+ * A store in a directory of this machine, or of one that is mounted. An object is a file of its name. It is
+ * written beside its place, under a name that no object can have, and put there in one step when all of it is
+ * on the disk.
  *
  * One process at a time opens a directory: opening sweeps away what an earlier one has left half written.
  */
@@ -24,7 +25,8 @@ export interface DirectoryStoreOptions {
 
 export async function openDirectoryStore({ dir }: DirectoryStoreOptions): Promise<Store> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
-  for (const name of await readdir(dir)) if (name.startsWith(TEMPORARY)) await rm(join(dir, name), { force: true });
+  for (const name of await readdir(dir))
+    if (name.startsWith(TEMPORARY)) await rm(join(dir, name), { force: true });
 
   async function describe(name: string): Promise<StoredObject | undefined> {
     const found = await lstat(join(dir, name)).catch(absent);
@@ -56,7 +58,10 @@ export async function openDirectoryStore({ dir }: DirectoryStoreOptions): Promis
         await syncDirectory(dir);
       } catch (error) {
         await rm(temporary, { force: true });
-        if (isDiskFull(error)) throw new CayError('resource_exhausted', `Cannot keep "${name}": the disk is full`, { cause: error });
+        if (isDiskFull(error))
+          throw new CayError('resource_exhausted', `Cannot keep "${name}": the disk is full`, {
+            cause: error,
+          });
         throw error;
       }
       return { name, sizeBytes };
@@ -88,7 +93,9 @@ export async function openDirectoryStore({ dir }: DirectoryStoreOptions): Promis
     },
     async list(prefix = '') {
       requirePrefix(prefix);
-      const names = (await readdir(dir)).filter((name) => isObjectName(name) && name.startsWith(prefix)).sort();
+      const names = (await readdir(dir))
+        .filter((name) => isObjectName(name) && name.startsWith(prefix))
+        .sort();
       const objects: StoredObject[] = [];
       for (const name of names) {
         const found = await describe(name);

@@ -9,7 +9,10 @@ export function isObjectName(name: string): boolean {
 /** Throws `invalid_argument`. */
 export function requireObjectName(name: string): void {
   if (!isObjectName(name)) {
-    throw new CayError('invalid_argument', `"${name.slice(0, 200)}" is not a name of an object: 1 to 128 of letters, digits and _ . -`);
+    throw new CayError(
+      'invalid_argument',
+      `"${name.slice(0, 200)}" is not a name of an object: 1 to 128 of letters, digits and _ . -`,
+    );
   }
 }
 

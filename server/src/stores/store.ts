@@ -1,10 +1,11 @@
 /**
- * A Store keeps large things by name, away from where they came from: a directory on another disk, a bucket. It
- * is where sandboxes go that nobody has used for long.
+ * A Store keeps large things by name, away from where they came from: a directory on another disk, a bucket.
+ * It is where sandboxes go that nobody has used for long.
  *
- * An object is there whole or not at all, whatever happens while it is put, and never changes: putting a name again replaces
- * the object, and who reads the old one reads it to its end. Names are 1 to 128 of `[A-Za-z0-9_.-]` and
- * begin with a letter or digit; there are no folders. Every other name rejects `invalid_argument` everywhere.
+ * An object is there whole or not at all, whatever happens while it is put, and never changes: putting a name
+ * again replaces the object, and who reads the old one reads it to its end. Names are 1 to 128 of
+ * `[A-Za-z0-9_.-]` and begin with a letter or digit; there are no folders. Every other name rejects
+ * `invalid_argument` everywhere.
  */
 export interface StoredObject {
   name: string;
@@ -18,8 +19,8 @@ export interface StoreCallOptions {
 export interface Store {
   readonly name: string;
   /**
-   * Resolves when the object is there for good, after a loss of power too. Rejects what the source rejects, or
-   * `resource_exhausted` when there is no room, and then what was there before still is.
+   * Resolves when the object is there for good, after a loss of power too. Rejects what the source rejects,
+   * or `resource_exhausted` when there is no room, and then what was there before still is.
    */
   put(name: string, content: AsyncIterable<Uint8Array>, options?: StoreCallOptions): Promise<StoredObject>;
   /** At the reader's pace. Rejects `not_found`. */

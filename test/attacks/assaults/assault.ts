@@ -1,6 +1,9 @@
 import type { Target } from '../support/target.ts';
 
-/** One way in which a tenant or a stranger takes as much of the server as it can get, while a neighbour goes on working. */
+/**
+ * One way in which a tenant or a stranger takes as much of the server as it can get, while a neighbour goes
+ * on working.
+ */
 export interface Assault {
   readonly name: string;
   /** Makes what it needs, and gives what goes on attacking until the signal is aborted. */
@@ -11,7 +14,10 @@ export interface Attack {
   run(signal: AbortSignal, done: () => void): Promise<void>;
 }
 
-/** Works `width` times side by side until the signal is aborted. That an attack is refused is no reason to stop. */
+/**
+ * Works `width` times side by side until the signal is aborted. That an attack is refused is no reason to
+ * stop.
+ */
 export async function again(width: number, signal: AbortSignal, work: () => Promise<unknown>): Promise<void> {
   const line = async () => {
     while (!signal.aborted) {

@@ -16,7 +16,10 @@ time.sleep(100000)
 /** Masked with zeros. */
 const EMPTY = Buffer.from([0x82, 0x80, 0, 0, 0, 0]);
 const PING = Buffer.concat([Buffer.from([0x89, 0x80 | 125, 0, 0, 0, 0]), Buffer.alloc(125)]);
-const FULL = Buffer.concat([Buffer.from([0x82, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]), Buffer.alloc(0xffff)]);
+const FULL = Buffer.concat([
+  Buffer.from([0x82, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0]),
+  Buffer.alloc(0xffff),
+]);
 
 /** An upgraded connection, whose answers are not read any more. */
 async function upgraded({ host, port, alice }: Target, path: string): Promise<Socket> {

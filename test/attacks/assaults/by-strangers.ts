@@ -6,7 +6,10 @@ const strangers: Assault = {
   open: async ({ stranger }) => ({
     run: (signal, done) =>
       again(32, signal, async () => {
-        await stranger('GET', '/v1/sandboxes', { headers: { authorization: `Bearer e2b_${'0'.repeat(40)}` }, signal });
+        await stranger('GET', '/v1/sandboxes', {
+          headers: { authorization: `Bearer e2b_${'0'.repeat(40)}` },
+          signal,
+        });
         done();
       }),
   }),
@@ -16,7 +19,8 @@ const signatures: Assault = {
   name: 'signatures that fit nothing',
   async open({ alice, stranger }) {
     // The more sandboxes there are whose signature it could be, the more there is to try.
-    for (let number = 0; number < 20; number++) await alice.call('POST', '/sandboxes', { body: { templateID: 'base', timeout: 600 } });
+    for (let number = 0; number < 20; number++)
+      await alice.call('POST', '/sandboxes', { body: { templateID: 'base', timeout: 600 } });
     return {
       run: (signal, done) =>
         again(32, signal, async () => {
@@ -32,7 +36,10 @@ const malformed: Assault = {
   open: async ({ raw }) => ({
     run: (signal, done) =>
       again(16, signal, async () => {
-        await raw(`GET ${'/x'.repeat(200)} HTTP/1.1\r\nHost: a b\r\nX: \u0001\r\nContent-Length: -1\r\n\r\n`, { timeoutMs: 1000 });
+        await raw(
+          `GET ${'/x'.repeat(200)} HTTP/1.1\r\nHost: a b\r\nX: \u0001\r\nContent-Length: -1\r\n\r\n`,
+          { timeoutMs: 1000 },
+        );
         done();
       }),
   }),

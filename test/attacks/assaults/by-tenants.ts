@@ -26,7 +26,11 @@ const outputs: Assault = {
     // As much as is allowed.
     let most = 64 * MiB;
     const body = () => ({ argv: ['head', '-c', String(most), '/dev/zero'], maxOutputBytes: most });
-    while (most > MiB && (await alice.call('POST', `/v1/sandboxes/${id}/exec`, { body: body() })).status === 400) most /= 2;
+    while (
+      most > MiB &&
+      (await alice.call('POST', `/v1/sandboxes/${id}/exec`, { body: body() })).status === 400
+    )
+      most /= 2;
     return {
       run: (signal, done) =>
         again(4, signal, async () => {
@@ -79,7 +83,10 @@ const masks: Assault = {
     return {
       run: (signal, done) =>
         again(1, signal, async () => {
-          await alice.call('POST', `/v1/sandboxes/${id}/exec`, { body: { argv: ['true', ...argv], env }, signal });
+          await alice.call('POST', `/v1/sandboxes/${id}/exec`, {
+            body: { argv: ['true', ...argv], env },
+            signal,
+          });
           done();
         }),
     };
@@ -119,10 +126,21 @@ const badRequests: Assault = {
   open: async ({ alice }) => ({
     run: (signal, done) =>
       again(16, signal, async () => {
-        await alice.call('POST', '/v1/sandboxes', { body: { limits: { cpus: 'many' }, labels: { a: 'x'.repeat(900_000) } }, signal });
+        await alice.call('POST', '/v1/sandboxes', {
+          body: { limits: { cpus: 'many' }, labels: { a: 'x'.repeat(900_000) } },
+          signal,
+        });
         done();
       }),
   }),
 };
 
-export const BY_TENANTS: readonly Assault[] = [outputs, listings, diffs, masks, snapshots, creations, badRequests];
+export const BY_TENANTS: readonly Assault[] = [
+  outputs,
+  listings,
+  diffs,
+  masks,
+  snapshots,
+  creations,
+  badRequests,
+];

@@ -44,9 +44,13 @@ const forkBomb: Assault = {
 
 const busyLoops: Assault = {
   name: 'busy loops',
-  open: (target) => running(target, ['bash', '-c', 'for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait']),
+  open: (target) =>
+    running(target, ['bash', '-c', 'for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait']),
 };
 
-const lyingGuest: Assault = { name: 'lying guest', open: (target) => running(target, ['python3', '-c', LIE]) };
+const lyingGuest: Assault = {
+  name: 'lying guest',
+  open: (target) => running(target, ['python3', '-c', LIE]),
+};
 
 export const FROM_INSIDE: readonly Assault[] = [forkBomb, busyLoops, lyingGuest];

@@ -1,6 +1,6 @@
 /**
- * A tenant asks for runtimes and limits at random, by creates, forks, snapshots, changes and restarts, through both APIs. Whatever a
- * sandbox then has is within what the operator allows.
+ * A tenant asks for runtimes and limits at random, by creates, forks, snapshots, changes and restarts,
+ * through both APIs. Whatever a sandbox then has is within what the operator allows.
  */
 import type { Random } from '../../faults/model/random.ts';
 import type { Campaign } from '../support/campaign.ts';
@@ -22,12 +22,25 @@ const MOST = 4;
 /** At the maximum, beyond it by one, far beyond it, unlimited, or nonsense. */
 function amount(random: Random, limit: string): unknown {
   const maximum = MAXIMA[limit]!;
-  return random.pick([maximum, maximum + 1, maximum * 1000, Number.MAX_SAFE_INTEGER, null, -1, 0, String(maximum), maximum / 2, 1e308]);
+  return random.pick([
+    maximum,
+    maximum + 1,
+    maximum * 1000,
+    Number.MAX_SAFE_INTEGER,
+    null,
+    -1,
+    0,
+    String(maximum),
+    maximum / 2,
+    1e308,
+  ]);
 }
 
 function limits(random: Random, ...without: string[]): Record<string, unknown> {
   const names = Object.keys(MAXIMA).filter((name) => name !== 'timeoutMs' && !without.includes(name));
-  return Object.fromEntries(names.filter(() => random.chance(0.3)).map((name) => [name, amount(random, name)]));
+  return Object.fromEntries(
+    names.filter(() => random.chance(0.3)).map((name) => [name, amount(random, name)]),
+  );
 }
 
 function requireAllowed({ json }: Reply, allowed: readonly string[], what: string): void {
@@ -36,9 +49,11 @@ function requireAllowed({ json }: Reply, allowed: readonly string[], what: strin
     if (box?.limits === undefined) continue;
     for (const [name, maximum] of Object.entries(MAXIMA)) {
       const value = name === 'timeoutMs' ? box.timeoutMs : box.limits[name];
-      if (value === null || value > maximum) throw new Error(`${what}: ${box.id} has ${name} ${value}, beyond ${maximum}`);
+      if (value === null || value > maximum)
+        throw new Error(`${what}: ${box.id} has ${name} ${value}, beyond ${maximum}`);
     }
-    if (box.runtime !== null && !allowed.includes(box.runtime)) throw new Error(`${what}: ${box.id} runs on ${box.runtime}`);
+    if (box.runtime !== null && !allowed.includes(box.runtime))
+      throw new Error(`${what}: ${box.id} runs on ${box.runtime}`);
   }
 }
 
@@ -56,7 +71,9 @@ export const allowances: Campaign = {
 
     async function asked(): Promise<[string, Reply | undefined]> {
       const runtime = random.chance(0.3)
-        ? { runtime: random.pick(['process', 'runsc', 'runc', 'crun', 'memory', 'PROCESS', '../process', '']) }
+        ? {
+            runtime: random.pick(['process', 'runsc', 'runc', 'crun', 'memory', 'PROCESS', '../process', '']),
+          }
         : {};
       const timeoutMs = random.chance(0.3) ? { timeoutMs: amount(random, 'timeoutMs') } : {};
       const snapshot = snapshots.length > 0 && random.chance(0.3) ? { snapshot: random.pick(snapshots) } : {};
@@ -70,9 +87,15 @@ export const allowances: Campaign = {
       const change = { limits: limits(random, 'openFiles'), ...timeoutMs };
       switch (random.pick(['create', 'change', 'fork', 'snapshot', 'restart', 'e2b create', 'e2b timeout'])) {
         case 'change':
-          return [`change ${JSON.stringify(change)}`, await alice.call('PATCH', `/v1/sandboxes/${box}`, { body: change })];
+          return [
+            `change ${JSON.stringify(change)}`,
+            await alice.call('PATCH', `/v1/sandboxes/${box}`, { body: change }),
+          ];
         case 'fork':
-          return ['fork', await alice.call('POST', `/v1/sandboxes/${box}/fork`, { body: { count: 1, memory: false } })];
+          return [
+            'fork',
+            await alice.call('POST', `/v1/sandboxes/${box}/fork`, { body: { count: 1, memory: false } }),
+          ];
         case 'snapshot': {
           const { json } = await alice.call('POST', `/v1/sandboxes/${box}/snapshots`, { body: {} });
           if (json?.id) snapshots.push(json.id);
@@ -88,7 +111,10 @@ export const allowances: Campaign = {
           };
           const { json } = await alice.call('POST', '/v2/sandboxes', { body: wanted, headers: e2b });
           const made = json?.sandboxID === undefined ? undefined : `sbx_${json.sandboxID}`;
-          return [`e2b create ${JSON.stringify(wanted)}`, made && (await alice.call('GET', `/v1/sandboxes/${made}`))] as [string, Reply];
+          return [
+            `e2b create ${JSON.stringify(wanted)}`,
+            made && (await alice.call('GET', `/v1/sandboxes/${made}`)),
+          ] as [string, Reply];
         }
         case 'e2b timeout': {
           const timeout = random.pick([1, 600, 601, 31_536_000]);
@@ -104,7 +130,8 @@ export const allowances: Campaign = {
       async next() {
         const [what, reply] = await asked();
         if (reply) requireAllowed(reply, allowed, what);
-        for (const { id } of reply?.json?.sandboxes ?? (reply?.json?.limits ? [reply.json] : [])) if (!boxes.includes(id)) boxes.push(id);
+        for (const { id } of reply?.json?.sandboxes ?? (reply?.json?.limits ? [reply.json] : []))
+          if (!boxes.includes(id)) boxes.push(id);
         while (boxes.length > MOST) await alice.call('DELETE', `/v1/sandboxes/${boxes.shift()}`);
         if (snapshots.length > MOST) await alice.call('DELETE', `/v1/snapshots/${snapshots.shift()}`);
         return `${what} → ${reply?.status ?? 'nothing to look at'}`;

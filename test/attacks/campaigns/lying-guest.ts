@@ -1,7 +1,7 @@
 /**
- * A guest that answers every call of both APIs from a grammar: what is right, nearly right, too large, too early, too late, for
- * other streams, twice, or never. It may fail the calls of its own sandbox and nothing else: no answer may be a failure of the
- * server, and none may keep a caller waiting who has gone away.
+ * A guest that answers every call of both APIs from a grammar: what is right, nearly right, too large, too
+ * early, too late, for other streams, twice, or never. It may fail the calls of its own sandbox and nothing
+ * else: no answer may be a failure of the server, and none may keep a caller waiting who has gone away.
  */
 import { encodeCbor, type CborMap, type CborValue } from '../../../server/src/guest/cbor.ts';
 import { FRAME, HEADER_BYTES, writeHeader } from '../../../server/src/guest/frame.ts';
@@ -48,7 +48,8 @@ export const lyingGuest: Campaign = {
         const what = `${words}: ${told.slice(0, 6).join(', ')}`;
         // A guest may say itself that it has failed; of nothing else does the server answer that.
         const itself = told.some((step) => step.includes('reset') || step.includes('frame 7'));
-        if (reply?.status === 500 && !itself) throw new Error(`${what} → ${reply.status} ${reply.text.slice(0, 300)}`);
+        if (reply?.status === 500 && !itself)
+          throw new Error(`${what} → ${reply.status} ${reply.text.slice(0, 300)}`);
         return `${what} → ${reply?.status ?? 'none in time'}`;
       },
       async [Symbol.asyncDispose]() {
@@ -66,7 +67,11 @@ interface NamedCall {
 function callsOf(target: Target, { id, headers }: E2bSandbox): NamedCall[] {
   const native = (method: string, path: string, body?: unknown): NamedCall => ({
     words: `${method} ${path}`,
-    call: (signal) => target.alice.call(method, `/v1/sandboxes/${id}${path}`, { signal, ...(body !== undefined && { body }) }),
+    call: (signal) =>
+      target.alice.call(method, `/v1/sandboxes/${id}${path}`, {
+        signal,
+        ...(body !== undefined && { body }),
+      }),
   });
   const unary = (method: string, body: unknown): NamedCall => ({
     words: method,
@@ -79,7 +84,11 @@ function callsOf(target: Target, { id, headers }: E2bSandbox): NamedCall[] {
       const head = Buffer.alloc(5);
       head.writeUInt32BE(json.length, 1);
       const type = { 'content-type': 'application/connect+json' };
-      return target.stranger('POST', `/${method}`, { body: Buffer.concat([head, json]), headers: { ...headers, ...type }, signal });
+      return target.stranger('POST', `/${method}`, {
+        body: Buffer.concat([head, json]),
+        headers: { ...headers, ...type },
+        signal,
+      });
     },
   });
   return [
@@ -111,7 +120,10 @@ function callsOf(target: Target, { id, headers }: E2bSandbox): NamedCall[] {
     stream('process.Process/Start', { process: { cmd: 'true' } }),
     stream('process.Process/Connect', { process: { pid: 7 } }),
     stream('filesystem.Filesystem/WatchDir', { path: '/tmp' }),
-    { words: 'GET /files', call: (signal) => target.stranger('GET', '/files?path=/tmp/x', { headers, signal }) },
+    {
+      words: 'GET /files',
+      call: (signal) => target.stranger('GET', '/files?path=/tmp/x', { headers, signal }),
+    },
   ];
 }
 
@@ -129,7 +141,19 @@ function answerTo(asked: Asked, random: Random): Words[] {
   return steps;
 }
 
-const NUMBERS = [0, 1, 7, -1, 255, 256, 65_536, 2 ** 32, 8.64e15 + 1, Number.MAX_SAFE_INTEGER, -Number.MAX_SAFE_INTEGER];
+const NUMBERS = [
+  0,
+  1,
+  7,
+  -1,
+  255,
+  256,
+  65_536,
+  2 ** 32,
+  8.64e15 + 1,
+  Number.MAX_SAFE_INTEGER,
+  -Number.MAX_SAFE_INTEGER,
+];
 const TEXTS = [
   '',
   'x',
@@ -161,7 +185,9 @@ function value(random: Random, depth = 0): CborValue {
     case 4:
       return Buffer.alloc(random.pick([0, 1, 16, 3000]), 0xff);
     case 5:
-      return Array.from({ length: random.pick([0, 1, 3, 300]) }, () => (depth === 0 ? info(random) : value(random, depth + 1)));
+      return Array.from({ length: random.pick([0, 1, 3, 300]) }, () =>
+        depth === 0 ? info(random) : value(random, depth + 1),
+      );
     default:
       return { [random.pick(TEXTS)]: value(random, depth + 1), ...info(random) };
   }
@@ -208,8 +234,13 @@ function messageFor({ op, stream }: Asked, random: Random): Words {
     ]),
     commands: { commands: Array.from({ length: random.below(3) }, () => command) },
     list: { entries: Array.from({ length: random.pick([0, 1, 30, 300]) }, () => info(random)) },
-    watch: random.pick<CborMap>([{}, { events: [{ type: random.pick(['created', 'overflow', 'x']), path: random.pick(TEXTS) }] }]),
-    ports: { opened: [{ port: random.pick([...NUMBERS, 80]), address: random.pick([...TEXTS, '127.0.0.1']) }] },
+    watch: random.pick<CborMap>([
+      {},
+      { events: [{ type: random.pick(['created', 'overflow', 'x']), path: random.pick(TEXTS) }] },
+    ]),
+    ports: {
+      opened: [{ port: random.pick([...NUMBERS, 80]), address: random.pick([...TEXTS, '127.0.0.1']) }],
+    },
     xattrs: { attrs: { [random.pick(['e2b.a', ...TEXTS])]: value(random, 3) } },
     stats: { processes: 1, memoryBytes: 1, memoryTotalBytes: 1, oomKills: 0, cpuUsageMs: 1, uptimeMs: 1 },
     mkdir: { created: true },
@@ -238,7 +269,11 @@ function anything(stream: number, random: Random): Words {
     case 1:
       return [
         `frame ${type} with a map`,
-        encoded(type, other, { code: random.pick(TEXTS), message: random.pick(TEXTS), details: value(random) }),
+        encoded(type, other, {
+          code: random.pick(TEXTS),
+          message: random.pick(TEXTS),
+          details: value(random),
+        }),
       ];
     case 2: {
       const noise = Buffer.from(Array.from({ length: random.pick([1, 12, 64]) }, () => random.below(256)));
@@ -247,7 +282,10 @@ function anything(stream: number, random: Random): Words {
     default:
       return [
         'reset',
-        encoded(FRAME.reset, stream, { code: random.pick(['not_found', 'unavailable', 'internal', 'x']), message: random.pick(TEXTS) }),
+        encoded(FRAME.reset, stream, {
+          code: random.pick(['not_found', 'unavailable', 'internal', 'x']),
+          message: random.pick(TEXTS),
+        }),
       ];
   }
 }

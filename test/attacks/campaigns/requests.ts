@@ -1,6 +1,7 @@
 /**
- * Requests that are put together byte by byte from a grammar of targets, hosts, headers, framings and upgrades, for every plane:
- * our own API, E2B's two, previews by host and by path. Each gets an answer that is no failure of the server's, or a closed connection.
+ * Requests that are put together byte by byte from a grammar of targets, hosts, headers, framings and
+ * upgrades, for every plane: our own API, E2B's two, previews by host and by path. Each gets an answer that
+ * is no failure of the server's, or a closed connection.
  */
 import type { Random } from '../../faults/model/random.ts';
 import type { Campaign } from '../support/campaign.ts';
@@ -10,7 +11,15 @@ const PATIENCE_MS = 3_000;
 const METHODS = ['GET', 'GET', 'GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'];
 const ODD_METHODS = ['TRACE', 'CONNECT', 'PRI', 'get', 'G@T'];
 /** Lines that are no header. */
-const BROKEN = [' folded: x', 'no-colon', ': empty', 'Bad Name: x', 'X-Nul: a\0b', `X-Big: ${'y'.repeat(20_000)}`, 'Host: other'];
+const BROKEN = [
+  ' folded: x',
+  'no-colon',
+  ': empty',
+  'Bad Name: x',
+  'X-Nul: a\0b',
+  `X-Big: ${'y'.repeat(20_000)}`,
+  'Host: other',
+];
 const ODD_VERSIONS = ['1.0', '1.2', '2.0'];
 /** Statuses that say something about a sandbox or the request, and nothing bad about the server. */
 const FINE_ABOVE_500 = [501, 502, 503, 504, 505];
@@ -28,9 +37,13 @@ export const requests: Campaign = {
   name: 'requests',
   targets: [{ backend: 'memory' }],
   async open(target, random) {
-    const made = (await target.alice.call('POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 3600 } })).json;
+    const made = (
+      await target.alice.call('POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 3600 } })
+    ).json;
     const id = `sbx_${made.sandboxID}`;
-    const exposed = await target.alice.call('PUT', `/v1/sandboxes/${id}/ports/3000`, { body: { visibility: 'private' } });
+    const exposed = await target.alice.call('PUT', `/v1/sandboxes/${id}/ports/3000`, {
+      body: { visibility: 'private' },
+    });
     const preview = exposed.json.token as string;
     const words: Words = {
       id,
@@ -43,12 +56,19 @@ export const requests: Campaign = {
     return {
       async next() {
         const { bytes, complete, hosts } = requestOf(random, words);
-        const { status, text, closed } = await exchange(bytes, { host: target.host, port: target.port, timeoutMs: PATIENCE_MS });
+        const { status, text, closed } = await exchange(bytes, {
+          host: target.host,
+          port: target.port,
+          timeoutMs: PATIENCE_MS,
+        });
         const what = `${JSON.stringify(bytes.slice(0, 600))} → ${status ?? (closed ? 'closed' : 'silence')}`;
-        if (status !== undefined && status >= 500 && !FINE_ABOVE_500.includes(status)) throw new Error(`${what}: ${text.slice(0, 500)}`);
-        if (status === undefined && !closed && complete) throw new Error(`${what}: no answer within ${PATIENCE_MS} ms`);
+        if (status !== undefined && status >= 500 && !FINE_ABOVE_500.includes(status))
+          throw new Error(`${what}: ${text.slice(0, 500)}`);
+        if (status === undefined && !closed && complete)
+          throw new Error(`${what}: no answer within ${PATIENCE_MS} ms`);
         const isApi = text.includes('"alive":true') || text.includes('"sandboxes":[');
-        if (isApi && hosts.some((host) => /^\d+-/.test(host))) throw new Error(`${what}: a preview's host has reached the API`);
+        if (isApi && hosts.some((host) => /^\d+-/.test(host)))
+          throw new Error(`${what}: a preview's host has reached the API`);
         return what;
       },
     };
@@ -66,10 +86,15 @@ function requestOf(random: Random, words: Words): Made {
   // Of what is wrong in many ways only the first is ever looked at.
   const wild = random.pick([0, 0.05, 0.3]);
   const method = random.pick(random.chance(wild) ? ODD_METHODS : METHODS);
-  const hosts = random.chance(wild / 4) ? [] : Array.from({ length: random.chance(wild / 4) ? 2 : 1 }, () => hostOf(random, words, wild));
-  const lines = [`${method} ${targetOf(random, words)} HTTP/${random.chance(wild) ? random.pick(ODD_VERSIONS) : '1.1'}`];
+  const hosts = random.chance(wild / 4)
+    ? []
+    : Array.from({ length: random.chance(wild / 4) ? 2 : 1 }, () => hostOf(random, words, wild));
+  const lines = [
+    `${method} ${targetOf(random, words)} HTTP/${random.chance(wild) ? random.pick(ODD_VERSIONS) : '1.1'}`,
+  ];
   for (const host of hosts) lines.push(`Host: ${host}`);
-  for (let count = random.below(5); count > 0; count--) lines.push(random.chance(wild) ? random.pick(BROKEN) : headerOf(random, words));
+  for (let count = random.below(5); count > 0; count--)
+    lines.push(random.chance(wild) ? random.pick(BROKEN) : headerOf(random, words));
   const upgrade = random.chance(0.2);
   if (upgrade) lines.push(...upgradeOf(random));
   const { framing, body, complete } = bodyOf(random, wild);
@@ -86,9 +111,41 @@ function hostOf(random: Random, { bare }: Words, wild: number): string {
       'api.localhost',
       ...['3000', '3001', '49983', '49999'].map((port) => `${port}-${bare}.localhost`),
     ]);
-  const port = random.pick(['3000', '3001', '49983', '49999', '0', '65536', '99999', '0003000', '7', '-1', '3e3', '']);
-  const id = random.pick([bare, bare, bare, bare.toUpperCase(), 'a'.repeat(20), 'short', `${bare}x`, `${bare}.deeper`, '%00', '']);
-  const domain = random.pick(['localhost', 'localhost', 'LOCALHOST', 'localhost.', 'localhost.evil', 'api.localhost', 'evil']);
+  const port = random.pick([
+    '3000',
+    '3001',
+    '49983',
+    '49999',
+    '0',
+    '65536',
+    '99999',
+    '0003000',
+    '7',
+    '-1',
+    '3e3',
+    '',
+  ]);
+  const id = random.pick([
+    bare,
+    bare,
+    bare,
+    bare.toUpperCase(),
+    'a'.repeat(20),
+    'short',
+    `${bare}x`,
+    `${bare}.deeper`,
+    '%00',
+    '',
+  ]);
+  const domain = random.pick([
+    'localhost',
+    'localhost',
+    'LOCALHOST',
+    'localhost.',
+    'localhost.evil',
+    'api.localhost',
+    'evil',
+  ]);
   const end = random.pick(['', '', ':7070', ':99999', ':', '@evil', '/', ' ']);
   return random.pick([
     `${port}-${id}.${domain}${end}`,
@@ -192,8 +249,31 @@ function targetOf(random: Random, words: Words): string {
 
 function headerOf(random: Random, { id, bare, access, traffic, key, preview }: Words): string {
   const sandbox = random.pick([bare, bare, id, 'a'.repeat(20), 'x', '', `${bare}-client`, '../..', '\xff']);
-  const port = random.pick(['3000', '49983', '49999', '3001', '0', '65536', 'x', '3e3', ' 3000', '', '-1', '0x10']);
-  const token = random.pick([access, traffic, preview, key, `${access}, ${access}`, access.slice(1), '', 'x'.repeat(5000), '\xff']);
+  const port = random.pick([
+    '3000',
+    '49983',
+    '49999',
+    '3001',
+    '0',
+    '65536',
+    'x',
+    '3e3',
+    ' 3000',
+    '',
+    '-1',
+    '0x10',
+  ]);
+  const token = random.pick([
+    access,
+    traffic,
+    preview,
+    key,
+    `${access}, ${access}`,
+    access.slice(1),
+    '',
+    'x'.repeat(5000),
+    '\xff',
+  ]);
   return random.pick([
     `E2b-Sandbox-Id: ${sandbox}`,
     `E2b-Sandbox-Id: ${sandbox}`,
@@ -237,8 +317,12 @@ function upgradeOf(random: Random): string[] {
     `Connection: ${random.pick(['Upgrade', 'upgrade, close', 'keep-alive, Upgrade', 'Upgrade'])}`,
     `Upgrade: ${random.pick(['websocket', 'websocket', 'WebSocket', 'h2c', '', 'TLS/1.0, x', '\xff'])}`,
     ...(random.chance(0.8) ? [`Sec-WebSocket-Key: ${key}`] : []),
-    ...(random.chance(0.8) ? [`Sec-WebSocket-Version: ${random.pick(['13', '13', '8', '99', 'x', ''])}`] : []),
-    ...(random.chance(0.3) ? [`Sec-WebSocket-Protocol: ${random.pick(['cay', 'cay.key.x', ',,', '@', 'a, a'])}`] : []),
+    ...(random.chance(0.8)
+      ? [`Sec-WebSocket-Version: ${random.pick(['13', '13', '8', '99', 'x', ''])}`]
+      : []),
+    ...(random.chance(0.3)
+      ? [`Sec-WebSocket-Protocol: ${random.pick(['cay', 'cay.key.x', ',,', '@', 'a, a'])}`]
+      : []),
     ...(random.chance(0.2) ? ['Sec-WebSocket-Extensions: permessage-deflate; x=";'] : []),
   ];
 }

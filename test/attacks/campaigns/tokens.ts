@@ -1,6 +1,6 @@
 /**
- * Tokens and signatures that are nearly right: cut, changed in a bit or in case, with something added, of another sandbox, port, path,
- * user or project, or revoked. None opens anything.
+ * Tokens and signatures that are nearly right: cut, changed in a bit or in case, with something added, of
+ * another sandbox, port, path, user or project, or revoked. None opens anything.
  */
 import { createHash } from 'node:crypto';
 import type { Random } from '../../faults/model/random.ts';
@@ -41,7 +41,12 @@ export const tokens: Campaign = {
           victim.preview,
           '',
         ]);
-        const [what, status] = await random.pick([withToken, withSignature, withPreview, withUpload])(target, victim, token, random);
+        const [what, status] = await random.pick([withToken, withSignature, withPreview, withUpload])(
+          target,
+          victim,
+          token,
+          random,
+        );
         if (status < 400) throw new Error(`${what} was answered with ${status}`);
         if (status >= 500 && status !== 502) throw new Error(`${what} failed with ${status}`);
         return `${what} → ${status}`;
@@ -52,10 +57,20 @@ export const tokens: Campaign = {
 
 async function held(tenant: Tenant): Promise<Held> {
   const made = await tenant.call('POST', '/sandboxes', { body: { templateID: 'base', timeout: 3600 } });
-  const { sandboxID: id, envdAccessToken: envd } = made.json as { sandboxID: string; envdAccessToken: string };
-  const port = await tenant.call('PUT', `/v1/sandboxes/sbx_${id}/ports/3000`, { body: { visibility: 'private' } });
+  const { sandboxID: id, envdAccessToken: envd } = made.json as {
+    sandboxID: string;
+    envdAccessToken: string;
+  };
+  const port = await tenant.call('PUT', `/v1/sandboxes/sbx_${id}/ports/3000`, {
+    body: { visibility: 'private' },
+  });
   const link = await tenant.call('GET', `/templates/mine/files/${HASH}`);
-  return { id, envd, preview: (port.json as { token: string }).token, upload: new URL((link.json as { url: string }).url) };
+  return {
+    id,
+    envd,
+    preview: (port.json as { token: string }).token,
+    upload: new URL((link.json as { url: string }).url),
+  };
 }
 
 /** The same text with something wrong in it, never the same. */
@@ -74,12 +89,19 @@ function changed(text: string, random: Random): string {
   return made === text ? `${text}a` : made;
 }
 
-type Attempt = (target: Target, victim: Held, token: string, random: Random) => Promise<[what: string, status: number]>;
+type Attempt = (
+  target: Target,
+  victim: Held,
+  token: string,
+  random: Random,
+) => Promise<[what: string, status: number]>;
 
 const inside = ({ id }: Held) => ({ 'e2b-sandbox-id': id, 'e2b-sandbox-port': ENVD });
 
 const withToken: Attempt = async ({ stranger }, victim, token) => {
-  const { status } = await stranger('GET', '/envs', { headers: { ...inside(victim), 'x-access-token': token } });
+  const { status } = await stranger('GET', '/envs', {
+    headers: { ...inside(victim), 'x-access-token': token },
+  });
   return [`an access token "${token}" for ${victim.id}`, status];
 };
 
@@ -105,15 +127,24 @@ const withPreview: Attempt = async ({ stranger }, victim, token, random) => {
   const headers = query === '' ? { 'x-cay-preview-token': token } : undefined;
   // Its own token fits its own port, where nobody listens: that is not for others to know.
   const port = token === victim.preview ? '3001' : '3000';
-  const { status } = await stranger('GET', `/preview/sbx_${victim.id}/${port}/${query}`, { ...(headers && { headers }) });
+  const { status } = await stranger('GET', `/preview/sbx_${victim.id}/${port}/${query}`, {
+    ...(headers && { headers }),
+  });
   return [`a preview token "${token}" for port ${port} of ${victim.id}`, status === 502 ? 200 : status];
 };
 
 const withUpload: Attempt = async ({ stranger }, victim, _token, random) => {
   const query = new URLSearchParams(victim.upload.search);
   const name = random.pick(['project', 'expires', 'signature']);
-  query.set(name, name === 'expires' ? String(Number(query.get(name)) + 1 + random.below(1e9)) : changed(query.get(name)!, random));
-  const { status } = await stranger('PUT', `${victim.upload.pathname}?${query.toString()}`, { body: 'no archive' });
+  query.set(
+    name,
+    name === 'expires'
+      ? String(Number(query.get(name)) + 1 + random.below(1e9))
+      : changed(query.get(name)!, random),
+  );
+  const { status } = await stranger('PUT', `${victim.upload.pathname}?${query.toString()}`, {
+    body: 'no archive',
+  });
   // A link that is allowed is refused later, since this is no archive.
   return [`an upload link with another ${name}`, status === 401 ? 401 : 200];
 };

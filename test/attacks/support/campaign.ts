@@ -2,8 +2,8 @@ import type { Random } from '../../faults/model/random.ts';
 import type { Target, TargetOptions } from './target.ts';
 
 /**
- * An endless supply of random attacks of one class. `npm test` runs each campaign for some seconds, `npm run attacks` for as long as
- * it is told. The same seed gives the same cases in the same order.
+ * An endless supply of random attacks of one class. `npm test` runs each campaign for some seconds, `npm run
+ * attacks` for as long as it is told. The same seed gives the same cases in the same order.
  */
 export interface Campaign {
   readonly name: string;
@@ -14,6 +14,9 @@ export interface Campaign {
 }
 
 export interface OpenCampaign extends Partial<AsyncDisposable> {
-  /** Runs one case and says in a few words what it was. Rejects if the attack had an effect that it must not have. */
+  /**
+   * Runs one case and says in a few words what it was. Rejects if the attack had an effect that it must not
+   * have.
+   */
   next(): Promise<string>;
 }

@@ -20,7 +20,10 @@ export interface ExchangeOptions {
   from?: string;
 }
 
-/** Sends bytes on a connection of their own and reads what comes back: until it is closed, or quiet, or the time is up. */
+/**
+ * Sends bytes on a connection of their own and reads what comes back: until it is closed, or quiet, or the
+ * time is up.
+ */
 export function exchange(
   bytes: string | Uint8Array,
   { host, port, timeoutMs = 3_000, quietMs = 25, from }: ExchangeOptions,
@@ -38,7 +41,12 @@ export function exchange(
       socket.destroy();
       const text = Buffer.concat(chunks).toString('latin1');
       const status = /^HTTP\/1\.1 (\d+)/.exec(text)?.[1];
-      resolve({ status: status === undefined ? undefined : Number(status), text, closed, ms: performance.now() - began });
+      resolve({
+        status: status === undefined ? undefined : Number(status),
+        text,
+        closed,
+        ms: performance.now() - began,
+      });
     };
     const timer = setTimeout(() => done(false), timeoutMs);
     socket.on('data', (chunk) => {

@@ -1,7 +1,13 @@
-/** A snapshot's archive with another manifest, and a digest that fits it: what anybody can make of an archive of their own. */
+/**
+ * A snapshot's archive with another manifest, and a digest that fits it: what anybody can make of an archive
+ * of their own.
+ */
 import { readEnvelope, writeEnvelope } from '../../../server/src/host/archives/envelope.ts';
 
-export async function forgedArchive(archive: Uint8Array, change: (manifest: Record<string, unknown>) => object): Promise<Buffer> {
+export async function forgedArchive(
+  archive: Uint8Array,
+  change: (manifest: Record<string, unknown>) => object,
+): Promise<Buffer> {
   const source = (async function* () {
     yield archive;
   })();

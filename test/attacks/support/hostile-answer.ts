@@ -1,7 +1,15 @@
-/** What an application may answer, from a grammar: status lines, headers, framing, interim answers, trailers, endless, early, never. */
+/**
+ * What an application may answer, from a grammar: status lines, headers, framing, interim answers, trailers,
+ * endless, early, never.
+ */
 import type { Random } from '../../faults/model/random.ts';
 
-export type Step = { send: string } | { again: string; times: number } | { sleep: number } | { reset: true } | { hang: true };
+export type Step =
+  | { send: string }
+  | { again: string; times: number }
+  | { sleep: number }
+  | { reset: true }
+  | { hang: true };
 
 export interface Plan {
   steps: Step[];
@@ -86,7 +94,8 @@ function anyPlan(random: Random): Plan {
       const rest = text.slice(index + Math.floor(long.length / 100) * 100);
       if (rest !== '') steps.push({ send: base64(rest) });
     } else if (random.chance(0.1))
-      for (const part of text.match(/[^]{1,7}/g)?.slice(0, 40) ?? []) steps.push({ send: base64(part) }, { sleep: 1 });
+      for (const part of text.match(/[^]{1,7}/g)?.slice(0, 40) ?? [])
+        steps.push({ send: base64(part) }, { sleep: 1 });
     else steps.push({ send: base64(text) });
   };
   const again = (text: string, times: number) => {
@@ -95,7 +104,17 @@ function anyPlan(random: Random): Plan {
   };
   if (random.chance(0.04)) steps.push({ hang: true });
   if (random.chance(0.05))
-    send(random.pick(['', '\0', 'GARBAGE\r\n\r\n', '\r\n\r\n\r\n', 'HTTP/', '\x16\x03\x01\x02', 'x'.repeat(100_000)]));
+    send(
+      random.pick([
+        '',
+        '\0',
+        'GARBAGE\r\n\r\n',
+        '\r\n\r\n\r\n',
+        'HTTP/',
+        '\x16\x03\x01\x02',
+        'x'.repeat(100_000),
+      ]),
+    );
   if (random.chance(0.2))
     again(
       `HTTP/1.1 ${random.pick(['100 Continue', '102 Processing', '103 Early Hints\r\nLink: </x>'])}\r\n\r\n`,
@@ -105,7 +124,8 @@ function anyPlan(random: Random): Plan {
   const status = odd(() => random.pick(ODD_STATUS)) ?? random.pick(STATUS);
   const reason = odd(() => random.pick(ODD_REASON)) ?? 'OK';
   send(`${version} ${status} ${reason}${odd(() => '\n') ?? '\r\n'}`);
-  for (let count = random.below(4); count > 0; count--) send(`${odd(() => random.pick(ODD_HEADERS)) ?? random.pick(HEADERS)}\r\n`);
+  for (let count = random.below(4); count > 0; count--)
+    send(`${odd(() => random.pick(ODD_HEADERS)) ?? random.pick(HEADERS)}\r\n`);
   if (random.chance(0.03)) again(`X-Many: ${'z'.repeat(500)}\r\n`, 2000);
   const body = random.pick(['', 'hi', '\0'.repeat(1000), 'x'.repeat(70_000)]);
   const chunked = `${body.length.toString(16)}\r\n${body}\r\n0\r\n${odd(() => 'X-T: \x01\r\n') ?? ''}\r\n`;
@@ -125,7 +145,8 @@ function anyPlan(random: Random): Plan {
   return { steps, endless, words: `${said.join('')} ${last}` };
 }
 
-export const planIn = ({ steps }: Pick<Plan, 'steps'>): string => `plan=${Buffer.from(JSON.stringify(steps)).toString('base64url')}`;
+export const planIn = ({ steps }: Pick<Plan, 'steps'>): string =>
+  `plan=${Buffer.from(JSON.stringify(steps)).toString('base64url')}`;
 
 function base64(text: string): string {
   return Buffer.from(text, 'latin1').toString('base64');

@@ -51,7 +51,8 @@ export function valueFor(schema: Schema, options: ValueOptions, depth = 0): unkn
   const { random, components } = options;
   if (random.chance(options.hostile)) return hostileValue(options, depth);
   if (schema === undefined || schema === true || depth > 6) return hostileValue(options, depth);
-  if (schema.$ref !== undefined) return valueFor(components[String(schema.$ref).split('/').at(-1)!], options, depth + 1);
+  if (schema.$ref !== undefined)
+    return valueFor(components[String(schema.$ref).split('/').at(-1)!], options, depth + 1);
   const either = schema.anyOf ?? schema.oneOf ?? schema.allOf;
   if (either !== undefined) return valueFor(random.pick(either), options, depth + 1);
   if (schema.const !== undefined) return schema.const;
@@ -80,7 +81,8 @@ function objectFor(schema: Schema, options: ValueOptions, depth: number): Record
   const required = new Set<string>(schema.required ?? []);
   const made: [string, unknown][] = [];
   for (const [name, property] of Object.entries(schema.properties ?? {})) {
-    if (required.has(name) ? random.chance(0.95) : random.chance(0.3)) made.push([name, valueFor(property, options, depth + 1)]);
+    if (required.has(name) ? random.chance(0.95) : random.chance(0.3))
+      made.push([name, valueFor(property, options, depth + 1)]);
   }
   if (schema.additionalProperties !== undefined && schema.additionalProperties !== false) {
     for (let count = random.below(4); count > 0; count--) {

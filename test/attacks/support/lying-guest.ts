@@ -1,6 +1,7 @@
 /**
- * A guest that lies. Root in a sandbox can do that: it dials the socket by which the guest reaches the server, and the newest
- * connection is the one that counts. Here the test dials it from outside, once the true guest cannot dial any more.
+ * A guest that lies. Root in a sandbox can do that: it dials the socket by which the guest reaches the
+ * server, and the newest connection is the one that counts. Here the test dials it from outside, once the
+ * true guest cannot dial any more.
  */
 import { readdir, stat } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
@@ -22,7 +23,9 @@ export interface LyingGuest {
   message(stream: number, map: CborMap): void;
   data(stream: number, bytes: Uint8Array, channel?: number): void;
   end(stream: number): void;
-  /** Sends these bytes as they are. Resolves when there is room for more; rejects when the server has hung up. */
+  /**
+   * Sends these bytes as they are. Resolves when there is room for more; rejects when the server has hung up.
+   */
   raw(bytes: Uint8Array): Promise<void>;
   readonly ended: boolean;
   close(): void;
@@ -51,7 +54,9 @@ export async function newestSocket(dataDir: string): Promise<string> {
       ),
     };
   });
-  const newest = (await Promise.all(found)).filter(({ atMs }) => atMs > 0).toSorted((a, b) => b.atMs - a.atMs)[0];
+  const newest = (await Promise.all(found))
+    .filter(({ atMs }) => atMs > 0)
+    .toSorted((a, b) => b.atMs - a.atMs)[0];
   if (!newest) throw new Error(`no guest listens below ${instances}`);
   return newest.path;
 }
@@ -60,7 +65,11 @@ export async function dial(socketPath: string, hello: CborMap = {}): Promise<Lyi
   const socket = await connected(socketPath);
   const guest = new Liar(socket);
   const heard = guest.heard();
-  guest.frame(FRAME.hello, 0, encodeCbor({ protocol: PROTOCOL, version: '0', boot: Buffer.alloc(16, 7), features: [], ...hello }));
+  guest.frame(
+    FRAME.hello,
+    0,
+    encodeCbor({ protocol: PROTOCOL, version: '0', boot: Buffer.alloc(16, 7), features: [], ...hello }),
+  );
   await heard;
   return guest;
 }

@@ -1,6 +1,7 @@
 /**
- * A program that works in a sandbox and asks how the server is, over and over, and is asked how long that took. It is a process
- * of its own, so that what attacks the server does not slow down the clock of who suffers from it.
+ * A program that works in a sandbox and asks how the server is, over and over, and is asked how long that
+ * took. It is a process of its own, so that what attacks the server does not slow down the clock of who
+ * suffers from it.
  */
 import { Agent, request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -30,7 +31,8 @@ let taken: Latencies = { exec: [], healthz: [], failed: 0 };
 
 process.on('message', () => {
   // A server that answers nobody any more is slow, too.
-  for (const [what, since] of waiting) if (performance.now() - since > LONG_MS) taken[what].push(performance.now() - since);
+  for (const [what, since] of waiting)
+    if (performance.now() - since > LONG_MS) taken[what].push(performance.now() - since);
   process.send!(taken);
   taken = { exec: [], healthz: [], failed: 0 };
 });
@@ -56,12 +58,19 @@ async function over(what: 'exec' | 'healthz', task: () => Promise<boolean>): Pro
 
 function call(method: 'GET' | 'POST', path: string, body?: string): Promise<boolean> {
   return new Promise((resolve) => {
-    const headers = { authorization: `Bearer ${key}`, ...(body !== undefined && { 'content-type': 'application/json' }) };
-    const sent = request(url + path, { method, agent: agents[method], headers, timeout: LONGEST_MS }, (answer) => {
-      answer.resume();
-      answer.on('end', () => resolve(answer.statusCode === 200));
-      answer.on('error', () => resolve(false));
-    });
+    const headers = {
+      authorization: `Bearer ${key}`,
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+    };
+    const sent = request(
+      url + path,
+      { method, agent: agents[method], headers, timeout: LONGEST_MS },
+      (answer) => {
+        answer.resume();
+        answer.on('end', () => resolve(answer.statusCode === 200));
+        answer.on('error', () => resolve(false));
+      },
+    );
     sent.on('error', () => resolve(false)).on('timeout', () => sent.destroy());
     sent.end(body);
   });

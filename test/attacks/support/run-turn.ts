@@ -21,7 +21,10 @@ export interface TurnOptions {
 }
 
 export interface Finding {
-  /** The number of the case, from 1 on. The server is checked every few cases: one of the few before it may be to blame. */
+  /**
+   * The number of the case, from 1 on. The server is checked every few cases: one of the few before it may be
+   * to blame.
+   */
   number: number;
   words: string;
 }
@@ -35,7 +38,11 @@ export interface Turn {
 }
 
 /** Runs cases of one campaign on a new server until the time is up or the server is gone. */
-export async function runTurn(campaign: Campaign, on: TargetOptions, { seed, ms, cases = Infinity, trace }: TurnOptions): Promise<Turn> {
+export async function runTurn(
+  campaign: Campaign,
+  on: TargetOptions,
+  { seed, ms, cases = Infinity, trace }: TurnOptions,
+): Promise<Turn> {
   await using target = await startTarget(on);
   const open = await campaign.open(target, seeded(seed));
   const findings: Finding[] = [];
@@ -46,7 +53,10 @@ export async function runTurn(campaign: Campaign, on: TargetOptions, { seed, ms,
   let readTo = 0;
 
   const found = (error: unknown) => {
-    findings.push({ number: done, words: `${last}: ${error instanceof Error ? error.message : String(error)}` });
+    findings.push({
+      number: done,
+      words: `${last}: ${error instanceof Error ? error.message : String(error)}`,
+    });
   };
   /** Whether the same process still answers, and has logged nothing that nobody expected. */
   const sound = async () => {
@@ -71,7 +81,8 @@ export async function runTurn(campaign: Campaign, on: TargetOptions, { seed, ms,
   lives &&= await sound();
   const seconds = (performance.now() - begun) / 1000;
   const rssAfter = rssOf(target) ?? rssBefore;
-  if (rssAfter - rssBefore > MAX_GROWTH_BYTES) found(new Error(`the server grew by ${rssAfter - rssBefore} bytes`));
+  if (rssAfter - rssBefore > MAX_GROWTH_BYTES)
+    found(new Error(`the server grew by ${rssAfter - rssBefore} bytes`));
   if (lives) await inTime(Promise.resolve(open[Symbol.asyncDispose]?.())).catch(found);
   return { cases: done, seconds, rssBefore, rssAfter, findings };
 }

@@ -1,8 +1,9 @@
 /**
- * The target of an attack: a real `cay up` process on a data directory of its own, with two tenants (`alice`, `bob`) and an admin.
- * Whoever has no key is the stranger.
+ * The target of an attack: a real `cay up` process on a data directory of its own, with two tenants (`alice`,
+ * `bob`) and an admin. Whoever has no key is the stranger.
  *
- * The server runs as its own process, so that a case can tell "the request was refused" from "the server died and came back".
+ * The server runs as its own process, so that a case can tell "the request was refused" from "the server died
+ * and came back".
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -48,8 +49,14 @@ export interface Tenant {
   call(method: string, path: string, options?: RequestOptions): Promise<Reply>;
   /** Rejects unless it was created. */
   create(input?: CreateSandboxInput): Promise<Sandbox>;
-  /** Runs a command to its end and gives `{ stdout, stderr, exitCode, … }`. Rejects unless the answer is 200. */
-  exec(sandbox: string, argv: string[], options?: Record<string, unknown>): Promise<{ stdout: string; stderr: string; exitCode: number }>;
+  /**
+   * Runs a command to its end and gives `{ stdout, stderr, exitCode, … }`. Rejects unless the answer is 200.
+   */
+  exec(
+    sandbox: string,
+    argv: string[],
+    options?: Record<string, unknown>,
+  ): Promise<{ stdout: string; stderr: string; exitCode: number }>;
 }
 
 export interface Target extends AsyncDisposable {
@@ -62,7 +69,10 @@ export interface Target extends AsyncDisposable {
   readonly bob: Tenant;
   /** A call without any credentials. */
   stranger(method: string, path: string, options?: RequestOptions): Promise<Reply>;
-  /** Sends these bytes on a new connection and gives what comes back until it is closed, or until the time is up. */
+  /**
+   * Sends these bytes on a new connection and gives what comes back until it is closed, or until the time is
+   * up.
+   */
   raw(bytes: string | Uint8Array, options?: { timeoutMs?: number }): Promise<Buffer>;
   /** Rejects unless the process that was started still answers `/healthz` within two seconds. */
   requireAlive(): Promise<void>;
@@ -73,14 +83,35 @@ export interface Target extends AsyncDisposable {
   readonly pid: number;
 }
 
-export async function startTarget({ backend, runtime, flags = [], env = {} }: TargetOptions): Promise<Target> {
+export async function startTarget({
+  backend,
+  runtime,
+  flags = [],
+  env = {},
+}: TargetOptions): Promise<Target> {
   const dataDir = await mkdtemp('/tmp/cay-attack-');
   const { CAY_URL: _url, CAY_API_KEY: _key, ...inherited } = process.env;
-  const all = { ...inherited, CAY_DATA: dataDir, CAY_LISTEN: '127.0.0.1:0', CAY_POOL: '0', NO_COLOR: '1', ...env };
-  const args = ['up', '--backend', backend, '--log-level', 'info', ...(runtime === undefined ? [] : ['--runtime', runtime]), ...flags];
+  const all = {
+    ...inherited,
+    CAY_DATA: dataDir,
+    CAY_LISTEN: '127.0.0.1:0',
+    CAY_POOL: '0',
+    NO_COLOR: '1',
+    ...env,
+  };
+  const args = [
+    'up',
+    '--backend',
+    backend,
+    '--log-level',
+    'info',
+    ...(runtime === undefined ? [] : ['--runtime', runtime]),
+    ...flags,
+  ];
   const child = spawn(process.execPath, [MAIN, ...args], { env: all, stdio: ['ignore', 'pipe', 'pipe'] });
   let words = '';
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (words += chunk.toString()));
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (chunk: Buffer) => (words += chunk.toString()));
   const { url, key } = await started(child, dataDir, () => words);
   const { hostname, port } = new URL(url);
 
@@ -104,12 +135,15 @@ export async function startTarget({ backend, runtime, flags = [], env = {} }: Ta
     raw: (bytes, options) => rawExchange(hostname, Number(port), bytes, options),
     async requireAlive() {
       if (child.exitCode !== null || child.signalCode !== null) {
-        throw new Error(`The server has ended (${child.exitCode ?? child.signalCode}): ${words.slice(-4000)}`);
+        throw new Error(
+          `The server has ended (${child.exitCode ?? child.signalCode}): ${words.slice(-4000)}`,
+        );
       }
       const { status } = await send(url, 'GET', '/healthz', { signal: AbortSignal.timeout(ALIVE_MS) });
       if (status !== 200) throw new Error(`/healthz answered ${status}`);
     },
-    rssBytes: () => Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1] ?? 0) * 1024,
+    rssBytes: () =>
+      Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1] ?? 0) * 1024,
     log: () => words,
     async [Symbol.asyncDispose]() {
       await ended(child, 'SIGTERM');
@@ -119,8 +153,16 @@ export async function startTarget({ backend, runtime, flags = [], env = {} }: Ta
   };
 }
 
-async function started(child: ChildProcess, dataDir: string, words: () => string): Promise<{ url: string; key: string }> {
-  for (const deadline = Date.now() + START_MS; Date.now() < deadline && child.exitCode === null; await sleep(20)) {
+async function started(
+  child: ChildProcess,
+  dataDir: string,
+  words: () => string,
+): Promise<{ url: string; key: string }> {
+  for (
+    const deadline = Date.now() + START_MS;
+    Date.now() < deadline && child.exitCode === null;
+    await sleep(20)
+  ) {
     const file = await readFile(join(dataDir, 'server.json'), 'utf8').catch(() => undefined);
     if (file === undefined) continue;
     const { url } = JSON.parse(file) as { url: string };
@@ -160,14 +202,21 @@ function tenantOf(url: string, name: string, project: string, key: string): Tena
       return json as Sandbox;
     },
     async exec(sandbox, argv, options = {}) {
-      const { status, json, text } = await call('POST', `/v1/sandboxes/${sandbox}/exec`, { body: { argv, ...options } });
+      const { status, json, text } = await call('POST', `/v1/sandboxes/${sandbox}/exec`, {
+        body: { argv, ...options },
+      });
       if (status !== 200) throw new Error(`exec answered ${status}: ${text}`);
       return json as { stdout: string; stderr: string; exitCode: number };
     },
   };
 }
 
-async function send(url: string, method: string, path: string, { body, headers, signal }: RequestOptions = {}): Promise<Reply> {
+async function send(
+  url: string,
+  method: string,
+  path: string,
+  { body, headers, signal }: RequestOptions = {},
+): Promise<Reply> {
   const asIs = body === undefined || typeof body === 'string' || body instanceof Uint8Array;
   const response = await fetch(url + path, {
     method,

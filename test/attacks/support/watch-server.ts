@@ -12,7 +12,9 @@ export interface Watched {
 
 const EVERY_MS = 25;
 
-/** Looks at the server while it is attacked: at its memory, its event loop, and how long a neighbour waits. */
+/**
+ * Looks at the server while it is attacked: at its memory, its event loop, and how long a neighbour waits.
+ */
 export async function watchServer(target: Target, attack: () => Promise<void>): Promise<Watched> {
   const before = target.rssBytes();
   // Reading the delay begins it anew.
@@ -36,7 +38,12 @@ export async function watchServer(target: Target, attack: () => Promise<void>): 
     await neighbour;
   }
   const { json } = await target.admin.call('GET', '/v1/health');
-  const watched = { loopMs: json.eventLoopDelayMs as number, slowestMs, rssBytes, grownBytes: rssBytes - before };
+  const watched = {
+    loopMs: json.eventLoopDelayMs as number,
+    slowestMs,
+    rssBytes,
+    grownBytes: rssBytes - before,
+  };
   if (process.env['CAY_ATTACK_FIGURES'] !== undefined) {
     const MiB = (bytes: number) => `${Math.round(bytes / 1024 ** 2)} MiB`;
     console.info(

@@ -32,7 +32,8 @@ export async function check(client: Client, model: Model): Promise<string[]> {
   for (const [id, { state }] of listed) {
     if (model.boxes.has(id)) continue;
     if (model.removed.has(id)) find(`${id} was removed and is ${state}`);
-    else if (model.unknownChildren) await need(() => client.call('DELETE', `/v1/sandboxes/${id}`), `remove the child ${id}`, find);
+    else if (model.unknownChildren)
+      await need(() => client.call('DELETE', `/v1/sandboxes/${id}`), `remove the child ${id}`, find);
     else find(`${id} is ${state} and nobody made it`);
   }
   model.unknownChildren = false;
@@ -50,11 +51,17 @@ export async function check(client: Client, model: Model): Promise<string[]> {
     }
     if (found.state === 'paused' && performance.now() < model.pressedUntilMs) box.states.add('paused');
     if (box.memoryBytes && !box.memoryBytes.has(found.limits.memoryBytes))
-      find(`the memory of ${box.id} is ${found.limits.memoryBytes}, not ${[...box.memoryBytes].join(' or ')}`);
+      find(
+        `the memory of ${box.id} is ${found.limits.memoryBytes}, not ${[...box.memoryBytes].join(' or ')}`,
+      );
     if (box.memoryBytes) box.memoryBytes = new Set([found.limits.memoryBytes]);
     await checkBox(client, box, found.state as State, find);
   }
-  const chain = await need(() => client.call<{ ok: boolean }>('GET', '/v1/audit/verify'), 'verify the audit chain', find);
+  const chain = await need(
+    () => client.call<{ ok: boolean }>('GET', '/v1/audit/verify'),
+    'verify the audit chain',
+    find,
+  );
   if (chain && !chain.ok) find(`the audit chain is broken: ${JSON.stringify(chain)}`);
   await checkEvents(client, model, find);
   return findings;
@@ -63,7 +70,11 @@ export async function check(client: Client, model: Model): Promise<string[]> {
 /** What is being made or removed comes to rest first. */
 async function settled(client: Client, find: (what: string) => void): Promise<Map<string, Listed>> {
   for (let tries = 0; ; tries++) {
-    const page = await need(() => client.call<{ sandboxes: Listed[] }>('GET', '/v1/sandboxes?limit=1000'), 'list sandboxes', find);
+    const page = await need(
+      () => client.call<{ sandboxes: Listed[] }>('GET', '/v1/sandboxes?limit=1000'),
+      'list sandboxes',
+      find,
+    );
     const sandboxes = page?.sandboxes ?? [];
     const moving = sandboxes.filter(({ state }) => state === 'creating' || state === 'destroying');
     if (moving.length === 0 || tries > 100) {
@@ -77,7 +88,8 @@ async function settled(client: Client, find: (what: string) => void): Promise<Ma
 async function checkBox(client: Client, box: Box, state: State, find: (what: string) => void): Promise<void> {
   const at = `/v1/sandboxes/${box.id}`;
   // A process that was killed from outside ends its sandbox, and only that may.
-  if (!box.states.has(state) && !(box.hurt && state === 'failed')) find(`${box.id} is ${state}, not ${[...box.states].join(' or ')}`);
+  if (!box.states.has(state) && !(box.hurt && state === 'failed'))
+    find(`${box.id} is ${state}, not ${[...box.states].join(' or ')}`);
   // What it ran may have ended with it.
   if (state === 'failed' || box.hurt) box.launched.clear();
   if (state === 'stopped' || state === 'failed')
@@ -120,14 +132,20 @@ async function checkBox(client: Client, box: Box, state: State, find: (what: str
 
 async function checkSnapshots(client: Client, box: Box, find: (what: string) => void): Promise<void> {
   const page = await need(
-    () => client.call<{ snapshots: { id: string; turn: number | null }[] }>('GET', `/v1/sandboxes/${box.id}/snapshots?limit=1000`),
+    () =>
+      client.call<{ snapshots: { id: string; turn: number | null }[] }>(
+        'GET',
+        `/v1/sandboxes/${box.id}/snapshots?limit=1000`,
+      ),
     `list the snapshots of ${box.id}`,
     find,
   );
   const ids = new Set(page?.snapshots.map(({ id }) => id));
-  for (const { id } of box.snapshots.values()) if (page && !ids.has(id)) find(`snapshot ${id} of ${box.id} is gone`);
+  for (const { id } of box.snapshots.values())
+    if (page && !ids.has(id)) find(`snapshot ${id} of ${box.id} is gone`);
   for (const { id, turn } of page?.snapshots ?? []) {
-    if (!box.snapshots.has(id) && !box.unknownSnapshots) find(`snapshot ${id} of ${box.id} was never acknowledged`);
+    if (!box.snapshots.has(id) && !box.unknownSnapshots)
+      find(`snapshot ${id} of ${box.id} was never acknowledged`);
     if (turn !== null) box.lastTurn = Math.max(box.lastTurn, turn);
   }
   box.unknownSnapshots = false;
@@ -135,7 +153,13 @@ async function checkSnapshots(client: Client, box: Box, find: (what: string) => 
   for (const id of ids) if (!box.snapshots.has(id)) box.unknownSnapshots = true;
 }
 
-async function checkCommand(client: Client, at: string, id: string, output: string, find: (what: string) => void): Promise<void> {
+async function checkCommand(
+  client: Client,
+  at: string,
+  id: string,
+  output: string,
+  find: (what: string) => void,
+): Promise<void> {
   const outcome = await client.text(`${at}/commands/${id}/output?encoding=utf8`);
   if (!('done' in outcome)) return find(`the output of ${id} cannot be read: ${JSON.stringify(outcome)}`);
   let text = '';
@@ -172,7 +196,8 @@ async function checkEvents(client: Client, model: Model, find: (what: string) =>
     after = page.last;
   }
   for (const id of model.boxes.keys()) if (!told.made.has(id)) find(`no event tells of the making of ${id}`);
-  for (const id of model.removed) if (told.made.has(id) && !told.removed.has(id)) find(`no event tells of the removal of ${id}`);
+  for (const id of model.removed)
+    if (told.made.has(id) && !told.removed.has(id)) find(`no event tells of the removal of ${id}`);
 }
 
 async function read(client: Client, path: string, find: (what: string) => void): Promise<string | undefined> {
@@ -183,16 +208,24 @@ async function read(client: Client, path: string, find: (what: string) => void):
   return undefined;
 }
 
-/** A server that has just seen a full disk, or little memory, may refuse for a while longer: as any client, this one asks again. */
+/**
+ * A server that has just seen a full disk, or little memory, may refuse for a while longer: as any client,
+ * this one asks again.
+ */
 async function patiently<T>(call: () => Promise<Outcome<T>>): Promise<Outcome<T>> {
   for (let tries = 0; ; tries++) {
     const outcome = await call();
-    if (!('refused' in outcome) || outcome.refused !== 'resource_exhausted' || tries === PATIENCE_TRIES) return outcome;
+    if (!('refused' in outcome) || outcome.refused !== 'resource_exhausted' || tries === PATIENCE_TRIES)
+      return outcome;
     await new Promise((resolve) => setTimeout(resolve, 500));
   }
 }
 
-async function need<T>(call: () => Promise<Outcome<T>>, what: string, find: (what: string) => void): Promise<T | undefined> {
+async function need<T>(
+  call: () => Promise<Outcome<T>>,
+  what: string,
+  find: (what: string) => void,
+): Promise<T | undefined> {
   const outcome = await patiently(call);
   if ('done' in outcome) return outcome.done;
   find(`cannot ${what}: ${JSON.stringify(outcome)}`);

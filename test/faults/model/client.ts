@@ -1,6 +1,6 @@
 /**
- * The API as the fault suite calls it. Three outcomes are told apart: done, refused (nothing happened, by the word of
- * the server), and unknown (the connection ended, or the server failed halfway).
+ * The API as the fault suite calls it. Three outcomes are told apart: done, refused (nothing happened, by the
+ * word of the server), and unknown (the connection ended, or the server failed halfway).
  */
 export type Outcome<T> = { done: T } | { refused: string; message: string } | { unknown: string };
 
@@ -30,7 +30,11 @@ const REFUSALS = new Set([
 const CALL_MS = 240_000;
 
 export function openClient(url: string, key: string): Client {
-  async function request(method: string, path: string, { body, raw, idempotencyKey }: CallOptions): Promise<Outcome<string>> {
+  async function request(
+    method: string,
+    path: string,
+    { body, raw, idempotencyKey }: CallOptions,
+  ): Promise<Outcome<string>> {
     try {
       const answer = await fetch(`${url}${path}`, {
         method,
@@ -55,7 +59,9 @@ export function openClient(url: string, key: string): Client {
   return {
     async call<T>(method: string, path: string, options: CallOptions = {}) {
       const outcome = await request(method, path, options);
-      return 'done' in outcome ? { done: (outcome.done === '' ? undefined : JSON.parse(outcome.done)) as T } : outcome;
+      return 'done' in outcome
+        ? { done: (outcome.done === '' ? undefined : JSON.parse(outcome.done)) as T }
+        : outcome;
     },
     text: (path) => request('GET', path, {}),
   };

@@ -1,4 +1,7 @@
-/** Every gap between a record and a deed that the code names, found in the code itself so that none is forgotten. */
+/**
+ * Every gap between a record and a deed that the code names, found in the code itself so that none is
+ * forgotten.
+ */
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -6,7 +9,11 @@ const SOURCE = join(import.meta.dirname, '../../../server/src');
 
 const ALL_POINTS: readonly string[] = globSync('**/*.ts', { cwd: SOURCE })
   .filter((file) => !file.endsWith('.test.ts') && !file.startsWith('lib/'))
-  .flatMap((file) => [...readFileSync(join(SOURCE, file), 'utf8').matchAll(/\bfaultPoint\('([a-z.A-Z_-]+)'\)/g)].map((match) => match[1]!))
+  .flatMap((file) =>
+    [...readFileSync(join(SOURCE, file), 'utf8').matchAll(/\bfaultPoint\('([a-z.A-Z_-]+)'\)/g)].map(
+      (match) => match[1]!,
+    ),
+  )
   .toSorted();
 
 /** Those that only sandboxes on a cluster come by. */
@@ -15,4 +22,6 @@ export const CLUSTER_POINTS = ALL_POINTS.filter((point) => /^(kubernetes|agent-s
 export const FAULT_POINTS = ALL_POINTS.filter((point) => !CLUSTER_POINTS.includes(point));
 
 /** Those at which a sandbox is copied, put back, or put on disk. */
-export const TRAVEL_POINTS = FAULT_POINTS.filter((point) => /\.(snapshot|rollback|fork|clone|hibernate|wake)\./.test(point));
+export const TRAVEL_POINTS = FAULT_POINTS.filter((point) =>
+  /\.(snapshot|rollback|fork|clone|hibernate|wake)\./.test(point),
+);

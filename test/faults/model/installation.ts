@@ -1,19 +1,32 @@
-/** A server as a process of its own on a data directory that outlives it: started, killed, stopped and started again. */
+/**
+ * A server as a process of its own on a data directory that outlives it: started, killed, stopped and started
+ * again.
+ */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ended } from '../../support/cay.ts';
-import { readFileOr, serverFileOf, cliFileOf, type CliFile, type ServerFile } from '../../../server/src/cli/settings.ts';
+import {
+  readFileOr,
+  serverFileOf,
+  cliFileOf,
+  type CliFile,
+  type ServerFile,
+} from '../../../server/src/cli/settings.ts';
 import { openClient, type Client } from './client.ts';
 import { openSmallDisk, type SmallDisk } from './small-disk.ts';
 
 const MAIN = join(import.meta.dirname, '../../../server/src/main.ts');
-const COMPILE_CACHE = process.env['NODE_COMPILE_CACHE'] ?? join(import.meta.dirname, '../../../node_modules/.cache/cay');
+const COMPILE_CACHE =
+  process.env['NODE_COMPILE_CACHE'] ?? join(import.meta.dirname, '../../../node_modules/.cache/cay');
 /** Many times what it takes on an idle machine: only one that never starts is a finding. */
 const START_MS = 240_000;
-const FAKETIME = ['/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1', '/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1'];
+const FAKETIME = [
+  '/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1',
+  '/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1',
+];
 
 /** What the server's clock is moved with; nothing where it is not installed. */
 export const CLOCK_LIBRARY = FAKETIME.find((path) => existsSync(path));
@@ -52,7 +65,10 @@ export interface Installation {
   destroy(): Promise<void>;
 }
 
-export async function openInstallation(runtime: string, { env, diskBytes }: InstallationOptions = {}): Promise<Installation> {
+export async function openInstallation(
+  runtime: string,
+  { env, diskBytes }: InstallationOptions = {},
+): Promise<Installation> {
   const base = await mkdtemp('/tmp/cay-m-');
   await chmod(base, 0o711);
   const dataDir = join(base, 'data');
@@ -111,7 +127,8 @@ export async function openInstallation(runtime: string, { env, diskBytes }: Inst
       while (!readFileOr<ServerFile>(serverFileOf(dataDir))) {
         // One that dies while it starts is what some faults are for.
         if (!running()) return performance.now() - begun;
-        if (performance.now() - begun > START_MS) throw new Error(`The server has not started within ${START_MS} ms: see ${logFile}`);
+        if (performance.now() - begun > START_MS)
+          throw new Error(`The server has not started within ${START_MS} ms: see ${logFile}`);
         await sleep(20);
       }
       const { url, key } = readFileOr<CliFile>(cliFileOf(dataDir))!;
@@ -134,7 +151,10 @@ export async function openInstallation(runtime: string, { env, diskBytes }: Inst
     async destroy() {
       await installation.kill('SIGTERM');
       const { code, stderr } = await ended(
-        spawn(process.execPath, [MAIN, 'down', '--destroy', '--yes'], { env: settings, stdio: ['ignore', 'pipe', 'pipe'] }),
+        spawn(process.execPath, [MAIN, 'down', '--destroy', '--yes'], {
+          env: settings,
+          stdio: ['ignore', 'pipe', 'pipe'],
+        }),
       );
       if (code !== 0) throw new Error(`"cay down --destroy" failed: ${stderr}`);
       await disk?.destroy();

@@ -1,6 +1,6 @@
 /**
- * What is on the machine and belongs to nobody: read from the directories, cgroups and mounts themselves, not by way
- * of the server, which is what is being tested.
+ * What is on the machine and belongs to nobody: read from the directories, cgroups and mounts themselves, not
+ * by way of the server, which is what is being tested.
  */
 import { readFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
@@ -18,7 +18,9 @@ interface EngineRecord {
 export async function leaks(engineDir: string): Promise<string[]> {
   const sandboxes = await records(join(engineDir, 'sandboxes'));
   const snapshots = await records(join(engineDir, 'snapshots'));
-  const { name } = JSON.parse(await readFile(join(engineDir, 'installation.json'), 'utf8')) as { name: string };
+  const { name } = JSON.parse(await readFile(join(engineDir, 'installation.json'), 'utf8')) as {
+    name: string;
+  };
   const pooled = new Set<string>();
   for (const instance of await list(join(engineDir, 'instances'))) {
     if ((await list(join(engineDir, 'instances', instance))).includes('pooled')) pooled.add(instance);
@@ -33,17 +35,22 @@ export async function leaks(engineDir: string): Promise<string[]> {
     join(engineDir, 'instances'),
     join(engineDir, 'runtimes', 'runc'),
     join(engineDir, 'runtimes', 'runsc'),
-    ...['memory', 'pids', 'freezer', 'cpu', '.'].map((controller) => join('/sys/fs/cgroup', controller, `cay-${name}`)),
+    ...['memory', 'pids', 'freezer', 'cpu', '.'].map((controller) =>
+      join('/sys/fs/cgroup', controller, `cay-${name}`),
+    ),
   ]) {
     for (const entry of await list(place)) {
       const instance = /i-[a-z0-9]{20}/.exec(entry)?.[0];
       if (instance !== undefined && !instances.has(instance)) found.push(join(place, entry));
     }
   }
-  for (const image of await list(join(engineDir, 'images'))) if (!images.has(image)) found.push(join(engineDir, 'images', image));
-  // Sandboxes' own trees; templates and those that wait for a sandbox have other names, or an instance that waits.
+  for (const image of await list(join(engineDir, 'images')))
+    if (!images.has(image)) found.push(join(engineDir, 'images', image));
+  // Sandboxes' own trees; templates and those that wait for a sandbox have other names, or an instance that
+  // waits.
   for (const tree of await list(join(engineDir, 'storage', 'pool', 'trees'))) {
-    if (!trees.has(tree) && !pooled.has(tree) && !tree.startsWith('template-')) spare.push(join('trees', tree));
+    if (!trees.has(tree) && !pooled.has(tree) && !tree.startsWith('template-'))
+      spare.push(join('trees', tree));
   }
   if (spare.length > MOST_SPARE) found.push(...spare);
   for (const path of await tempFiles(engineDir)) found.push(path);
@@ -56,7 +63,8 @@ function processes(installation: string): string[] {
   const found: string[] = [];
   const root = `/sys/fs/cgroup/pids/cay-${installation}`;
   try {
-    for (const pid of readFileSync(join(root, 'cgroup.procs'), 'utf8').split('\n')) if (pid !== '') found.push(`process ${pid} in ${root}`);
+    for (const pid of readFileSync(join(root, 'cgroup.procs'), 'utf8').split('\n'))
+      if (pid !== '') found.push(`process ${pid} in ${root}`);
   } catch {
     // No such group: nothing was left in it.
   }
@@ -66,14 +74,17 @@ function processes(installation: string): string[] {
 async function tempFiles(engineDir: string): Promise<string[]> {
   const found: string[] = [];
   for (const folder of ['sandboxes', 'snapshots']) {
-    for (const file of await list(join(engineDir, folder))) if (!file.endsWith('.json')) found.push(join(engineDir, folder, file));
+    for (const file of await list(join(engineDir, folder)))
+      if (!file.endsWith('.json')) found.push(join(engineDir, folder, file));
   }
   return found;
 }
 
 async function records(dir: string): Promise<EngineRecord[]> {
   const files = (await list(dir)).filter((file) => file.endsWith('.json'));
-  return Promise.all(files.map(async (file) => JSON.parse(await readFile(join(dir, file), 'utf8')) as EngineRecord));
+  return Promise.all(
+    files.map(async (file) => JSON.parse(await readFile(join(dir, file), 'utf8')) as EngineRecord),
+  );
 }
 
 async function list(dir: string): Promise<string[]> {

@@ -1,7 +1,8 @@
 /**
  * The fault suite: `npm run faults`.
  *
- *     node test/faults/model/main.ts [--rounds 100] [--runtime runc] [--seed 1] [--strike full | --point rollback] [--trace]
+ *     node test/faults/model/main.ts [--rounds 100] [--runtime runc] [--seed 1] [--strike full | --point
+ * rollback] [--trace]
  *
  * Each round has a seed of its own, which is printed; `--seed S --rounds 1` plays it again.
  */
@@ -33,7 +34,9 @@ let failed = 0;
 
 if (!CLOCK_LIBRARY) console.info('No clock is moved: libfaketime is not installed (Debian: faketime)');
 const strikes =
-  values.strike === undefined ? Object.keys(STRIKES).filter((name) => CLOCK_LIBRARY || !STRIKES[name]!.clock) : [values.strike];
+  values.strike === undefined
+    ? Object.keys(STRIKES).filter((name) => CLOCK_LIBRARY || !STRIKES[name]!.clock)
+    : [values.strike];
 
 for (const runtime of values.runtime) {
   const installation = await openInstallation(runtime, { diskBytes: DISK_BYTES });
@@ -48,10 +51,12 @@ for (const runtime of values.runtime) {
       model,
       seed,
       memory: runtime === 'runsc',
-      faultPoints: values.strike === undefined ? FAULT_POINTS.filter((point) => point.includes(values.point ?? '')) : [],
+      faultPoints:
+        values.strike === undefined ? FAULT_POINTS.filter((point) => point.includes(values.point ?? '')) : [],
       strikes: values.point === undefined ? strikes : [],
       ...(values.trace && {
-        trace: (step) => console.info(`    ${step.deed} ${step.box ?? ''} ${JSON.stringify(step.outcome).slice(0, 160)}`),
+        trace: (step) =>
+          console.info(`    ${step.deed} ${step.box ?? ''} ${JSON.stringify(step.outcome).slice(0, 160)}`),
       }),
     });
     if (startMs > 0) starts.push(startMs);

@@ -37,7 +37,10 @@ describe.each([
         strikes,
       });
       console.info(`${runtime} seed ${seed}: ${deeds} deeds, ${fault}`);
-      expect(findings, `node test/faults/model/main.ts --runtime ${runtime} --seed ${seed} --rounds 1: ${fault}`).toEqual([]);
+      expect(
+        findings,
+        `node test/faults/model/main.ts --runtime ${runtime} --seed ${seed} --rounds 1: ${fault}`,
+      ).toEqual([]);
       expect(deeds).toBeGreaterThan(0);
     },
     ROUND_MS,

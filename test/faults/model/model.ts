@@ -22,7 +22,9 @@ export interface Box {
   states: Set<State>;
   /** The content of one file; `''` before it was ever written. */
   note: Set<string>;
-  /** Words that were each appended to the log by a command that is to run once; true if that was acknowledged. */
+  /**
+   * Words that were each appended to the log by a command that is to run once; true if that was acknowledged.
+   */
   words: Map<string, boolean>;
   snapshots: Map<string, Snapshot>;
   /** Some may have been taken without an answer. */

@@ -25,7 +25,10 @@ const at = (box: Box, rest: string) => `/v1/sandboxes/${box.id}${rest}`;
 export async function create({ client, model, word }: Setting): Promise<Outcome<unknown>> {
   const key = word();
   model.unanswered.set(key, 'create');
-  const outcome = await client.call<{ id: string }>('POST', '/v1/sandboxes', { body: {}, idempotencyKey: key });
+  const outcome = await client.call<{ id: string }>('POST', '/v1/sandboxes', {
+    body: {},
+    idempotencyKey: key,
+  });
   if (!('unknown' in outcome)) model.unanswered.delete(key);
   if ('done' in outcome) model.boxes.set(outcome.done.id, newBox(outcome.done.id));
   return outcome;
@@ -46,7 +49,10 @@ function woken(box: Box, outcome: Outcome<unknown>): void {
   else box.states.add('active');
 }
 
-/** What looks at all of a sandbox brings it back from the archive, and lets a frozen one run; from disk it can be read as it is. */
+/**
+ * What looks at all of a sandbox brings it back from the archive, and lets a frozen one run; from disk it can
+ * be read as it is.
+ */
 function perhapsWoken(box: Box): void {
   if (box.states.has('paused')) box.states.add('active');
 }
@@ -113,11 +119,19 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
       return change(box, 'stopped', client.call('POST', at(box, '/stop'), { body: { graceMs: 0 } }));
     },
   },
-  start: { weight: 2, deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/start'), { body: {} })) },
+  start: {
+    weight: 2,
+    deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/start'), { body: {} })),
+  },
   pause: {
     weight: 2,
     deed({ client, random, memory }, box) {
-      const as = random.pick(['frozen', 'frozen', 'archived', ...(memory ? ['hibernated', 'hibernated', 'hibernated'] : [])]);
+      const as = random.pick([
+        'frozen',
+        'frozen',
+        'archived',
+        ...(memory ? ['hibernated', 'hibernated', 'hibernated'] : []),
+      ]);
       // Without its memory what it ran is not there when it wakes.
       if (as === 'archived' && !memory) box.launched.clear();
       // What is archived is a snapshot that nobody asked for.
@@ -125,11 +139,16 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
       return change(box, 'paused', client.call('POST', at(box, '/pause'), { body: { as } }));
     },
   },
-  resume: { weight: 2, deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/resume'), { body: {} })) },
+  resume: {
+    weight: 2,
+    deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/resume'), { body: {} })),
+  },
   snapshot: {
     weight: 3,
     deed: ({ client, model, random, memory }, box) =>
-      take(client, model, box, '/snapshots', { memory: memory && random.chance(0.5) && !box.states.has('stopped') }),
+      take(client, model, box, '/snapshots', {
+        memory: memory && random.chance(0.5) && !box.states.has('stopped'),
+      }),
   },
   turn: { weight: 3, deed: ({ client, model }, box) => take(client, model, box, '/turns', { waitMs: 200 }) },
   rollback: {
@@ -161,8 +180,14 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   fork: {
     weight: 1,
     async deed({ client, model, random, memory }, box) {
-      const outcome = await client.call<{ sandboxes: { id: string; state: State }[]; snapshot: { id: string } }>('POST', at(box, '/fork'), {
-        body: { count: 2, memory: memory && random.chance(0.5) && box.states.size === 1 && box.states.has('active') },
+      const outcome = await client.call<{
+        sandboxes: { id: string; state: State }[];
+        snapshot: { id: string };
+      }>('POST', at(box, '/fork'), {
+        body: {
+          count: 2,
+          memory: memory && random.chance(0.5) && box.states.size === 1 && box.states.has('active'),
+        },
       });
       box.unknownSnapshots = true;
       perhapsWoken(box);
@@ -205,13 +230,20 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   pair: { weight: 2, deed: (setting, box) => pair(DEEDS, setting, box) },
 };
 
-async function take(client: Client, model: Model, box: Box, path: string, body: unknown): Promise<Outcome<unknown>> {
+async function take(
+  client: Client,
+  model: Model,
+  box: Box,
+  path: string,
+  body: unknown,
+): Promise<Outcome<unknown>> {
   perhapsWoken(box);
   const outcome = await client.call<{ id: string; turn: number | null }>('POST', at(box, path), { body });
   if ('done' in outcome) {
     const { id, turn } = outcome.done;
     if (turn !== null) {
-      if (turn <= box.lastTurn) model.findings.push(`turn ${turn} of ${box.id} came after turn ${box.lastTurn}`);
+      if (turn <= box.lastTurn)
+        model.findings.push(`turn ${turn} of ${box.id} came after turn ${box.lastTurn}`);
       box.lastTurn = turn;
     }
     box.snapshots.set(id, { id, note: new Set(box.note), turn });
@@ -261,7 +293,8 @@ export async function step(setting: Setting, most: number): Promise<Step | undef
     return { deed: 'create', outcome: await create(setting) };
   }
   const box = random.pick(free);
-  let deed = setting.favoured.length > 0 && random.chance(0.5) ? random.pick(setting.favoured) : random.pick(WEIGHTED);
+  let deed =
+    setting.favoured.length > 0 && random.chance(0.5) ? random.pick(setting.favoured) : random.pick(WEIGHTED);
   if (deed === 'fork' && model.boxes.size + 2 > most) deed = 'remove';
   box.taken = true;
   const { underWay } = model;

@@ -1,6 +1,6 @@
 /**
- * One round: workers do random deeds on many sandboxes, a fault strikes, and then the installation is compared with
- * the model. The seed decides the deeds, the fault and its moment.
+ * One round: workers do random deeds on many sandboxes, a fault strikes, and then the installation is
+ * compared with the model. The seed decides the deeds, the fault and its moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { check } from './check.ts';
@@ -47,7 +47,9 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
   const marks = [performance.now()];
   const mark = () => void marks.push(performance.now());
   const byPoint = faultPoints.length > 0 && (strikes.length === 0 || random.chance(0.5));
-  const reachable = memory ? faultPoints : faultPoints.filter((name) => !/^local\.(hibernate|wake)\./.test(name));
+  const reachable = memory
+    ? faultPoints
+    : faultPoints.filter((name) => !/^local\.(hibernate|wake)\./.test(name));
   const points = random.chance(0.6) ? reachable.filter((name) => TRAVEL_POINTS.includes(name)) : reachable;
   const name = byPoint ? random.pick(points) : random.pick(strikes);
   const point = byPoint ? { [name]: random.pick(['kill', 'kill', 'error', 'delay:150']) } : undefined;
@@ -68,7 +70,10 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
   const durationMs = 600 + random.below(1200);
   const begun = performance.now();
   // A busy machine gets its deeds done, too.
-  const enough = () => over || (count >= FEWEST_DEEDS && performance.now() - begun > durationMs) || performance.now() - begun > LONGEST_MS;
+  const enough = () =>
+    over ||
+    (count >= FEWEST_DEEDS && performance.now() - begun > durationMs) ||
+    performance.now() - begun > LONGEST_MS;
   const setting = (index: number) => ({
     client: installation.client,
     model,
@@ -100,8 +105,12 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
   await working;
   over = true;
   mark();
-  const struck = point && (installation.server?.signalCode === 'SIGKILL' || installation.log().slice(logged).includes('Fault on purpose'));
-  const reached = point && (struck ? ', reached' : Object.values(point)[0] === 'delay:150' ? '' : ', not reached');
+  const struck =
+    point &&
+    (installation.server?.signalCode === 'SIGKILL' ||
+      installation.log().slice(logged).includes('Fault on purpose'));
+  const reached =
+    point && (struck ? ', reached' : Object.values(point)[0] === 'delay:150' ? '' : ', not reached');
   installation.arm();
   // What an error has left is settled by the next server, or by a sweep that nobody waits for here.
   if (strike?.clock || (point && struck)) await installation.kill('SIGTERM');

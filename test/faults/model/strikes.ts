@@ -75,7 +75,9 @@ export const STRIKES: Record<string, Strike> = {
   child: {
     async run({ installation, over }) {
       const pid = await childOf(installation, () => true, over);
-      return pid === undefined || !kill(pid.pid, 'SIGKILL') ? 'no child was seen' : `child ${pid.name} killed`;
+      return pid === undefined || !kill(pid.pid, 'SIGKILL')
+        ? 'no child was seen'
+        : `child ${pid.name} killed`;
     },
   },
 
@@ -85,7 +87,9 @@ export const STRIKES: Record<string, Strike> = {
     async run({ installation, model, over }) {
       if (!(await travelling(model, over))) return 'nothing was under way';
       const child = await childOf(installation, (name) => RUNTIMES.includes(name), over);
-      return child === undefined || !kill(child.pid, 'SIGKILL') ? 'no runtime was seen' : `runtime killed in the middle of time travel`;
+      return child === undefined || !kill(child.pid, 'SIGKILL')
+        ? 'no runtime was seen'
+        : `runtime killed in the middle of time travel`;
     },
   },
 
@@ -145,7 +149,8 @@ export const STRIKES: Record<string, Strike> = {
       await installation.disk?.fill();
       await sleep(500 + random.below(2500));
       await installation.disk?.empty();
-      // Events of commands and files that wait for room are only in memory: a crash right now would lose them.
+      // Events of commands and files that wait for room are only in memory: a crash right now would lose
+      // them.
       await sleep(WRITTEN_MS);
       model.pressedUntilMs = performance.now() + PRESSED_MS;
       model.full = false;
@@ -164,15 +169,20 @@ async function travelling({ underWay }: Model, over: () => boolean): Promise<boo
 }
 
 async function hurtOne({ engineDir }: Installation, boxes: Box[], random: Random): Promise<string> {
-  const { name } = JSON.parse(await readFile(join(engineDir, 'installation.json'), 'utf8').catch(() => '{}')) as { name?: string };
+  const { name } = JSON.parse(
+    await readFile(join(engineDir, 'installation.json'), 'utf8').catch(() => '{}'),
+  ) as { name?: string };
   while (boxes.length > 0) {
     const [box] = boxes.splice(random.below(boxes.length), 1);
     const record = await readFile(join(engineDir, 'sandboxes', `${box!.id}.json`), 'utf8').catch(() => '{}');
     const { instance } = JSON.parse(record) as { instance?: string };
     if (instance === undefined) continue;
-    const pids = await readFile(`/sys/fs/cgroup/pids/cay-${name}/${instance}/cgroup.procs`, 'utf8').catch(() => '');
+    const pids = await readFile(`/sys/fs/cgroup/pids/cay-${name}/${instance}/cgroup.procs`, 'utf8').catch(
+      () => '',
+    );
     box!.hurt = true;
-    if (pids.split('\n').filter((pid) => pid !== '' && kill(Number(pid), 'SIGKILL')).length > 0) return 'processes of one sandbox killed';
+    if (pids.split('\n').filter((pid) => pid !== '' && kill(Number(pid), 'SIGKILL')).length > 0)
+      return 'processes of one sandbox killed';
   }
   return 'no sandbox was running';
 }

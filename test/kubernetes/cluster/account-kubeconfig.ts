@@ -6,8 +6,15 @@ import type { Kubectl } from './kubectl.ts';
 
 export const APPLY = 'application/apply-patch+yaml';
 
-/** Applies the objects as an administrator would. Resolves with the path of a kubeconfig of the account among them. */
-export async function accountKubeconfig(cluster: Cluster, api: Kubectl, declared: Declared[]): Promise<string> {
+/**
+ * Applies the objects as an administrator would. Resolves with the path of a kubeconfig of the account among
+ * them.
+ */
+export async function accountKubeconfig(
+  cluster: Cluster,
+  api: Kubectl,
+  declared: Declared[],
+): Promise<string> {
   const client = await kubernetesClient({ kubeconfig: cluster.kubeconfig });
   try {
     for (const body of declared) {

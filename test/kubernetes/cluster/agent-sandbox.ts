@@ -36,12 +36,15 @@ export function agentSandboxController(parts: Parts, directory: string): Daemon 
 export async function installAgentSandbox(cluster: Cluster, parts: Parts): Promise<void> {
   const directory = `${parts.directory(AGENT_SANDBOX)}/crds`;
   const files = (await readdir(directory)).filter((name) => name.endsWith('.yaml'));
-  for (const file of files) await apply(cluster, file.replace(/^(.*)_(.*)\.yaml$/, '$2.$1'), await readFile(`${directory}/${file}`));
+  for (const file of files)
+    await apply(cluster, file.replace(/^(.*)_(.*)\.yaml$/, '$2.$1'), await readFile(`${directory}/${file}`));
   const client = await kubernetesClient({ kubeconfig: cluster.kubeconfig });
   const deadline = Date.now() + READY_MS;
   try {
     for (;;) {
-      const { items } = (await client.json('GET', CRDS, { action: 'look for the kinds of agent-sandbox' })) as List<Definition>;
+      const { items } = (await client.json('GET', CRDS, {
+        action: 'look for the kinds of agent-sandbox',
+      })) as List<Definition>;
       if (items.length >= files.length && items.every(isEstablished)) break;
       if (Date.now() > deadline) throw new Error('The kinds of agent-sandbox are not established');
       await new Promise((resolve) => setTimeout(resolve, 50));
@@ -58,8 +61,12 @@ function isEstablished({ status }: Definition): boolean {
 
 /** As it is in the file: the API server reads YAML, and the backend's client writes none. */
 async function apply({ directory, kubeconfig }: Cluster, name: string, yaml: Buffer): Promise<void> {
-  const { clusters } = JSON.parse(await readFile(kubeconfig, 'utf8')) as { clusters: { cluster: { server: string } }[] };
-  const [ca, cert, key] = await Promise.all(['ca.crt', 'admin.crt', 'admin.key'].map((file) => readFile(`${directory}/pki/${file}`)));
+  const { clusters } = JSON.parse(await readFile(kubeconfig, 'utf8')) as {
+    clusters: { cluster: { server: string } }[];
+  };
+  const [ca, cert, key] = await Promise.all(
+    ['ca.crt', 'admin.crt', 'admin.key'].map((file) => readFile(`${directory}/pki/${file}`)),
+  );
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const headers = { 'Content-Type': 'application/apply-patch+yaml' };
   const url = `${clusters[0]!.cluster.server}${CRDS}/${name}?fieldManager=test`;

@@ -1,6 +1,7 @@
 /**
- * A cluster to look at: `npm run cluster [control-plane]`. Runs until it is interrupted, and leaves nothing. A full one has the images of
- * the tests, agent-sandbox and the RuntimeClass `gvisor`, and says what the environment of a server that uses it has to be.
+ * A cluster to look at: `npm run cluster [control-plane]`. Runs until it is interrupted, and leaves nothing.
+ * A full one has the images of the tests, agent-sandbox and the RuntimeClass `gvisor`, and says what the
+ * environment of a server that uses it has to be.
  */
 import { startCluster, whyNoCluster } from './cluster.ts';
 import { kubectl } from './kubectl.ts';

@@ -20,7 +20,11 @@ const LEAVES: Record<string, Leaf> = {
     usage: 'serverAuth',
     names: ['DNS:localhost', 'DNS:kubernetes.default.svc', 'IP:127.0.0.1', 'IP:10.96.0.1', `IP:${NODE_IP}`],
   },
-  'kubelet-server': { subject: `/CN=${NODE_NAME}`, usage: 'serverAuth', names: [`DNS:${NODE_NAME}`, `IP:${NODE_IP}`] },
+  'kubelet-server': {
+    subject: `/CN=${NODE_NAME}`,
+    usage: 'serverAuth',
+    names: [`DNS:${NODE_NAME}`, `IP:${NODE_IP}`],
+  },
   admin: { subject: '/O=system:masters/CN=admin', usage: 'clientAuth' },
   scheduler: { subject: '/CN=system:kube-scheduler', usage: 'clientAuth' },
   kubelet: { subject: `/O=system:nodes/CN=system:node:${NODE_NAME}`, usage: 'clientAuth' },
@@ -39,11 +43,28 @@ export async function makeCertificates(directory: string): Promise<void> {
   const make = (name: string, subject: string, extensions: string[], signed: string[] = []) => {
     const added = extensions.flatMap((each) => ['-addext', each]);
     const files = ['-keyout', at(`${name}.key`), '-out', at(`${name}.crt`)];
-    return run('openssl', ['req', '-x509', '-config', at('openssl.cnf'), ...NEW_KEY, '-subj', subject, ...added, ...signed, ...files]);
+    return run('openssl', [
+      'req',
+      '-x509',
+      '-config',
+      at('openssl.cnf'),
+      ...NEW_KEY,
+      '-subj',
+      subject,
+      ...added,
+      ...signed,
+      ...files,
+    ]);
   };
-  const signing = run('openssl', ['ecparam', '-name', 'prime256v1', '-genkey', '-noout', '-out', at('sa.key')]).then(() =>
-    run('openssl', ['ec', '-in', at('sa.key'), '-pubout', '-out', at('sa.pub')]),
-  );
+  const signing = run('openssl', [
+    'ecparam',
+    '-name',
+    'prime256v1',
+    '-genkey',
+    '-noout',
+    '-out',
+    at('sa.key'),
+  ]).then(() => run('openssl', ['ec', '-in', at('sa.key'), '-pubout', '-out', at('sa.pub')]));
   await make('ca', '/CN=cay-test-ca', [
     'basicConstraints=critical,CA:TRUE',
     'keyUsage=critical,keyCertSign,cRLSign',
@@ -72,7 +93,15 @@ export async function writeKubeconfig(
     kind: 'Config',
     'current-context': 'test',
     clusters: [{ name: 'test', cluster: { server, 'certificate-authority': `${directory}/ca.crt` } }],
-    users: [{ name: client, user: { 'client-certificate': `${directory}/${client}.crt`, 'client-key': `${directory}/${client}.key` } }],
+    users: [
+      {
+        name: client,
+        user: {
+          'client-certificate': `${directory}/${client}.crt`,
+          'client-key': `${directory}/${client}.key`,
+        },
+      },
+    ],
     contexts: [{ name: 'test', context: { cluster: 'test', user: client, namespace: 'default' } }],
   };
   await writeFile(file, JSON.stringify(config), { mode: 0o600 });

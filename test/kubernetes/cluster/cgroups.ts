@@ -19,7 +19,8 @@ export async function makeCgroups(cgroup: string): Promise<void> {
   // In version 1 nobody may enter a cpuset that has not been told its processors.
   const cpuset = '/sys/fs/cgroup/cpuset';
   for (const file of ['cpuset.cpus', 'cpuset.mems']) {
-    if (existsSync(`${cpuset}/${file}`)) await writeFile(`${cpuset}${cgroup}/${file}`, readFileSync(`${cpuset}/${file}`));
+    if (existsSync(`${cpuset}/${file}`))
+      await writeFile(`${cpuset}${cgroup}/${file}`, readFileSync(`${cpuset}/${file}`));
   }
 }
 
@@ -27,7 +28,8 @@ export async function makeCgroups(cgroup: string): Promise<void> {
 export async function removeCgroups(cgroup: string): Promise<void> {
   const deadline = Date.now() + REMOVE_MS;
   const below = async (path: string): Promise<void> => {
-    for (const entry of readdirSync(path, { withFileTypes: true })) if (entry.isDirectory()) await below(`${path}/${entry.name}`);
+    for (const entry of readdirSync(path, { withFileTypes: true }))
+      if (entry.isDirectory()) await below(`${path}/${entry.name}`);
     await rmdir(path);
   };
   for (const path of hierarchies().map((hierarchy) => hierarchy + cgroup)) {

@@ -1,9 +1,10 @@
 /**
  * A real cluster of the test's own, in one directory that is removed with it.
  *
- * `control-plane`: etcd, API server and controllers, as any user: objects, controllers, rights, watches, and no node.
- * `full`: also a scheduler and a node with containerd, runc and, where it can be had, gVisor; needs root. It lives in mount,
- * network and process namespaces of its own, so that killing one process ends all of it.
+ * `control-plane`: etcd, API server and controllers, as any user: objects, controllers, rights, watches, and
+ * no node. `full`: also a scheduler and a node with containerd, runc and, where it can be had, gVisor; needs
+ * root. It lives in mount, network and process namespaces of its own, so that killing one process ends all of
+ * it.
  */
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
@@ -72,8 +73,14 @@ export interface Cluster {
   stop(): Promise<void>;
 }
 
-/** Why no such cluster can be started here, or `undefined` if one can. The first time this builds what is missing. */
-export async function whyNoCluster(tier: Tier, options: ClusterOptions & { gvisor?: boolean } = {}): Promise<string | undefined> {
+/**
+ * Why no such cluster can be started here, or `undefined` if one can. The first time this builds what is
+ * missing.
+ */
+export async function whyNoCluster(
+  tier: Tier,
+  options: ClusterOptions & { gvisor?: boolean } = {},
+): Promise<string | undefined> {
   if (process.platform !== 'linux') return 'it needs Linux';
   if (tier === 'full' && process.getuid?.() !== 0) return 'a node needs root';
   if (tier === 'full' && !(await canUnshare())) return 'namespaces cannot be made here';
@@ -111,7 +118,9 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
     relay?.close();
     if (child) {
       const ended =
-        child.exitCode !== null || child.signalCode !== null ? undefined : new Promise((resolve) => child?.once('exit', resolve));
+        child.exitCode !== null || child.signalCode !== null
+          ? undefined
+          : new Promise((resolve) => child?.once('exit', resolve));
       kill();
       await ended;
     }
@@ -131,16 +140,33 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
   try {
     await Promise.all(['daemons', 'held', 'pids', 'logs'].map((name) => mkdir(`${directory}/${name}`)));
     const [daemons] = await Promise.all([
-      full ? makeNode({ parts, directory, cgroup, lossSeconds: options.lossSeconds, diskSeconds: options.diskSeconds }) : [],
+      full
+        ? makeNode({
+            parts,
+            directory,
+            cgroup,
+            lossSeconds: options.lossSeconds,
+            diskSeconds: options.diskSeconds,
+          })
+        : [],
       makeCertificates(`${directory}/pki`),
       full ? makeCgroups(cgroup) : undefined,
     ]);
     const server = `https://127.0.0.1:${ports.api}`;
     await Promise.all(
-      ['admin', ...(full ? ['scheduler', 'kubelet'] : [])].map((name) => writeKubeconfig(`${directory}/pki`, name, server)),
+      ['admin', ...(full ? ['scheduler', 'kubelet'] : [])].map((name) =>
+        writeKubeconfig(`${directory}/pki`, name, server),
+      ),
     );
-    const all = [...controlPlane({ parts, directory, ports, nodes: full, lossSeconds: options.lossSeconds }), ...daemons];
-    if (full) all.push({ name: 'relay', argv: [process.execPath, RELAY, `${directory}/api.sock`, String(ports.api)] });
+    const all = [
+      ...controlPlane({ parts, directory, ports, nodes: full, lossSeconds: options.lossSeconds }),
+      ...daemons,
+    ];
+    if (full)
+      all.push({
+        name: 'relay',
+        argv: [process.execPath, RELAY, `${directory}/api.sock`, String(ports.api)],
+      });
     if (options.agentSandbox) {
       all.push(agentSandboxController(parts, directory));
       // It ends at once where its kinds are not known.
@@ -148,15 +174,24 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
     }
     await Promise.all(all.map((daemon) => writeDaemon(directory, daemon)));
     child = full
-      ? spawn('unshare', ['-m', '-n', '-p', '-f', '--mount-proc', '--kill-child', RUN_DAEMONS, directory, '--node'], {
-          stdio: ['pipe', 'ignore', 'ignore'],
-          env: { ...process.env, NODE_IP, NODE_BRIDGE },
-        })
+      ? spawn(
+          'unshare',
+          ['-m', '-n', '-p', '-f', '--mount-proc', '--kill-child', RUN_DAEMONS, directory, '--node'],
+          {
+            stdio: ['pipe', 'ignore', 'ignore'],
+            env: { ...process.env, NODE_IP, NODE_BRIDGE },
+          },
+        )
       : spawn(RUN_DAEMONS, [directory], { stdio: ['pipe', 'ignore', 'ignore'], detached: true });
     const led = full ? await relayFrom(`${directory}/api.sock`) : undefined;
     relay = led?.server;
     const port = led?.port ?? ports.api;
-    const kubeconfig = await writeKubeconfig(`${directory}/pki`, 'admin', `https://127.0.0.1:${port}`, `${directory}/kubeconfig`);
+    const kubeconfig = await writeKubeconfig(
+      `${directory}/pki`,
+      'admin',
+      `https://127.0.0.1:${port}`,
+      `${directory}/kubeconfig`,
+    );
 
     const cluster: Cluster = {
       directory,
@@ -186,10 +221,14 @@ export async function startCluster(tier: Tier, options: ClusterOptions = {}): Pr
     if (options.agentSandbox) await installAgentSandbox(cluster, parts);
     return cluster;
   } catch (error) {
-    const said = readdirSync(`${directory}/logs`).map((name) => `--- ${name}\n${tail(`${directory}/logs/${name}`, 8)}`);
+    const said = readdirSync(`${directory}/logs`).map(
+      (name) => `--- ${name}\n${tail(`${directory}/logs/${name}`, 8)}`,
+    );
     if (process.env['CAY_KEEP_CLUSTER']) console.error(`kept for a look: ${directory}`);
     else await stop();
-    throw new Error(`The cluster did not start: ${(error as Error).message}\n${said.join('\n')}`, { cause: error });
+    throw new Error(`The cluster did not start: ${(error as Error).message}\n${said.join('\n')}`, {
+      cause: error,
+    });
   }
 }
 
@@ -206,7 +245,11 @@ async function sweep(): Promise<void> {
 
 async function importPause(cluster: Cluster, kubernetes: string): Promise<void> {
   const file = `${cluster.directory}/pause.tar`;
-  await writeImage(file, { name: PAUSE_IMAGE, layer: await programLayer(`${kubernetes}/pause`, 'pause'), entrypoint: ['/pause'] });
+  await writeImage(file, {
+    name: PAUSE_IMAGE,
+    layer: await programLayer(`${kubernetes}/pause`, 'pause'),
+    entrypoint: ['/pause'],
+  });
   await until('containerd listens', () => existsSync(`${cluster.directory}/containerd.sock`));
   await cluster.importImage(file);
 }

@@ -17,7 +17,13 @@ export interface Ports {
 }
 
 /** What a cluster with a network of its own uses. */
-export const OWN_PORTS: Ports = { etcd: 12379, etcdPeer: 12380, api: 16443, controllers: 20257, scheduler: 20259 };
+export const OWN_PORTS: Ports = {
+  etcd: 12379,
+  etcdPeer: 12380,
+  api: 16443,
+  controllers: 20257,
+  scheduler: 20259,
+};
 
 export interface ControlPlaneOptions {
   parts: Parts;
@@ -41,7 +47,14 @@ export function controlPlane({ parts, directory, ports, nodes, lossSeconds }: Co
       `${parts.directory('debian')}/usr/bin/etcd`,
       ...['--name', 'test', '--data-dir', `${directory}/etcd`],
       ...['--listen-client-urls', client, '--advertise-client-urls', client],
-      ...['--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer, '--initial-cluster', `test=${peer}`],
+      ...[
+        '--listen-peer-urls',
+        peer,
+        '--initial-advertise-peer-urls',
+        peer,
+        '--initial-cluster',
+        `test=${peer}`,
+      ],
       '--unsafe-no-fsync',
     ],
   };
@@ -80,7 +93,8 @@ export function controlPlane({ parts, directory, ports, nodes, lossSeconds }: Co
     name: 'kube-controller-manager',
     argv: [
       `${kubernetes}/kube-controller-manager`,
-      // As admin and not under its own name, which may do nearly nothing without an account for each controller.
+      // As admin and not under its own name, which may do nearly nothing without an account for each
+      // controller.
       `--kubeconfig=${admin}`,
       '--kube-api-qps=500',
       '--kube-api-burst=1000',
@@ -93,7 +107,9 @@ export function controlPlane({ parts, directory, ports, nodes, lossSeconds }: Co
       `--cluster-signing-cert-file=${pki}/ca.crt`,
       `--cluster-signing-key-file=${pki}/ca.key`,
       '--allocate-node-cidrs=false',
-      ...(lossSeconds === undefined ? [] : ['--node-monitor-period=1s', `--node-monitor-grace-period=${lossSeconds}s`]),
+      ...(lossSeconds === undefined
+        ? []
+        : ['--node-monitor-period=1s', `--node-monitor-grace-period=${lossSeconds}s`]),
     ],
   };
   if (!nodes) return [etcd, apiserver, controllers];
@@ -101,7 +117,9 @@ export function controlPlane({ parts, directory, ports, nodes, lossSeconds }: Co
     name: 'kube-scheduler',
     argv: [
       `${kubernetes}/kube-scheduler`,
-      ...['kubeconfig', 'authentication-kubeconfig', 'authorization-kubeconfig'].map((flag) => `--${flag}=${pki}/scheduler.kubeconfig`),
+      ...['kubeconfig', 'authentication-kubeconfig', 'authorization-kubeconfig'].map(
+        (flag) => `--${flag}=${pki}/scheduler.kubeconfig`,
+      ),
       '--kube-api-qps=500',
       '--kube-api-burst=1000',
       '--leader-elect=false',

@@ -37,16 +37,26 @@ export async function kubectl(cluster: Pick<Cluster, 'kubeconfig'>): Promise<Kub
   const action = 'look behind the backend';
   const self: Kubectl = {
     create: (path, body) => client.json('POST', path, { action, body }),
-    get: <T>(path: string, query?: Record<string, string>) => client.json('GET', path, { action, query }) as Promise<T>,
+    get: <T>(path: string, query?: Record<string, string>) =>
+      client.json('GET', path, { action, query }) as Promise<T>,
     patch: (path, body) => client.json('PATCH', path, { action, body, type: 'application/merge-patch+json' }),
     async remove(path) {
       await client.json('DELETE', path, { action, allow: [404] });
     },
     async createNamespace(name) {
       const labels = { 'pod-security.kubernetes.io/enforce': 'restricted' };
-      await self.create('/api/v1/namespaces', { apiVersion: 'v1', kind: 'Namespace', metadata: { name, labels } });
+      await self.create('/api/v1/namespaces', {
+        apiVersion: 'v1',
+        kind: 'Namespace',
+        metadata: { name, labels },
+      });
       const deadline = Date.now() + 30_000;
-      while (!(await client.json('GET', `/api/v1/namespaces/${name}/serviceaccounts/default`, { action, allow: [404] }))) {
+      while (
+        !(await client.json('GET', `/api/v1/namespaces/${name}/serviceaccounts/default`, {
+          action,
+          allow: [404],
+        }))
+      ) {
         if (Date.now() > deadline) throw new Error(`The namespace "${name}" has no account`);
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
@@ -56,18 +66,27 @@ export async function kubectl(cluster: Pick<Cluster, 'kubeconfig'>): Promise<Kub
       await self.create('/apis/node.k8s.io/v1/runtimeclasses', body);
     },
     async pods(namespace, id) {
-      return (await self.get<List<Pod>>(`/api/v1/namespaces/${namespace}/pods`, { labelSelector: `${LABELS.sandbox}=${id}` })).items;
+      return (
+        await self.get<List<Pod>>(`/api/v1/namespaces/${namespace}/pods`, {
+          labelSelector: `${LABELS.sandbox}=${id}`,
+        })
+      ).items;
     },
     async containers(namespace, id) {
-      const statuses = (await self.pods(namespace, id)).flatMap(({ status }) => status?.containerStatuses ?? []);
-      return statuses.map((status) => (status as { containerID?: string }).containerID?.replace('containerd://', '') ?? '').filter(Boolean);
+      const statuses = (await self.pods(namespace, id)).flatMap(
+        ({ status }) => status?.containerStatuses ?? [],
+      );
+      return statuses
+        .map((status) => (status as { containerID?: string }).containerID?.replace('containerd://', '') ?? '')
+        .filter(Boolean);
     },
     async names(namespace) {
       const lists = Object.entries(KINDS).map(async ([kind, api]) => {
         // Not every cluster knows every kind.
-        const list = (await client.json('GET', `${api}/namespaces/${namespace}/${kind}`, { action, allow: [404] })) as
-          | List<KubernetesObject>
-          | undefined;
+        const list = (await client.json('GET', `${api}/namespaces/${namespace}/${kind}`, {
+          action,
+          allow: [404],
+        })) as List<KubernetesObject> | undefined;
         return (list?.items ?? []).map(({ metadata }) => `${kind}/${metadata.name}`);
       });
       return (await Promise.all(lists)).flat();

@@ -1,6 +1,7 @@
 /**
- * A relay in front of a real API server that can answer in its place, as one that is asked for too much does, change what is asked, and
- * break off or spoil watches. It speaks plain HTTP to this process, and to the API server as its administrator.
+ * A relay in front of a real API server that can answer in its place, as one that is asked for too much does,
+ * change what is asked, and break off or spoil watches. It speaks plain HTTP to this process, and to the API
+ * server as its administrator.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -37,7 +38,9 @@ export async function meddlingRelay({ directory, kubeconfig: original }: Cluster
     users: { user: object }[];
   };
   const target = String(config.clusters[0]!.cluster['server']);
-  const [ca, cert, key] = await Promise.all(['ca.crt', 'admin.crt', 'admin.key'].map((file) => readFile(`${directory}/pki/${file}`)));
+  const [ca, cert, key] = await Promise.all(
+    ['ca.crt', 'admin.crt', 'admin.key'].map((file) => readFile(`${directory}/pki/${file}`)),
+  );
   const watches = new Set<ServerResponse>();
   let how: (asked: Asked) => Instead | undefined = () => undefined;
 
@@ -52,16 +55,20 @@ export async function meddlingRelay({ directory, kubeconfig: original }: Cluster
       return;
     }
     const { host: _, ...headers } = from.headers;
-    const sent = request(`${target}${asked.url}`, { method: asked.method, headers, ca, cert, key }, (answer) => {
-      to.writeHead(answer.statusCode ?? 502, answer.headers);
-      if (asked.url.includes('watch=true')) {
-        to.flushHeaders();
-        watches.add(to);
-        to.once('close', () => watches.delete(to));
-      }
-      answer.pipe(to);
-      answer.on('error', () => to.destroy());
-    });
+    const sent = request(
+      `${target}${asked.url}`,
+      { method: asked.method, headers, ca, cert, key },
+      (answer) => {
+        to.writeHead(answer.statusCode ?? 502, answer.headers);
+        if (asked.url.includes('watch=true')) {
+          to.flushHeaders();
+          watches.add(to);
+          to.once('close', () => watches.delete(to));
+        }
+        answer.pipe(to);
+        answer.on('error', () => to.destroy());
+      },
+    );
     sent.on('error', () => to.destroy());
     to.once('close', () => sent.destroy());
     from.pipe(sent);
@@ -70,7 +77,10 @@ export async function meddlingRelay({ directory, kubeconfig: original }: Cluster
   const server = createServer(relay);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const kubeconfig = `${directory}/meddling-kubeconfig`;
-  config.clusters[0]!.cluster = { 'insecure-skip-tls-verify': true, server: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+  config.clusters[0]!.cluster = {
+    'insecure-skip-tls-verify': true,
+    server: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+  };
   config.users[0]!.user = {};
   await writeFile(kubeconfig, JSON.stringify(config), { mode: 0o600 });
 

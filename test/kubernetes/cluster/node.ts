@@ -1,4 +1,7 @@
-/** A node: containerd with runc and, where it can be had, gVisor, and a kubelet. Writes their configuration, tells how they are called. */
+/**
+ * A node: containerd with runc and, where it can be had, gVisor, and a kubelet. Writes their configuration,
+ * tells how they are called.
+ */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { NODE_IP, NODE_NAME } from './certificates.ts';
 import type { Daemon } from './control-plane.ts';
@@ -18,20 +21,44 @@ export interface NodeOptions {
   diskSeconds?: number;
 }
 
-export async function makeNode({ parts, directory, cgroup, lossSeconds, diskSeconds }: NodeOptions): Promise<Daemon[]> {
+export async function makeNode({
+  parts,
+  directory,
+  cgroup,
+  lossSeconds,
+  diskSeconds,
+}: NodeOptions): Promise<Daemon[]> {
   const debian = parts.directory('debian');
   const containerd = `${parts.directory('containerd')}/usr/bin`;
   const gvisor = parts.whyNot('gvisor') === undefined ? parts.directory('gvisor') : undefined;
   await mkdir(`${directory}/cni`, { recursive: true });
   await Promise.all([
-    writeFile(`${directory}/kubelet.json`, JSON.stringify(kubeletConfig(directory, { cgroup, lossSeconds, diskSeconds }), null, 1)),
-    writeFile(`${directory}/containerd.toml`, containerdConfig(directory, { debian, gvisor: gvisor !== undefined })),
+    writeFile(
+      `${directory}/kubelet.json`,
+      JSON.stringify(kubeletConfig(directory, { cgroup, lossSeconds, diskSeconds }), null, 1),
+    ),
+    writeFile(
+      `${directory}/containerd.toml`,
+      containerdConfig(directory, { debian, gvisor: gvisor !== undefined }),
+    ),
     writeFile(`${directory}/cni/10-bridge.conflist`, JSON.stringify(cniConfig(directory))),
     ...(gvisor ? [writeFile(`${directory}/runsc.toml`, runscConfig(gvisor))] : []),
   ]);
-  const path = [...(gvisor ? [gvisor] : []), containerd, `${debian}/usr/sbin`, '/usr/sbin', '/usr/bin', '/sbin', '/bin'].join(':');
+  const path = [
+    ...(gvisor ? [gvisor] : []),
+    containerd,
+    `${debian}/usr/sbin`,
+    '/usr/sbin',
+    '/usr/bin',
+    '/sbin',
+    '/bin',
+  ].join(':');
   return [
-    { name: 'containerd', argv: [`${containerd}/containerd`, '-c', `${directory}/containerd.toml`], env: { PATH: path } },
+    {
+      name: 'containerd',
+      argv: [`${containerd}/containerd`, '-c', `${directory}/containerd.toml`],
+      env: { PATH: path },
+    },
     {
       name: 'kubelet',
       argv: [
@@ -58,7 +85,11 @@ function kubeletConfig(
     port: 20250,
     healthzPort: 20248,
     readOnlyPort: 0,
-    authentication: { anonymous: { enabled: false }, webhook: { enabled: true }, x509: { clientCAFile: `${directory}/pki/ca.crt` } },
+    authentication: {
+      anonymous: { enabled: false },
+      webhook: { enabled: true },
+      x509: { clientCAFile: `${directory}/pki/ca.crt` },
+    },
     authorization: { mode: 'Webhook' },
     tlsCertFile: `${directory}/pki/kubelet-server.crt`,
     tlsPrivateKeyFile: `${directory}/pki/kubelet-server.key`,
@@ -84,7 +115,10 @@ function kubeletConfig(
 }
 
 /** In the second version of the format, which later releases read as well. */
-function containerdConfig(directory: string, { debian, gvisor }: { debian: string; gvisor: boolean }): string {
+function containerdConfig(
+  directory: string,
+  { debian, gvisor }: { debian: string; gvisor: boolean },
+): string {
   const cri = (name = '') => `[plugins."io.containerd.grpc.v1.cri"${name && `.${name}`}]`;
   const left = [
     'internal.v1.opt',
@@ -139,7 +173,22 @@ function runscConfig(gvisor: string): string {
 }
 
 function cniConfig(directory: string): object {
-  const ipam = { type: 'host-local', ranges: [[{ subnet: '10.88.0.0/16' }]], dataDir: `${directory}/cni-state` };
-  const bridge = { type: 'bridge', bridge: 'k8sbr0', isDefaultGateway: true, ipMasq: false, hairpinMode: true, ipam };
-  return { cniVersion: '1.0.0', name: 'test', plugins: [bridge, { type: 'portmap', capabilities: { portMappings: true } }] };
+  const ipam = {
+    type: 'host-local',
+    ranges: [[{ subnet: '10.88.0.0/16' }]],
+    dataDir: `${directory}/cni-state`,
+  };
+  const bridge = {
+    type: 'bridge',
+    bridge: 'k8sbr0',
+    isDefaultGateway: true,
+    ipMasq: false,
+    hairpinMode: true,
+    ipam,
+  };
+  return {
+    cniVersion: '1.0.0',
+    name: 'test',
+    plugins: [bridge, { type: 'portmap', capabilities: { portMappings: true } }],
+  };
 }

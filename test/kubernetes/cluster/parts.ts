@@ -1,4 +1,7 @@
-/** What a cluster is made of, from `scripts/install-kubernetes`: which directory each part lies in, or why there is none. */
+/**
+ * What a cluster is made of, from `scripts/install-kubernetes`: which directory each part lies in, or why
+ * there is none.
+ */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
@@ -12,7 +15,10 @@ export interface Parts {
   whyNot(part: Part): string | undefined;
 }
 
-/** Of the parts that are needed. The first time this builds for some ten minutes, and says so on standard error. */
+/**
+ * Of the parts that are needed. The first time this builds for some ten minutes, and says so on standard
+ * error.
+ */
 export async function installParts(needed: Part[]): Promise<Parts> {
   const child = spawn(SCRIPT, needed, { stdio: ['ignore', 'pipe', 'inherit'] });
   let out = '';

@@ -1,6 +1,7 @@
 /**
- * Leads into a cluster that has a network of its own: `node relay.ts SOCKET PORT` listens on the unix socket, whose name both sides
- * of the wall can see, and passes each connection on to that port of the loopback it is on. `relayFrom` is the other half.
+ * Leads into a cluster that has a network of its own: `node relay.ts SOCKET PORT` listens on the unix socket,
+ * whose name both sides of the wall can see, and passes each connection on to that port of the loopback it is
+ * on. `relayFrom` is the other half.
  */
 import { rmSync } from 'node:fs';
 import { createConnection, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
@@ -24,5 +25,7 @@ export async function relayFrom(socketPath: string): Promise<{ port: number; ser
 if (import.meta.main) {
   const [socketPath, port] = process.argv.slice(2) as [string, string];
   rmSync(socketPath, { force: true });
-  createServer((socket) => join(socket, createConnection({ host: '127.0.0.1', port: Number(port), noDelay: true }))).listen(socketPath);
+  createServer((socket) =>
+    join(socket, createConnection({ host: '127.0.0.1', port: Number(port), noDelay: true })),
+  ).listen(socketPath);
 }

@@ -1,5 +1,8 @@
 /** Waits until pods can be made, which is later than when the API server says that it is ready. */
-import { kubernetesClient, type KubernetesClient } from '../../../server/src/backends/kubernetes/kubernetes-client.ts';
+import {
+  kubernetesClient,
+  type KubernetesClient,
+} from '../../../server/src/backends/kubernetes/kubernetes-client.ts';
 import type { Condition, KubernetesObject, List } from '../../../server/src/backends/kubernetes/objects.ts';
 
 interface Node extends KubernetesObject {
@@ -9,7 +12,10 @@ interface Node extends KubernetesObject {
 
 const START_MS = 120_000;
 
-export async function untilUsable({ kubeconfig }: { kubeconfig: string }, { nodes }: { nodes: boolean }): Promise<void> {
+export async function untilUsable(
+  { kubeconfig }: { kubeconfig: string },
+  { nodes }: { nodes: boolean },
+): Promise<void> {
   const client = await kubernetesClient({ kubeconfig });
   const deadline = Date.now() + START_MS;
   try {
@@ -17,7 +23,9 @@ export async function untilUsable({ kubeconfig }: { kubeconfig: string }, { node
       const last = await missing(client, nodes).catch((error: unknown) => error as Error);
       if (last === undefined) return;
       if (Date.now() > deadline)
-        throw new Error(`it is not usable after ${START_MS / 1000} s: ${last instanceof Error ? last.message : last}`);
+        throw new Error(
+          `it is not usable after ${START_MS / 1000} s: ${last instanceof Error ? last.message : last}`,
+        );
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
   } finally {
@@ -32,6 +40,7 @@ async function missing(client: KubernetesClient, nodes: boolean): Promise<string
   if (!nodes) return undefined;
   const [node] = ((await get('/api/v1/nodes')) as List<Node>).items;
   if (!node) return 'there is no node';
-  if (node.status?.conditions?.find(({ type }) => type === 'Ready')?.status !== 'True') return 'the node is not ready';
+  if (node.status?.conditions?.find(({ type }) => type === 'Ready')?.status !== 'True')
+    return 'the node is not ready';
   return (node.spec?.taints ?? []).length > 0 ? 'the node has taints' : undefined;
 }

@@ -10,7 +10,12 @@ function step(letter: 'S' | 'E' | 'A' | 'W', payload: Uint8Array = Buffer.alloc(
   return Buffer.concat([head, payload]);
 }
 
-export function frame(type: number, stream: number, payload: Uint8Array = Buffer.alloc(0), { channel = 0, length = payload.length } = {}) {
+export function frame(
+  type: number,
+  stream: number,
+  payload: Uint8Array = Buffer.alloc(0),
+  { channel = 0, length = payload.length } = {},
+) {
   const head = Buffer.alloc(HEADER_BYTES);
   writeHeader(head, 0, { length, type, channel, stream });
   return Buffer.concat([head, payload]);
@@ -22,7 +27,8 @@ export const waitForEver = step('W');
 /** The stream on which somebody has asked. */
 export const STREAM = 0xeeee_eeee;
 export const message = (map: CborMap) => frame(FRAME.message, STREAM, encodeCbor(map));
-export const data = (bytes: Uint8Array = Buffer.alloc(32 * 1024, 'x'), stream = STREAM) => frame(FRAME.data, stream, bytes, { channel: 1 });
+export const data = (bytes: Uint8Array = Buffer.alloc(32 * 1024, 'x'), stream = STREAM) =>
+  frame(FRAME.data, stream, bytes, { channel: 1 });
 export const end = frame(FRAME.end, STREAM);
 export const helloWith = (map: CborMap) => frame(FRAME.hello, 0, encodeCbor(map));
 export const hello = helloWith({ protocol: PROTOCOL, version: '0', boot: Buffer.alloc(16, 7), features: [] });

@@ -35,41 +35,56 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
   const specOf = ({ spec }: PodGround, more: object = {}) => SandboxSpecSchema.parse({ ...spec, ...more });
   const run = async (backend: Backend, id: SandboxId, shell: string) =>
     drain(await (await backend.connect(id)).exec({ ...exec, id: newId('sbx'), shell }));
-  const list = async (path: string) => (await api.get<List<KubernetesObject & { status?: { readyReplicas?: number } }>>(path)).items;
+  const list = async (path: string) =>
+    (await api.get<List<KubernetesObject & { status?: { readyReplicas?: number } }>>(path)).items;
 
   describe('with volumes', () => {
-    it.for(['default', 'gvisor'])('keeps the files of a sandbox that is suspended, in pods of "%s"', async (runtime, { skip }) => {
-      if (runtime === 'gvisor' && whyNoGvisor !== undefined) return skip(whyNoGvisor);
-      const runtimeClass = runtime === 'default' ? undefined : runtime;
-      const made = await ground(runtimeClass, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } });
-      const { backend, namespace } = made;
-      try {
-        const [id, spec] = [newId('sbx'), specOf(made)];
-        await backend.ensure(id, spec);
-        expect(await run(backend, id, 'echo kept > ~/file; chmod 600 ~/file')).toMatchObject({ exitCode: 0 });
-        expect(await backend.stop(id, { graceMs: 100 })).toMatchObject({ phase: 'stopped', incarnation: 1 });
-        expect(await api.pods(namespace, id)).toEqual([]);
-        expect(await backend.observe(id)).toMatchObject({ phase: 'stopped' });
-        expect(await backend.ensure(id, spec)).toMatchObject({ phase: 'ready', incarnation: 2 });
-        expect(await run(backend, id, 'cat ~/file; stat -c %a ~/file')).toMatchObject({ stdout: 'kept\n600\n' });
+    it.for(['default', 'gvisor'])(
+      'keeps the files of a sandbox that is suspended, in pods of "%s"',
+      async (runtime, { skip }) => {
+        if (runtime === 'gvisor' && whyNoGvisor !== undefined) return skip(whyNoGvisor);
+        const runtimeClass = runtime === 'default' ? undefined : runtime;
+        const made = await ground(runtimeClass, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } });
+        const { backend, namespace } = made;
+        try {
+          const [id, spec] = [newId('sbx'), specOf(made)];
+          await backend.ensure(id, spec);
+          expect(await run(backend, id, 'echo kept > ~/file; chmod 600 ~/file')).toMatchObject({
+            exitCode: 0,
+          });
+          expect(await backend.stop(id, { graceMs: 100 })).toMatchObject({
+            phase: 'stopped',
+            incarnation: 1,
+          });
+          expect(await api.pods(namespace, id)).toEqual([]);
+          expect(await backend.observe(id)).toMatchObject({ phase: 'stopped' });
+          expect(await backend.ensure(id, spec)).toMatchObject({ phase: 'ready', incarnation: 2 });
+          expect(await run(backend, id, 'cat ~/file; stat -c %a ~/file')).toMatchObject({
+            stdout: 'kept\n600\n',
+          });
 
-        const [pod] = await api.pods(namespace, id);
-        await api.remove(`/api/v1/namespaces/${namespace}/pods/${pod!.metadata.name}`);
-        await until('its loss is seen', async () => (await backend.observe(id)).phase === 'failed', 10_000);
-        expect(await backend.ensure(id, spec)).toMatchObject({ phase: 'ready', incarnation: 3 });
-        expect(await run(backend, id, 'cat ~/file')).toMatchObject({ stdout: 'kept\n' });
-        await backend.remove(id);
-        expect(await api.names(namespace)).toEqual([]);
-      } finally {
-        await made.cleanup?.();
-      }
-    });
+          const [pod] = await api.pods(namespace, id);
+          await api.remove(`/api/v1/namespaces/${namespace}/pods/${pod!.metadata.name}`);
+          await until('its loss is seen', async () => (await backend.observe(id)).phase === 'failed', 10_000);
+          expect(await backend.ensure(id, spec)).toMatchObject({ phase: 'ready', incarnation: 3 });
+          expect(await run(backend, id, 'cat ~/file')).toMatchObject({ stdout: 'kept\n' });
+          await backend.remove(id);
+          expect(await api.names(namespace)).toEqual([]);
+        } finally {
+          await made.cleanup?.();
+        }
+      },
+    );
   });
 
-  backendSuite('agent-sandbox with volumes', () => ground(undefined, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } }), {
-    areas: ['suspension'],
-    skip: SKIPPED,
-  });
+  backendSuite(
+    'agent-sandbox with volumes',
+    () => ground(undefined, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } }),
+    {
+      areas: ['suspension'],
+      skip: SKIPPED,
+    },
+  );
 
   describe('with a warm pool', () => {
     let made: PodGround;
@@ -82,15 +97,20 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
     afterAll(() => made?.cleanup?.());
 
     const pools = () => list(`${EXTENSIONS}/namespaces/${made.namespace}/sandboxwarmpools`);
-    const filled = () => until('the pool is full', async () => (await pools())[0]?.status?.readyReplicas === 2, 60_000);
+    const filled = () =>
+      until('the pool is full', async () => (await pools())[0]?.status?.readyReplicas === 2, 60_000);
     const sandboxesOf = (id: SandboxId) =>
-      api.get<List<KubernetesObject>>(`${CORE}/namespaces/${made.namespace}/sandboxes`, { labelSelector: `${LABELS.sandbox}=${id}` });
+      api.get<List<KubernetesObject>>(`${CORE}/namespaces/${made.namespace}/sandboxes`, {
+        labelSelector: `${LABELS.sandbox}=${id}`,
+      });
 
     it('gives one that runs already to whoever asks for the usual, once', async () => {
       const { backend, namespace } = made;
       await filled();
       const [pool] = await pools();
-      const before = (await list(`${CORE}/namespaces/${namespace}/sandboxes`)).map(({ metadata }) => metadata.uid);
+      const before = (await list(`${CORE}/namespaces/${namespace}/sandboxes`)).map(
+        ({ metadata }) => metadata.uid,
+      );
       const id = newId('sbx');
       expect(await backend.ensure(id, specOf(made))).toMatchObject({ phase: 'ready', incarnation: 1 });
       expect(await backend.ensure(id, specOf(made))).toMatchObject({ phase: 'ready', incarnation: 1 });
@@ -133,27 +153,35 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
       expect(await backend.list()).toEqual([]);
     });
 
-    it('is ended by the cluster with the lease of its claim, when no server is there to renew it', { timeout: 180_000 }, async () => {
-      const { namespace } = made;
-      await filled();
-      const server = await made.restart!();
-      const id = newId('sbx');
-      await server.ensure(id, specOf(made));
-      await server.close();
-      const [given] = (await sandboxesOf(id)).items;
-      const claims = `${EXTENSIONS}/namespaces/${namespace}/sandboxclaims`;
-      const [claim] = (await list(claims)).filter(({ metadata }) => metadata.labels?.[LABELS.sandbox] === id);
-      const shutdownTime = new Date(Date.now() + 1000).toISOString().replace(/\.\d+Z/, 'Z');
-      await api.patch(`${claims}/${claim!.metadata.name}`, { spec: { lifecycle: { shutdownTime } } });
-      // A garbage collector learns of kinds that were installed of late every half minute.
-      const pods = async () => (await list(`/api/v1/namespaces/${namespace}/pods`)).map(({ metadata }) => metadata.name);
-      await until(
-        'all of it is gone',
-        async () => (await sandboxesOf(id)).items.length === 0 && !(await pods()).includes(given!.metadata.name),
-        120_000,
-      );
-      expect((await made.backend.observe(id)).phase).toBe('absent');
-    });
+    it(
+      'is ended by the cluster with the lease of its claim, when no server is there to renew it',
+      { timeout: 180_000 },
+      async () => {
+        const { namespace } = made;
+        await filled();
+        const server = await made.restart!();
+        const id = newId('sbx');
+        await server.ensure(id, specOf(made));
+        await server.close();
+        const [given] = (await sandboxesOf(id)).items;
+        const claims = `${EXTENSIONS}/namespaces/${namespace}/sandboxclaims`;
+        const [claim] = (await list(claims)).filter(
+          ({ metadata }) => metadata.labels?.[LABELS.sandbox] === id,
+        );
+        const shutdownTime = new Date(Date.now() + 1000).toISOString().replace(/\.\d+Z/, 'Z');
+        await api.patch(`${claims}/${claim!.metadata.name}`, { spec: { lifecycle: { shutdownTime } } });
+        // A garbage collector learns of kinds that were installed of late every half minute.
+        const pods = async () =>
+          (await list(`/api/v1/namespaces/${namespace}/pods`)).map(({ metadata }) => metadata.name);
+        await until(
+          'all of it is gone',
+          async () =>
+            (await sandboxesOf(id)).items.length === 0 && !(await pods()).includes(given!.metadata.name),
+          120_000,
+        );
+        expect((await made.backend.observe(id)).phase).toBe('absent');
+      },
+    );
 
     it('tells of the loss of one that was given', async () => {
       const { backend, namespace } = made;
@@ -172,44 +200,56 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
     it.each([
       ['directly', 0, `${CORE}`, 'sandboxes'],
       ['from the pool', 1, `${EXTENSIONS}`, 'sandboxclaims'],
-    ])('goes on where it was, and leaves nothing, if it was made %s', async (_, warmPool, version, plural) => {
-      const made = await ground(undefined, { warmPool });
-      const { backend, namespace } = made;
-      try {
-        await backend.capabilities();
-        for (const delayMs of [0, 100, 400, 1000]) {
-          const id = newId('sbx');
-          const spec = specOf(made);
-          const settings = {
-            kubeconfig: cluster.kubeconfig,
-            namespace,
-            guestImage: GUEST_IMAGE,
-            baseImage: BASE_IMAGE,
-            pullPolicy: 'Never',
-            warmPool,
-          };
-          const child = spawn(process.execPath, [CREATING, JSON.stringify({ settings, id, spec })], { stdio: 'inherit' });
-          const ended = new Promise((resolve) => child.once('exit', resolve));
-          const selector = { labelSelector: `${LABELS.sandbox}=${id}` };
-          await until(
-            'it is being made',
-            async () => (await api.get<List<KubernetesObject>>(`${version}/namespaces/${namespace}/${plural}`, selector)).items.length > 0,
-            20_000,
-          );
-          await new Promise((resolve) => setTimeout(resolve, delayMs));
-          child.kill('SIGKILL');
-          await ended;
-          expect(['starting', 'ready']).toContain((await backend.observe(id)).phase);
-          expect((await backend.list()).map((each) => each.id)).toEqual([id]);
-          if (delayMs !== 100) expect(await backend.ensure(id, spec)).toMatchObject({ phase: 'ready', incarnation: 1 });
-          await backend.remove(id);
-          expect(await backend.list()).toEqual([]);
-          expect(await api.pods(namespace, id)).toEqual([]);
+    ])(
+      'goes on where it was, and leaves nothing, if it was made %s',
+      async (_, warmPool, version, plural) => {
+        const made = await ground(undefined, { warmPool });
+        const { backend, namespace } = made;
+        try {
+          await backend.capabilities();
+          for (const delayMs of [0, 100, 400, 1000]) {
+            const id = newId('sbx');
+            const spec = specOf(made);
+            const settings = {
+              kubeconfig: cluster.kubeconfig,
+              namespace,
+              guestImage: GUEST_IMAGE,
+              baseImage: BASE_IMAGE,
+              pullPolicy: 'Never',
+              warmPool,
+            };
+            const child = spawn(process.execPath, [CREATING, JSON.stringify({ settings, id, spec })], {
+              stdio: 'inherit',
+            });
+            const ended = new Promise((resolve) => child.once('exit', resolve));
+            const selector = { labelSelector: `${LABELS.sandbox}=${id}` };
+            await until(
+              'it is being made',
+              async () =>
+                (
+                  await api.get<List<KubernetesObject>>(
+                    `${version}/namespaces/${namespace}/${plural}`,
+                    selector,
+                  )
+                ).items.length > 0,
+              20_000,
+            );
+            await new Promise((resolve) => setTimeout(resolve, delayMs));
+            child.kill('SIGKILL');
+            await ended;
+            expect(['starting', 'ready']).toContain((await backend.observe(id)).phase);
+            expect((await backend.list()).map((each) => each.id)).toEqual([id]);
+            if (delayMs !== 100)
+              expect(await backend.ensure(id, spec)).toMatchObject({ phase: 'ready', incarnation: 1 });
+            await backend.remove(id);
+            expect(await backend.list()).toEqual([]);
+            expect(await api.pods(namespace, id)).toEqual([]);
+          }
+          if (warmPool === 0) expect(await api.names(namespace)).toEqual([]);
+        } finally {
+          await made.cleanup?.();
         }
-        if (warmPool === 0) expect(await api.names(namespace)).toEqual([]);
-      } finally {
-        await made.cleanup?.();
-      }
-    });
+      },
+    );
   });
 });

@@ -17,7 +17,8 @@ export async function backendOnPods(name: string, opening: Opening, runtimeClass
     afterAll(() => api?.close());
     const ground = () => podGround(cluster, api, opening, runtimeClass);
 
-    it('holds a sandbox to its cores, as the node counts it', async () => holdsToItsCores(cluster, api, await ground()));
+    it('holds a sandbox to its cores, as the node counts it', async () =>
+      holdsToItsCores(cluster, api, await ground()));
     backendSuite(title, ground, {
       sandboxes: runtimeClass === undefined ? 20 : 10,
       skip: runtimeClass === undefined ? SKIPPED : SKIPPED_ON_GVISOR,

@@ -9,7 +9,8 @@ import type { Kubectl } from '../cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
 import type { SharedCluster } from './shared-cluster.ts';
 
-const EVICTED = 'a pod that writes too much is evicted, which test/kubernetes/attacks.test.ts tries; no write is refused';
+const EVICTED =
+  'a pod that writes too much is evicted, which test/kubernetes/attacks.test.ts tries; no write is refused';
 
 /** What no pod can be asked for, with the reason. */
 export const SKIPPED = {
@@ -20,7 +21,8 @@ export const SKIPPED = {
 };
 export const SKIPPED_ON_GVISOR = {
   ...SKIPPED,
-  'PID 1 cannot be killed from inside': 'everybody in a pod is one user, and gVisor does not shield PID 1 as Linux does',
+  'PID 1 cannot be killed from inside':
+    'everybody in a pod is one user, and gVisor does not shield PID 1 as Linux does',
 };
 
 export type Opening = (settings: KubernetesSettings) => Promise<Backend>;
@@ -29,7 +31,12 @@ export interface PodGround extends Ground {
   namespace: string;
 }
 
-export async function podGround(cluster: SharedCluster, api: Kubectl, opening: Opening, runtimeClass?: string): Promise<PodGround> {
+export async function podGround(
+  cluster: SharedCluster,
+  api: Kubectl,
+  opening: Opening,
+  runtimeClass?: string,
+): Promise<PodGround> {
   const namespace = `suite-${newId('sbx').slice(4, 12)}`;
   await api.createNamespace(namespace);
   const images = { guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
@@ -54,11 +61,16 @@ export async function podGround(cluster: SharedCluster, api: Kubectl, opening: O
 async function crash(cluster: SharedCluster, api: Kubectl, namespace: string, id: SandboxId): Promise<void> {
   let container: string | undefined;
   // A guest answers before its node has told of its container.
-  await until('the node tells of the container', async () => ([container] = await api.containers(namespace, id)).length > 0);
+  await until(
+    'the node tells of the container',
+    async () => ([container] = await api.containers(namespace, id)).length > 0,
+  );
   await cluster.ctr('tasks', 'kill', '-s', 'SIGKILL', container!);
 }
 
-/** gVisor's own count is not to be relied on while a limit holds it back, and is all that the backend can see. */
+/**
+ * gVisor's own count is not to be relied on while a limit holds it back, and is all that the backend can see.
+ */
 export async function holdsToItsCores(cluster: SharedCluster, api: Kubectl, made: PodGround): Promise<void> {
   const { backend, spec, namespace, cleanup } = made;
   try {

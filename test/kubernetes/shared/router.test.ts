@@ -14,8 +14,12 @@ import { sharedCluster } from './shared-cluster.ts';
 const { cluster, why } = await sharedCluster('the router on a cluster');
 
 describe.skipIf(why !== undefined)('the router on a cluster', () => {
-  const names = { jobs: `jobs-${newId('sbx').slice(4, 12)}`, sandboxes: `boxes-${newId('sbx').slice(4, 12)}` };
-  const spec = (platform: string) => SandboxSpecSchema.parse({ platform, limits: { diskBytes: null, pids: null } });
+  const names = {
+    jobs: `jobs-${newId('sbx').slice(4, 12)}`,
+    sandboxes: `boxes-${newId('sbx').slice(4, 12)}`,
+  };
+  const spec = (platform: string) =>
+    SandboxSpecSchema.parse({ platform, limits: { diskBytes: null, pids: null } });
   let api: Kubectl;
   let router: RouterBackend;
 
@@ -31,7 +35,12 @@ describe.skipIf(why !== undefined)('the router on a cluster', () => {
   });
 
   function open(): Promise<RouterBackend> {
-    const settings = { kubeconfig: cluster.kubeconfig, guestImage: GUEST_IMAGE, baseImage: BASE_IMAGE, pullPolicy: 'Never' as const };
+    const settings = {
+      kubeconfig: cluster.kubeconfig,
+      guestImage: GUEST_IMAGE,
+      baseImage: BASE_IMAGE,
+      pullPolicy: 'Never' as const,
+    };
     return routerBackend({
       platforms: [
         { name: 'here', open: async () => memoryBackend() },
@@ -44,7 +53,9 @@ describe.skipIf(why !== undefined)('the router on a cluster', () => {
 
   async function run(id: SandboxId, from = router): Promise<number | undefined> {
     const guest = await from.connect(id);
-    return (await drain(await guest.exec({ id: newId('sbx'), argv: ['true'], env: {}, workdir: '/', user: 'user' }))).exitCode;
+    return (
+      await drain(await guest.exec({ id: newId('sbx'), argv: ['true'], env: {}, workdir: '/', user: 'user' }))
+    ).exitCode;
   }
 
   it('makes each sandbox on the platform that was chosen, and finds it there from the next server too', async () => {
@@ -64,7 +75,10 @@ describe.skipIf(why !== undefined)('the router on a cluster', () => {
     const next = await open();
     for (const platform of ['jobs', 'sandboxes']) expect(await run(made.get(platform)!, next)).toBe(0);
     await next.freeze(made.get('jobs')!);
-    await expect(next.freeze(made.get('sandboxes')!)).rejects.toMatchObject({ code: 'unsupported', details: { platform: 'sandboxes' } });
+    await expect(next.freeze(made.get('sandboxes')!)).rejects.toMatchObject({
+      code: 'unsupported',
+      details: { platform: 'sandboxes' },
+    });
     for (const platform of ['jobs', 'sandboxes']) await next.remove(made.get(platform)!);
     await next.close();
     for (const namespace of Object.values(names)) expect(await api.names(namespace)).toEqual([]);
@@ -72,7 +86,9 @@ describe.skipIf(why !== undefined)('the router on a cluster', () => {
 
   it('says beforehand what a platform cannot honour', async () => {
     const greedy = SandboxSpecSchema.parse({ limits: { diskBytes: 1024 ** 3, pids: null } });
-    await expect(router.validate({ ...greedy, platform: 'jobs' })).rejects.toMatchObject({ code: 'unsupported' });
+    await expect(router.validate({ ...greedy, platform: 'jobs' })).rejects.toMatchObject({
+      code: 'unsupported',
+    });
     const { platforms } = await router.capabilities();
     expect(platforms?.map(({ name, capabilities }) => [name, capabilities?.backend])).toEqual([
       ['here', 'memory'],

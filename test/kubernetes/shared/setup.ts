@@ -6,7 +6,9 @@ import { importSandboxImages } from '../cluster/sandbox-images.ts';
 import { createVolumes } from '../cluster/volumes.ts';
 
 /** What a test has to know of it, or why there is none. */
-export type Shared = { directory: string; kubeconfig: string; whyNoGvisor: string | undefined } | { whyNot: string };
+export type Shared =
+  | { directory: string; kubeconfig: string; whyNoGvisor: string | undefined }
+  | { whyNot: string };
 
 declare module 'vitest' {
   export interface ProvidedContext {

@@ -5,8 +5,13 @@ import type { Cluster } from '../cluster/cluster.ts';
 
 export type SharedCluster = Pick<Cluster, 'directory' | 'kubeconfig' | 'ctr' | 'cpuUsageMs'>;
 
-/** The cluster that the setup has started, as far as several tests at once may use it; `why` tells what is skipped. */
-export async function sharedCluster(name: string): Promise<{ cluster: SharedCluster; why?: string; whyNoGvisor?: string }> {
+/**
+ * The cluster that the setup has started, as far as several tests at once may use it; `why` tells what is
+ * skipped.
+ */
+export async function sharedCluster(
+  name: string,
+): Promise<{ cluster: SharedCluster; why?: string; whyNoGvisor?: string }> {
   const shared = inject('cluster');
   if ('whyNot' in shared) {
     console.info(`${name}: skipped: ${shared.whyNot}`);
@@ -14,5 +19,8 @@ export async function sharedCluster(name: string): Promise<{ cluster: SharedClus
   }
   const { directory, kubeconfig, whyNoGvisor } = shared;
   if (whyNoGvisor !== undefined) console.info(`${name} on gVisor: skipped: ${whyNoGvisor}`);
-  return { cluster: { directory, kubeconfig, ctr: await ctrOf(directory), cpuUsageMs: cpuUsageMsOf(directory) }, whyNoGvisor };
+  return {
+    cluster: { directory, kubeconfig, ctr: await ctrOf(directory), cpuUsageMs: cpuUsageMsOf(directory) },
+    whyNoGvisor,
+  };
 }

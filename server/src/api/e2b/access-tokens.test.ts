@@ -12,7 +12,13 @@ describe('accessTokens()', () => {
     expect(tokens.isEnvd(id, tokens.envd(id))).toBe(true);
     expect(tokens.isTraffic(id, tokens.traffic(id))).toBe(true);
     expect(tokens.claimed(tokens.envd(id))).toBe(id);
-    for (const wrong of [undefined, '', tokens.envd(other), tokens.traffic(id), accessTokens(Buffer.from('another')).envd(id)]) {
+    for (const wrong of [
+      undefined,
+      '',
+      tokens.envd(other),
+      tokens.traffic(id),
+      accessTokens(Buffer.from('another')).envd(id),
+    ]) {
       expect(tokens.isEnvd(id, wrong)).toBe(false);
     }
     expect(tokens.isTraffic(id, tokens.envd(id))).toBe(false);
@@ -32,14 +38,24 @@ describe('accessTokens()', () => {
   it('signs as the clients do, and takes a signature for what it was made for alone', async () => {
     const id = newId('sbx');
     await fc.assert(
-      fc.asyncProperty(fc.string(), fc.constantFrom('read', 'write' as const), fc.string(), async (path, operation, user) => {
-        const theirs = await getSignature({ path, operation: operation as 'read', user, envdAccessToken: tokens.envd(id) });
-        const signed = { path, operation: operation as 'read', user };
-        expect(signatureOf(tokens.envd(id), signed)).toBe(theirs.signature);
-        expect(tokens.isSignature(id, signed, theirs.signature)).toBe(true);
-        expect(tokens.isSignature(newId('sbx'), signed, theirs.signature)).toBe(false);
-        expect(tokens.isSignature(id, { ...signed, expiration: 1 }, theirs.signature)).toBe(false);
-      }),
+      fc.asyncProperty(
+        fc.string(),
+        fc.constantFrom('read', 'write' as const),
+        fc.string(),
+        async (path, operation, user) => {
+          const theirs = await getSignature({
+            path,
+            operation: operation as 'read',
+            user,
+            envdAccessToken: tokens.envd(id),
+          });
+          const signed = { path, operation: operation as 'read', user };
+          expect(signatureOf(tokens.envd(id), signed)).toBe(theirs.signature);
+          expect(tokens.isSignature(id, signed, theirs.signature)).toBe(true);
+          expect(tokens.isSignature(newId('sbx'), signed, theirs.signature)).toBe(false);
+          expect(tokens.isSignature(id, { ...signed, expiration: 1 }, theirs.signature)).toBe(false);
+        },
+      ),
       { numRuns: 30 },
     );
   });

@@ -1,7 +1,7 @@
 /**
- * Who may use a sandbox's own address: whoever has its access token, which is given with the sandbox to those who have
- * a key. It is derived from a secret of this installation, so nothing is stored, and says nothing about the key. The
- * sandbox's id stands in it, since some clients send the token and no id.
+ * Who may use a sandbox's own address: whoever has its access token, which is given with the sandbox to those
+ * who have a key. It is derived from a secret of this installation, so nothing is stored, and says nothing
+ * about the key. The sandbox's id stands in it, since some clients send the token and no id.
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';

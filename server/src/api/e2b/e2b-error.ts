@@ -1,4 +1,7 @@
-/** Failures as E2B's clients understand them: `{code, message}` with the status as a number, or Connect's own shape. */
+/**
+ * Failures as E2B's clients understand them: `{code, message}` with the status as a number, or Connect's own
+ * shape.
+ */
 import { ERRORS, isCayError, type ErrorCode } from '@cay/sdk/protocol';
 import { errorAnswer } from '../error-answer.ts';
 
@@ -17,14 +20,23 @@ export function e2bError(error: unknown): E2bErrorAnswer {
   const { headers, body, cause } = errorAnswer(error);
   const { code, message, hint } = body.error;
   const status = STATUS[code] ?? ERRORS[code].status;
-  return { status, headers, body: { code: status, message: withHint(message, hint) }, ...(cause !== undefined && { cause }) };
+  return {
+    status,
+    headers,
+    body: { code: status, message: withHint(message, hint) },
+    ...(cause !== undefined && { cause }),
+  };
 }
 
 /** The same for a plain request to a sandbox's files, where two more things can be told. */
 export function envdError(error: unknown): E2bErrorAnswer {
   const answer = e2bError(error);
   const details = isCayError(error) ? error.details : {};
-  const status = NO_SPACE.has(String(details['errno'])) ? 507 : details['encoding'] === 'refused' ? 406 : answer.status;
+  const status = NO_SPACE.has(String(details['errno']))
+    ? 507
+    : details['encoding'] === 'refused'
+      ? 406
+      : answer.status;
   return { ...answer, status, body: { code: status, message: answer.body.message } };
 }
 
@@ -51,7 +63,12 @@ export function connectError(error: unknown): E2bErrorAnswer {
   const { headers, body, cause } = errorAnswer(error);
   const { code, message, hint } = body.error;
   const { code: name, status } = CONNECT[code];
-  return { status, headers, body: { code: name, message: withHint(message, hint) }, ...(cause !== undefined && { cause }) };
+  return {
+    status,
+    headers,
+    body: { code: name, message: withHint(message, hint) },
+    ...(cause !== undefined && { cause }),
+  };
 }
 
 function withHint(message: string, hint: string | undefined): string {

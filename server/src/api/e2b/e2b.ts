@@ -1,6 +1,7 @@
 /**
- * What E2B's own clients speak, on the same port and the same control plane as our API. Requests are told apart by the host of
- * a sandbox, by the headers with which clients name one, and by paths that our API does not have.
+ * What E2B's own clients speak, on the same port and the same control plane as our API. Requests are told
+ * apart by the host of a sandbox, by the headers with which clients name one, and by paths that our API does
+ * not have.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -130,10 +131,15 @@ export function openE2b(options: E2bOptions): E2b {
   app.notFound(({ env, req }) => {
     // What needs a key tells strangers nothing, not even that it does not exist.
     options.authenticator.authenticate(env.incoming);
-    return refuse(env.outgoing, new CayError('not_found', `There is no ${req.method} ${req.path.slice(0, 200)}`));
+    return refuse(
+      env.outgoing,
+      new CayError('not_found', `There is no ${req.method} ${req.path.slice(0, 200)}`),
+    );
   });
   app.onError((error, context) => refuse((context.env as Env['Bindings']).outgoing, error));
-  const listener = getRequestListener((request, env) => app.fetch(request, env as Env['Bindings']), { overrideGlobalObjects: false });
+  const listener = getRequestListener((request, env) => app.fetch(request, env as Env['Bindings']), {
+    overrideGlobalObjects: false,
+  });
 
   function refuse(response: ServerResponse, error: unknown): Response {
     const { status, headers, body, cause } = e2bError(error);
@@ -182,7 +188,9 @@ export function openE2b(options: E2bOptions): E2b {
       if (typeof id === 'string') return named(id, typeof port === 'string' ? port : undefined, url);
       if (CONTROL.test(url)) return { kind: 'control' };
       const data =
-        SERVICES.test(url) || /^\/files(?:\?|$)/.test(url) || (/^\/health(?:\?|$)/.test(url) && headers['x-access-token'] !== undefined);
+        SERVICES.test(url) ||
+        /^\/files(?:\?|$)/.test(url) ||
+        (/^\/health(?:\?|$)/.test(url) && headers['x-access-token'] !== undefined);
       return data ? { kind: 'unnamed' } : undefined;
     },
     async handle(claim, request, response) {
@@ -206,7 +214,10 @@ export function openE2b(options: E2bOptions): E2b {
         if (claim.kind === 'nobody') return notRunning(response);
         const id = claim.kind === 'envd' ? claim.id : meant(request);
         if (id) return await inside.handle(id, request, response);
-        const error = new CayError('unauthenticated', 'Neither an access token nor a signature names a sandbox');
+        const error = new CayError(
+          'unauthenticated',
+          'Neither an access token nor a signature names a sandbox',
+        );
         onRefused(request, error);
         refuse(response, error);
       } catch (error) {

@@ -5,17 +5,23 @@ const ALLOWED =
   'E2b-Traffic-Access-Token, Keepalive-Ping-Interval, Range, User-Agent, X-Access-Token';
 
 /**
- * Pages of any origin may use a sandbox: what counts is the token, which no browser sends by itself. True if the request was a
- * preflight and is answered. An application inside answers for itself.
+ * Pages of any origin may use a sandbox: what counts is the token, which no browser sends by itself. True if
+ * the request was a preflight and is answered. An application inside answers for itself.
  */
 export function answerEnvdCors(request: IncomingMessage, response: ServerResponse): boolean {
   if (request.headers.origin === undefined) return false;
   response.setHeader('Access-Control-Allow-Origin', '*');
-  response.setHeader('Access-Control-Expose-Headers', 'Content-Length, Content-Range, Content-Encoding, X-Request-Id');
-  if (request.method !== 'OPTIONS' || request.headers['access-control-request-method'] === undefined) return false;
+  response.setHeader(
+    'Access-Control-Expose-Headers',
+    'Content-Length, Content-Range, Content-Encoding, X-Request-Id',
+  );
+  if (request.method !== 'OPTIONS' || request.headers['access-control-request-method'] === undefined)
+    return false;
   const asked = request.headers['access-control-request-headers'] ?? '';
   // Names of metadata are the caller's own choice.
-  const metadata = asked.split(',').filter((name) => /^\s*x-metadata-[a-z0-9!#$%&'*+.^_`|~-]+\s*$/i.test(name));
+  const metadata = asked
+    .split(',')
+    .filter((name) => /^\s*x-metadata-[a-z0-9!#$%&'*+.^_`|~-]+\s*$/i.test(name));
   response.setHeader('Access-Control-Allow-Methods', 'GET, HEAD, POST');
   response.setHeader('Access-Control-Allow-Headers', [ALLOWED, ...metadata].join(', '));
   response.setHeader('Access-Control-Max-Age', '600');

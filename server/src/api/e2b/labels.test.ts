@@ -4,7 +4,10 @@ import { LabelsSchema } from '@cay/sdk/protocol';
 import { parseMetadataFilter, toLabels, toMetadata } from './labels.ts';
 
 const name = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 16 }).map((text) => text.toWellFormed());
-const key = fc.oneof({ weight: 9, arbitrary: name }, { weight: 1, arbitrary: fc.constantFrom('__proto__', 'constructor') });
+const key = fc.oneof(
+  { weight: 9, arbitrary: name },
+  { weight: 1, arbitrary: fc.constantFrom('__proto__', 'constructor') },
+);
 const metadata = fc.dictionary(
   key,
   fc.string({ unit: 'grapheme', maxLength: 50 }).map((text) => text.toWellFormed()),
@@ -31,7 +34,9 @@ describe('toLabels()', () => {
   it('rejects more and longer ones than labels hold', () => {
     expect(() => toLabels({ a: 'x'.repeat(1025) })).toThrow('Metadata');
     expect(() => toLabels({ ['ü'.repeat(100)]: 'x' })).toThrow('Metadata');
-    expect(() => toLabels(Object.fromEntries(Array.from({ length: 61 }, (_, index) => [`k${index}`, ''])))).toThrow('Metadata');
+    expect(() =>
+      toLabels(Object.fromEntries(Array.from({ length: 61 }, (_, index) => [`k${index}`, '']))),
+    ).toThrow('Metadata');
   });
 });
 
@@ -49,6 +54,7 @@ describe('parseMetadataFilter()', () => {
   });
 
   it('rejects what is not pairs, or not well encoded', () => {
-    for (const text of ['key', '=value', 'a=%zz']) expect(() => parseMetadataFilter(text)).toThrow('etadata filter');
+    for (const text of ['key', '=value', 'a=%zz'])
+      expect(() => parseMetadataFilter(text)).toThrow('etadata filter');
   });
 });

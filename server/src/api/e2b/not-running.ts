@@ -6,8 +6,14 @@ import { toE2bId } from './sandbox-id.ts';
 
 export const NOT_FOUND = 'The sandbox was not found';
 
-/** What clients take for the end of a sandbox. They tell it from a port that nobody listens on by these words. */
-export function notRunning(response: ServerResponse, id?: SandboxId, why: { message?: string; port?: number } = {}): void {
+/**
+ * What clients take for the end of a sandbox. They tell it from a port that nobody listens on by these words.
+ */
+export function notRunning(
+  response: ServerResponse,
+  id?: SandboxId,
+  why: { message?: string; port?: number } = {},
+): void {
   traceOf(response).expected = true;
   sendJson(response, { ...(id && { sandboxId: toE2bId(id) }), message: NOT_FOUND, ...why, code: 502 }, 502);
 }

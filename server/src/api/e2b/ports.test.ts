@@ -15,15 +15,20 @@ interface Made {
 }
 
 async function serving(network: Record<string, unknown>): Promise<Made> {
-  const made = (await server.call('POST', '/v2/sandboxes', { body: { templateID: 'base', network } })).json as Made;
-  await server.call('POST', `/v1/sandboxes/sbx_${made.sandboxID}/commands`, { body: { argv: ['http-server', '4000'] } });
+  const made = (await server.call('POST', '/v2/sandboxes', { body: { templateID: 'base', network } }))
+    .json as Made;
+  await server.call('POST', `/v1/sandboxes/sbx_${made.sandboxID}/commands`, {
+    body: { argv: ['http-server', '4000'] },
+  });
   return made;
 }
 
 function echo({ sandboxID, domain }: Made, headers: Record<string, string> = {}): Promise<string> {
   return new Promise((resolve, reject) => {
     const { port } = new URL(server.server.url);
-    const socket = new WebSocket(`ws://127.0.0.1:${port}/`, { headers: { ...headers, host: `4000-${sandboxID}.${domain}` } });
+    const socket = new WebSocket(`ws://127.0.0.1:${port}/`, {
+      headers: { ...headers, host: `4000-${sandboxID}.${domain}` },
+    });
     socket.on('open', () => socket.send('echo'));
     socket.on('message', (data: Buffer) => {
       resolve(data.toString());

@@ -1,6 +1,7 @@
 /**
- * Ports of sandboxes that E2B's clients made: whoever knows the host's name reaches them, as there, unless their maker wished
- * otherwise; then it takes the traffic token. Ports of all other sandboxes are previews, with rules of their own.
+ * Ports of sandboxes that E2B's clients made: whoever knows the host's name reaches them, as there, unless
+ * their maker wished otherwise; then it takes the traffic token. Ports of all other sandboxes are previews,
+ * with rules of their own.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
@@ -40,18 +41,24 @@ export interface PortsOptions {
   previews: Omit<PreviewProxyOptions, 'control' | 'isPrivate'>;
 }
 
-/** What a host in a header may be made of. Labels may come from anywhere, archives of other servers among it. */
+/**
+ * What a host in a header may be made of. Labels may come from anywhere, archives of other servers among it.
+ */
 const HOST = /^[A-Za-z0-9.:_-]{1,253}$/;
 
 export function ports({ control, sandboxes, tokens, onRefused, previews }: PortsOptions): Ports {
   const gone = new CayError('unavailable', NOT_FOUND);
 
-  /** What the request may do is decided from its headers. None of them gets to the application: the proxy takes tokens out. */
+  /**
+   * What the request may do is decided from its headers. None of them gets to the application: the proxy
+   * takes tokens out.
+   */
   function admit({ id, port }: PortAddress['target'], request: IncomingMessage): void {
     const row = sandboxes.get(id);
     const { 'x-access-token': access, 'e2b-traffic-access-token': traffic } = request.headers;
     if (!row) throw gone;
-    const given = (header: string | string[] | undefined) => (typeof header === 'string' ? header : undefined);
+    const given = (header: string | string[] | undefined) =>
+      typeof header === 'string' ? header : undefined;
     const allowed = tokens.isEnvd(id, given(access)) || tokens.isTraffic(id, given(traffic));
     // Whoever reaches the code interpreter runs code, so that its port is never a public one.
     const isOpen = row.labels[PUBLIC_TRAFFIC] === 'true' && port !== INTERPRETER_PORT;
@@ -101,7 +108,10 @@ export function ports({ control, sandboxes, tokens, onRefused, previews }: Ports
           return void sendJson(response, body, status, headers);
         }
         const stopped = error === gone || error.code === 'failed_precondition';
-        notRunning(response, id, { port, ...(!stopped && { message: 'The sandbox is running but port is not open' }) });
+        notRunning(response, id, {
+          port,
+          ...(!stopped && { message: 'The sandbox is running but port is not open' }),
+        });
       }
     },
     upgrade(address, request, socket, head, upgrade) {

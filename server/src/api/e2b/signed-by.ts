@@ -1,7 +1,7 @@
 /**
- * Finds the sandbox whose token signed an address. With one address for all sandboxes, what a client signs names none, so
- * each has to be tried. Strangers can make us do this, so that each address of the network may miss only so often, and an
- * address that was found once is found again without a search.
+ * Finds the sandbox whose token signed an address. With one address for all sandboxes, what a client signs
+ * names none, so each has to be tried. Strangers can make us do this, so that each address of the network may
+ * miss only so often, and an address that was found once is found again without a search.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { SandboxRecords } from '../../control/records/sandboxes.ts';
@@ -9,7 +9,9 @@ import { rateLimit } from '../rate-limit.ts';
 import type { AccessTokens, SignedFile } from './access-tokens.ts';
 
 export interface SignedBy {
-  /** Rejects `resource_exhausted` for whoever had too many that nobody signed. `from` is the caller's address. */
+  /**
+   * Rejects `resource_exhausted` for whoever had too many that nobody signed. `from` is the caller's address.
+   */
   find(signed: SignedFile, signature: string, from: string): SandboxId | undefined;
   /** A client was given access to it. */
   told(id: SandboxId): void;
@@ -76,7 +78,9 @@ export function signedBy(
 
 function requireTurn(waitMs: number): void {
   if (waitMs > 0)
-    throw new CayError('resource_exhausted', 'Too many signed addresses at once', { details: { retryAfterMs: Math.ceil(waitMs) } });
+    throw new CayError('resource_exhausted', 'Too many signed addresses at once', {
+      details: { retryAfterMs: Math.ceil(waitMs) },
+    });
 }
 
 /** Forgets the oldest. */

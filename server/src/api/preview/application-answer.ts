@@ -11,10 +11,14 @@ export type Answered =
   | { kind: 'upgrade'; answer: IncomingMessage; inner: Duplex; head: Buffer };
 
 /**
- * The first final answer to a request. Rejects `unavailable` if the application closes, breaks HTTP, sends interim answers
- * without an end or a status that no visitor may see, and `deadline_exceeded` if it does not answer in time.
+ * The first final answer to a request. Rejects `unavailable` if the application closes, breaks HTTP, sends
+ * interim answers without an end or a status that no visitor may see, and `deadline_exceeded` if it does not
+ * answer in time.
  */
-export function answerOf(upstream: ClientRequest, { timeoutMs, upgrade }: { timeoutMs: number; upgrade: boolean }): Promise<Answered> {
+export function answerOf(
+  upstream: ClientRequest,
+  { timeoutMs, upgrade }: { timeoutMs: number; upgrade: boolean },
+): Promise<Answered> {
   return new Promise<Answered>((resolve, reject) => {
     let interim = 0;
     let over = false;
@@ -70,7 +74,8 @@ export function isBadAnswer(error: unknown): boolean {
 function problemOf({ statusCode = 0, headers }: IncomingMessage): string | undefined {
   if (!(statusCode >= 200 && statusCode <= 599)) return `its status is ${statusCode}`;
   try {
-    for (const [name, value] of Object.entries(headers)) for (const each of [value].flat()) validateHeaderValue(name, each ?? '');
+    for (const [name, value] of Object.entries(headers))
+      for (const each of [value].flat()) validateHeaderValue(name, each ?? '');
   } catch {
     return 'a header has characters that none may have';
   }

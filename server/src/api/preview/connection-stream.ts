@@ -2,8 +2,8 @@ import { Duplex } from 'node:stream';
 import type { Connection } from '../../guest/guest.ts';
 
 /**
- * A connection into a sandbox as a Node stream, which HTTP speaks over. Each side waits for the other. What a reader of the
- * stream throws on what came from inside ends the stream and nothing else.
+ * A connection into a sandbox as a Node stream, which HTTP speaks over. Each side waits for the other. What a
+ * reader of the stream throws on what came from inside ends the stream and nothing else.
  */
 export function connectionStream(connection: Connection): Duplex {
   const readable = connection.readable[Symbol.asyncIterator]();

@@ -16,14 +16,17 @@ const HOP_BY_HOP = new Set([
   'transfer-encoding',
   'upgrade',
 ]);
-/** They frame or route a message. `Connection` may name them, and they stay all the same: else a body would become a request. */
+/**
+ * They frame or route a message. `Connection` may name them, and they stay all the same: else a body would
+ * become a request.
+ */
 const NEVER_HOPS = new Set(['host', 'content-length', 'content-encoding', 'content-type', 'content-range']);
 /** Tokens that only this server reads. The application has no use for them, whatever their value is. */
 const OUR_HEADERS = [TOKEN_HEADER, 'e2b-traffic-access-token', 'expect'];
 const OUR_SECRETS = new RegExp(`e2b_[0-9a-f]{40}|${ACCESS_TOKEN.source}`);
 /**
- * What a browser keeps for the whole origin. By path that is the API's own, and `Clear-Site-Data` reaches further than one host
- * in any case.
+ * What a browser keeps for the whole origin. By path that is the API's own, and `Clear-Site-Data` reaches
+ * further than one host in any case.
  */
 const OF_THE_ORIGIN = [
   'accept-ch',
@@ -55,7 +58,8 @@ export function toApplication(
     if (cookies === '') delete headers.cookie;
     else headers.cookie = cookies;
   }
-  if (typeof headers.referer === 'string' && headers.referer.includes(`${TOKEN_QUERY}=`)) delete headers.referer;
+  if (typeof headers.referer === 'string' && headers.referer.includes(`${TOKEN_QUERY}=`))
+    delete headers.referer;
   const { remoteAddress } = request.socket;
   const before = request.headers['x-forwarded-for'];
   headers['x-forwarded-for'] = [before, remoteAddress].flat().filter(Boolean).join(', ');
@@ -75,7 +79,9 @@ export function toApplication(
   return { Host: host, ...others };
 }
 
-/** A secret of ours, also as the name or the password of `Basic`, and beside other values of the same header. */
+/**
+ * A secret of ours, also as the name or the password of `Basic`, and beside other values of the same header.
+ */
 function hasSecret(value: string | string[]): boolean {
   const text = String(value);
   if (OUR_SECRETS.test(text)) return true;
@@ -84,17 +90,26 @@ function hasSecret(value: string | string[]): boolean {
 }
 
 /** What a visitor sees of the application's headers. It shares no cookies with its neighbours. */
-export function toVisitor(given: IncomingHttpHeaders, address: PreviewAddress): Record<string, string | string[]> {
+export function toVisitor(
+  given: IncomingHttpHeaders,
+  address: PreviewAddress,
+): Record<string, string | string[]> {
   const headers = withoutHops(given);
   delete headers['clear-site-data'];
   const cookies = given['set-cookie'];
   // One without a name is sent back as if what follows "=" were its name.
-  if (cookies) headers['set-cookie'] = cookies.filter((cookie) => !/^[\s=]*cay_/i.test(cookie)).map((cookie) => confined(cookie, address));
+  if (cookies)
+    headers['set-cookie'] = cookies
+      .filter((cookie) => !/^[\s=]*cay_/i.test(cookie))
+      .map((cookie) => confined(cookie, address));
   if (address.prefix !== '') {
     for (const name of OF_THE_ORIGIN) delete headers[name];
-    // By path an application shares its origin with the API and with others; this gives it one that is nobody's.
-    headers['content-security-policy'] = 'sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads';
-    if (typeof headers.location === 'string' && /^\/(?!\/)/.test(headers.location)) headers.location = address.prefix + headers.location;
+    // By path an application shares its origin with the API and with others; this gives it one that is
+    // nobody's.
+    headers['content-security-policy'] =
+      'sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads';
+    if (typeof headers.location === 'string' && /^\/(?!\/)/.test(headers.location))
+      headers.location = address.prefix + headers.location;
   }
   return headers;
 }

@@ -12,10 +12,14 @@ export function openConnections(most: number): OpenConnections {
     enter(sandbox) {
       const before = open.get(sandbox) ?? 0;
       if (before >= most) {
-        throw new CayError('resource_exhausted', `The sandbox has ${most} open connections of visitors already, the most it may have`, {
-          details: { limit: most, retryAfterMs: 1000 },
-          hint: 'close some; the operator sets the bound with --preview-connections',
-        });
+        throw new CayError(
+          'resource_exhausted',
+          `The sandbox has ${most} open connections of visitors already, the most it may have`,
+          {
+            details: { limit: most, retryAfterMs: 1000 },
+            hint: 'close some; the operator sets the bound with --preview-connections',
+          },
+        );
       }
       open.set(sandbox, before + 1);
       let entered = true;

@@ -15,7 +15,11 @@ describe('previewAddresses()', () => {
         fc.constantFrom('', ':7070', '.'),
         (port, domain, end) => {
           const id = newId('sbx');
-          expect(at(previewHost(id, port, domain) + end, '/x?y')).toEqual({ target: { id, port }, path: '/x?y', prefix: '' });
+          expect(at(previewHost(id, port, domain) + end, '/x?y')).toEqual({
+            target: { id, port },
+            path: '/x?y',
+            prefix: '',
+          });
         },
       ),
     );

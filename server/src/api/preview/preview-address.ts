@@ -19,7 +19,9 @@ export interface PreviewAddresses {
 const LABEL = /^(\d{1,5})-([a-z0-9]{20})$/;
 const BY_PATH = /^\/preview\/(sbx_[a-z0-9]{20})\/(\d{1,5})(?=[/?]|$)/;
 
-/** `{port}-{id without "sbx_"}.{domain}`, or `/preview/{id}/{port}/` where there is no name service for that. */
+/**
+ * `{port}-{id without "sbx_"}.{domain}`, or `/preview/{id}/{port}/` where there is no name service for that.
+ */
 export function previewAddresses(domains: readonly string[]): PreviewAddresses {
   const suffixes = [...new Set([...domains, 'localhost'])].map((domain) => `.${domain.toLowerCase()}`);
   return {
@@ -30,7 +32,11 @@ export function previewAddresses(domains: readonly string[]): PreviewAddresses {
       // Whatever begins like a preview's name is one, be it well formed or not.
       if (/^\d+-/.test(label)) {
         const match = LABEL.exec(label);
-        return { target: target(match?.[2] && `sbx_${match[2]}`, match?.[1]), path: url.startsWith('/') ? url : '/', prefix: '' };
+        return {
+          target: target(match?.[2] && `sbx_${match[2]}`, match?.[1]),
+          path: url.startsWith('/') ? url : '/',
+          prefix: '',
+        };
       }
       if (!/^\/preview(?:[/?]|$)/.test(url)) return undefined;
       const match = BY_PATH.exec(url);
@@ -42,7 +48,9 @@ export function previewAddresses(domains: readonly string[]): PreviewAddresses {
 
 function target(id: string | undefined, port: string | undefined): PreviewAddress['target'] {
   const number = Number(port);
-  return id === undefined || !(number >= 1 && number <= 65_535) ? undefined : { id: id as SandboxId, port: number };
+  return id === undefined || !(number >= 1 && number <= 65_535)
+    ? undefined
+    : { id: id as SandboxId, port: number };
 }
 
 export function previewHost(id: SandboxId, port: number, domain: string): string {

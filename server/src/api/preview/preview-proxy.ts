@@ -1,5 +1,11 @@
 /** Carries a visitor's requests to a port inside a sandbox, and its answers back, as they come. */
-import { request as httpRequest, STATUS_CODES, type ClientRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import {
+  request as httpRequest,
+  STATUS_CODES,
+  type ClientRequest,
+  type IncomingMessage,
+  type ServerResponse,
+} from 'node:http';
 import { pipeline, type Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
@@ -17,7 +23,13 @@ import { tokenCookie, tokenOf, type GivenToken } from './preview-token.ts';
 
 export interface PreviewProxy {
   handle(address: PreviewAddress, request: IncomingMessage, response: ServerResponse): Promise<void>;
-  upgrade(address: PreviewAddress, request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
+  upgrade(
+    address: PreviewAddress,
+    request: IncomingMessage,
+    socket: Duplex,
+    head: Buffer,
+    upgrade: Upgrade,
+  ): void;
 }
 
 export interface PreviewProxyOptions {
@@ -33,7 +45,12 @@ export interface PreviewProxyOptions {
 const CONNECT_MS = 30_000;
 const BAD_GATEWAY = 502;
 
-export function previewProxy({ control, isPrivate, connections, answerMs }: PreviewProxyOptions): PreviewProxy {
+export function previewProxy({
+  control,
+  isPrivate,
+  connections,
+  answerMs,
+}: PreviewProxyOptions): PreviewProxy {
   /** A connection to the port, which counts as one of the sandbox's and of its project's until it closes. */
   async function connect(address: PreviewAddress, given: GivenToken, gone: AbortSignal): Promise<Duplex> {
     const guest = await admit(address, given);
@@ -42,7 +59,9 @@ export function previewProxy({ control, isPrivate, connections, answerMs }: Prev
       place.use(connections.enter(address.target!.id));
       place.use(control.previewConnection(address.target!.id));
       const late = AbortSignal.timeout(CONNECT_MS);
-      const connection = await guest.ports.connect(address.target!.port, { signal: AbortSignal.any([gone, late]) });
+      const connection = await guest.ports.connect(address.target!.port, {
+        signal: AbortSignal.any([gone, late]),
+      });
       return connectionStream(connection).once('close', () => place[Symbol.dispose]());
     } catch (error) {
       place[Symbol.dispose]();
@@ -51,11 +70,18 @@ export function previewProxy({ control, isPrivate, connections, answerMs }: Prev
   }
 
   async function admit(address: PreviewAddress, given: GivenToken) {
-    if (!address.target) throw new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
+    if (!address.target)
+      throw new CayError('not_found', 'There is no preview here, or the preview token is missing or wrong');
     return control.preview(address.target.id, address.target.port, given.token);
   }
 
-  async function forward(address: PreviewAddress, request: IncomingMessage, response: ServerResponse, path: string, stream: Duplex) {
+  async function forward(
+    address: PreviewAddress,
+    request: IncomingMessage,
+    response: ServerResponse,
+    path: string,
+    stream: Duplex,
+  ) {
     using _ = { [Symbol.dispose]: () => stream.destroy() };
     const upstream = requestOf({ address, request, path, stream, upgrade: false });
     response.once('close', () => upstream.destroy());
@@ -72,7 +98,15 @@ export function previewProxy({ control, isPrivate, connections, answerMs }: Prev
     await new Promise<void>((resolve) => pipeline(answer, response, () => resolve()));
   }
 
-  async function forwardUpgrade({ address, request, socket, head, path, stream, upgrade }: ForwardedUpgrade): Promise<void> {
+  async function forwardUpgrade({
+    address,
+    request,
+    socket,
+    head,
+    path,
+    stream,
+    upgrade,
+  }: ForwardedUpgrade): Promise<void> {
     const upstream = requestOf({ address, request, path, stream, upgrade: true });
     const over = () => {
       upstream.destroy();
@@ -85,13 +119,18 @@ export function previewProxy({ control, isPrivate, connections, answerMs }: Prev
     const { answer } = answered;
     if (answered.kind === 'response') {
       upgrade.refused(answer.statusCode!);
-      socket.write(statusLine(answer) + headerLines({ ...toVisitor(answer.headers, address), connection: 'close' }));
+      socket.write(
+        statusLine(answer) + headerLines({ ...toVisitor(answer.headers, address), connection: 'close' }),
+      );
       pipeline(answer, socket, over);
       return;
     }
     upgrade.accepted();
     const protocol = answer.headers.upgrade ?? 'websocket';
-    socket.write(statusLine(answer) + headerLines({ ...toVisitor(answer.headers, address), connection: 'Upgrade', upgrade: protocol }));
+    socket.write(
+      statusLine(answer) +
+        headerLines({ ...toVisitor(answer.headers, address), connection: 'Upgrade', upgrade: protocol }),
+    );
     if (answered.head.length > 0) socket.write(answered.head);
     if (head.length > 0) answered.inner.write(head);
     pipeline(socket, answered.inner, over);
@@ -110,7 +149,13 @@ export function previewProxy({ control, isPrivate, connections, answerMs }: Prev
           response.setHeader('Set-Cookie', tokenCookie(given.token, address, isEncrypted(request)));
         // A path that begins with two slashes would be another host.
         const location = address.prefix + path.replace(/^[/\\]+/, '/');
-        response.writeHead(302, { Location: location, 'Cache-Control': 'no-store', 'Referrer-Policy': 'no-referrer' }).end();
+        response
+          .writeHead(302, {
+            Location: location,
+            'Cache-Control': 'no-store',
+            'Referrer-Policy': 'no-referrer',
+          })
+          .end();
         return;
       }
       const stream = await connect(address, given, closing(response));
@@ -123,7 +168,9 @@ export function previewProxy({ control, isPrivate, connections, answerMs }: Prev
     },
     upgrade(address, request, socket, head, upgrade) {
       const refuse = (error: unknown) =>
-        upgrade.refused(refuseUpgrade(socket, error, isBadAnswer(error) ? { status: BAD_GATEWAY } : undefined));
+        upgrade.refused(
+          refuseUpgrade(socket, error, isBadAnswer(error) ? { status: BAD_GATEWAY } : undefined),
+        );
       const carry = async () => {
         const given = tokenOf(request, address);
         const stream = await connect(address, given, closing(socket));
@@ -152,7 +199,13 @@ interface ForwardedUpgrade extends Forwarded {
   upgrade: Upgrade;
 }
 
-function requestOf({ address, request, path, stream, upgrade }: Forwarded & { upgrade: boolean }): ClientRequest {
+function requestOf({
+  address,
+  request,
+  path,
+  stream,
+  upgrade,
+}: Forwarded & { upgrade: boolean }): ClientRequest {
   const headers = toApplication(request, address, { upgrade });
   const { method } = request;
   return httpRequest({ createConnection: () => stream, method, path, headers, setHost: false });

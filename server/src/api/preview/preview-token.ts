@@ -16,7 +16,9 @@ export interface GivenToken {
   path: string;
 }
 
-/** The token that a visitor brings: in a header, once in the address, or in the cookie that this left behind. */
+/**
+ * The token that a visitor brings: in a header, once in the address, or in the cookie that this left behind.
+ */
 export function tokenOf(request: IncomingMessage, address: PreviewAddress): GivenToken {
   const { path, token: inQuery } = withoutToken(address.path);
   const header = request.headers[TOKEN_HEADER];
@@ -24,7 +26,11 @@ export function tokenOf(request: IncomingMessage, address: PreviewAddress): Give
   if (inQuery !== undefined) return { token: shaped(inQuery), inQuery: true, path };
   const cookies = (request.headers.cookie ?? '').split(';').map((cookie) => cookie.trim());
   const cookie = cookies.find((candidate) => candidate.startsWith(`${COOKIE}=`));
-  return { token: cookie === undefined ? undefined : shaped(cookie.slice(COOKIE.length + 1)), inQuery: false, path };
+  return {
+    token: cookie === undefined ? undefined : shaped(cookie.slice(COOKIE.length + 1)),
+    inQuery: false,
+    path,
+  };
 }
 
 function shaped(text: string): string | undefined {

@@ -14,7 +14,9 @@ beforeAll(async () => {
   sandbox = await test.create({ ports: [3000, { port: 3001, visibility: 'public' }] });
   token = sandbox.ports[0]!.token!;
   for (const port of [3000, 3001])
-    await test.call('POST', `/v1/sandboxes/${sandbox.id}/commands`, { body: { argv: ['http-server', String(port)] } });
+    await test.call('POST', `/v1/sandboxes/${sandbox.id}/commands`, {
+      body: { argv: ['http-server', String(port)] },
+    });
 });
 afterAll(() => test[Symbol.asyncDispose]());
 
@@ -32,12 +34,20 @@ async function visit(
 ): Promise<Visit> {
   const { hostname, port } = new URL(test.server.url);
   const host = options.host ?? `3000-${sandbox.id.slice(4)}.preview.example.com`;
-  const request = httpRequest({ hostname, port, path, method: options.method ?? 'GET', headers: { host, ...options.headers } });
+  const request = httpRequest({
+    hostname,
+    port,
+    path,
+    method: options.method ?? 'GET',
+    headers: { host, ...options.headers },
+  });
   request.end(options.body);
   const [response] = (await once(request, 'response')) as [IncomingMessage];
   let text = '';
   for await (const chunk of response) text += String(chunk);
-  const json = response.headers['content-type']?.includes('json') ? (JSON.parse(text) as Visit['seen']) : undefined;
+  const json = response.headers['content-type']?.includes('json')
+    ? (JSON.parse(text) as Visit['seen'])
+    : undefined;
   return { status: response.statusCode!, headers: response.headers, text, seen: json! };
 }
 
@@ -49,8 +59,13 @@ describe('a preview', () => {
 
   it('is open to all if it is public, by host and by path', async () => {
     const host = `3001-${sandbox.id.slice(4)}.localhost:7070`;
-    expect((await visit('/deep/page?q=1', { host })).seen).toMatchObject({ method: 'GET', url: '/deep/page?q=1' });
-    expect((await visit(`/preview/${sandbox.id}/3001/deep/page?q=1`, { host: 'localhost' })).seen.url).toBe('/deep/page?q=1');
+    expect((await visit('/deep/page?q=1', { host })).seen).toMatchObject({
+      method: 'GET',
+      url: '/deep/page?q=1',
+    });
+    expect((await visit(`/preview/${sandbox.id}/3001/deep/page?q=1`, { host: 'localhost' })).seen.url).toBe(
+      '/deep/page?q=1',
+    );
   });
 
   it('that is private looks the same as none at all, without its token', async () => {
@@ -85,7 +100,10 @@ describe('a preview', () => {
     const { headers } = await visit(`/preview/${sandbox.id}/3000?cay_token=${token}`, { host: 'localhost' });
     expect(headers.location).toBe(`/preview/${sandbox.id}/3000/`);
     expect(headers['set-cookie']![0]).toContain(`Path=/preview/${sandbox.id}/3000/;`);
-    const page = await visit(`/preview/${sandbox.id}/3000/`, { host: 'localhost', headers: { 'x-cay-preview-token': token } });
+    const page = await visit(`/preview/${sandbox.id}/3000/`, {
+      host: 'localhost',
+      headers: { 'x-cay-preview-token': token },
+    });
     expect(page.headers['content-security-policy']).toMatch(/^sandbox /);
     expect(page.headers['set-cookie']).toEqual([`session=1; Path=/preview/${sandbox.id}/3000/`]);
   });
@@ -117,7 +135,11 @@ describe('a preview', () => {
       body: 'payload',
       headers: { 'x-cay-preview-token': token, authorization: 'Basic dXNlcg==', 'x-api-key': 'theirs' },
     });
-    expect(seen).toMatchObject({ method: 'POST', body: 'payload', headers: { authorization: 'Basic dXNlcg==', 'x-api-key': 'theirs' } });
+    expect(seen).toMatchObject({
+      method: 'POST',
+      body: 'payload',
+      headers: { authorization: 'Basic dXNlcg==', 'x-api-key': 'theirs' },
+    });
   });
 
   it('keeps the application from setting our cookies or others’', async () => {
@@ -126,9 +148,17 @@ describe('a preview', () => {
   });
 
   it('never reaches the API, however the name is written', async () => {
-    for (const label of [`3000-${sandbox.id.slice(4)}`, '3000-short', '99999-aaaaaaaaaaaaaaaaaaaa', `3000-${sandbox.id.slice(4)}.deeper`]) {
+    for (const label of [
+      `3000-${sandbox.id.slice(4)}`,
+      '3000-short',
+      '99999-aaaaaaaaaaaaaaaaaaaa',
+      `3000-${sandbox.id.slice(4)}.deeper`,
+    ]) {
       for (const domain of ['preview.example.com', 'localhost', 'LOCALHOST.']) {
-        const { status } = await visit('/healthz', { host: `${label}.${domain}`, headers: { authorization: `Bearer ${test.admin}` } });
+        const { status } = await visit('/healthz', {
+          host: `${label}.${domain}`,
+          headers: { authorization: `Bearer ${test.admin}` },
+        });
         expect(status, `${label}.${domain}`).toBe(404);
       }
     }

@@ -20,7 +20,12 @@ export function auditRoutes(events: EventLog): Route[] {
         'whoever has it can tell later that nothing before it was changed.',
       tag,
       access: 'admin',
-      answers: { 200: { description: 'Whether it is whole, and otherwise where it breaks', schema: AuditVerdictSchema } },
+      answers: {
+        200: {
+          description: 'Whether it is whole, and otherwise where it breaks',
+          schema: AuditVerdictSchema,
+        },
+      },
       handle: async ({ json }) => json(await events.verify()),
     }),
     route({
@@ -41,7 +46,9 @@ export function auditRoutes(events: EventLog): Route[] {
         .strict(),
       answers: { 200: { description: 'Events, oldest first', media: STREAMS, events: AuditEventSchema } },
       handle: ({ context, query: { since, until, ...query } }) =>
-        eventsAnswer(context, events.export({ ...query, sinceMs: since, untilMs: until }), { id: (event) => event.id }),
+        eventsAnswer(context, events.export({ ...query, sinceMs: since, untilMs: until }), {
+          id: (event) => event.id,
+        }),
     }),
   ];
 }

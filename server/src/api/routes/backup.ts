@@ -5,7 +5,10 @@ import { route, type Route } from '../route.ts';
 import { bytesAnswer } from '../stream-answer.ts';
 
 /** `withKey` puts the key into it that its secrets are sealed with. */
-export type TakeBackup = (options: { signal: AbortSignal; withKey: boolean }) => Promise<AsyncIterable<Uint8Array>>;
+export type TakeBackup = (options: {
+  signal: AbortSignal;
+  withKey: boolean;
+}) => Promise<AsyncIterable<Uint8Array>>;
 
 const TAR = 'application/x-tar';
 
@@ -26,7 +29,12 @@ export function backupRoutes(events: EventLog, backup: TakeBackup): Route[] {
       async handle({ context, principal, signal, query }) {
         const withKey = query.key ?? false;
         const data = await backup({ signal, withKey });
-        events.append({ type: 'backup.taken', project: principal.project, key: principal.key, data: { withKey } });
+        events.append({
+          type: 'backup.taken',
+          project: principal.project,
+          key: principal.key,
+          data: { withKey },
+        });
         return bytesAnswer(context, data, { headers: { 'Content-Type': TAR, 'Cache-Control': 'no-store' } });
       },
     }),

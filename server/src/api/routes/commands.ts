@@ -62,7 +62,10 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
           body.expose === undefined
             ? undefined
             : control.get(principal, params.id).ports.find((candidate) => candidate.port === body.expose);
-        return json({ command: await known.get(principal, params.id, id), existing, ...(port && { port }) }, existing ? 200 : 201);
+        return json(
+          { command: await known.get(principal, params.id, id), existing, ...(port && { port }) },
+          existing ? 200 : 201,
+        );
       },
     }),
     route({
@@ -113,10 +116,15 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       async handle({ context, principal, params, query, signal }) {
         const { id, cmd } = params;
         const { offset = 0, since, tailBytes, limitBytes, encoding = 'utf8' } = query;
-        const now = query.follow === false || tailBytes !== undefined ? await known.get(principal, id, cmd) : undefined;
+        const now =
+          query.follow === false || tailBytes !== undefined ? await known.get(principal, id, cmd) : undefined;
         const upTo = query.follow === false && now?.end === undefined ? now?.outputBytes : undefined;
         const written = since === undefined ? 0 : await known.offsetSince(principal, id, cmd, since);
-        const from = Math.max(offset, written, now && tailBytes !== undefined ? now.outputBytes - tailBytes : 0);
+        const from = Math.max(
+          offset,
+          written,
+          now && tailBytes !== undefined ? now.outputBytes - tailBytes : 0,
+        );
         const handle = await known.read(principal, id, cmd, { offset: from, signal });
         return eventsAnswer(context, output(handle, encoding, { from, upTo, limitBytes }));
       },
@@ -187,7 +195,11 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
   ];
 }
 
-async function* output(handle: CommandHandle, encoding: OutputEncoding, options: OutputOptions): AsyncGenerator<ExecEvent> {
+async function* output(
+  handle: CommandHandle,
+  encoding: OutputEncoding,
+  options: OutputOptions,
+): AsyncGenerator<ExecEvent> {
   await using _ = handle;
   yield* outputEvents(handle, encoding, options);
 }

@@ -1,5 +1,12 @@
 import type { ServerResponse } from 'node:http';
-import { AbsolutePathSchema, CompareSchema, DiffStatSchema, FileChangeSchema, SnapshotRefSchema, type FileChange } from '@cay/sdk/protocol';
+import {
+  AbsolutePathSchema,
+  CompareSchema,
+  DiffStatSchema,
+  FileChangeSchema,
+  SnapshotRefSchema,
+  type FileChange,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control, Comparison } from '../../control/contract.ts';
 import { patchOf } from '../../patches/patch.ts';
@@ -22,7 +29,10 @@ const Paths = z
 
 const DiffQuery = CompareSchema.extend({
   path: Paths,
-  format: z.enum(['changes', 'patch', 'stat']).default('changes').describe('`patch` is one that `git apply` takes'),
+  format: z
+    .enum(['changes', 'patch', 'stat'])
+    .default('changes')
+    .describe('`patch` is one that `git apply` takes'),
 }).strict();
 
 const ExportQuery = z.object({ at: SnapshotRefSchema.default('now'), path: Paths }).strict();
@@ -48,7 +58,10 @@ export function comparisonRoutes(control: Control): Route[] {
       },
       async handle({ context, response, principal, params, query, signal }) {
         const { from, to, path, format } = query;
-        const comparison = releasedWith(response, await control.compare(principal, params.id, { from, to }, { signal }));
+        const comparison = releasedWith(
+          response,
+          await control.compare(principal, params.id, { from, to }, { signal }),
+        );
         const changes = below(comparison.changes, path);
         if (format === 'changes') return eventsAnswer(context, await begun(changes));
         const sides = {
@@ -58,7 +71,8 @@ export function comparisonRoutes(control: Control): Route[] {
           signal,
           files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
         };
-        if (format === 'patch') return bytesAnswer(context, await begun(patchOf(sides)), { headers: { 'Content-Type': PATCH } });
+        if (format === 'patch')
+          return bytesAnswer(context, await begun(patchOf(sides)), { headers: { 'Content-Type': PATCH } });
         return sendLargeJson(response, await statOf(sides));
       },
     }),
@@ -74,20 +88,34 @@ export function comparisonRoutes(control: Control): Route[] {
       answers: { 200: { description: 'The files', media: [TAR] } },
       async handle({ context, response, principal, params, query, signal }) {
         const { at, path } = query;
-        const comparison = releasedWith(response, await control.compare(principal, params.id, { from: at, to: at }, { signal }));
-        return bytesAnswer(context, await begun(comparison.after.tar(path ?? ['/'], { signal })), { headers: { 'Content-Type': TAR } });
+        const comparison = releasedWith(
+          response,
+          await control.compare(principal, params.id, { from: at, to: at }, { signal }),
+        );
+        return bytesAnswer(context, await begun(comparison.after.tar(path ?? ['/'], { signal })), {
+          headers: { 'Content-Type': TAR },
+        });
       },
     }),
   ];
 }
 
-/** Changes at these paths and below; of a directory above them, that it was moved, since that is where they come from. */
-async function* below(changes: AsyncIterable<FileChange>, paths: string[] | undefined): AsyncGenerator<FileChange> {
-  const holds = (parent: string, path: string) => path === parent || path.startsWith(parent.endsWith('/') ? parent : `${parent}/`);
+/**
+ * Changes at these paths and below; of a directory above them, that it was moved, since that is where they
+ * come from.
+ */
+async function* below(
+  changes: AsyncIterable<FileChange>,
+  paths: string[] | undefined,
+): AsyncGenerator<FileChange> {
+  const holds = (parent: string, path: string) =>
+    path === parent || path.startsWith(parent.endsWith('/') ? parent : `${parent}/`);
   for await (const change of changes) {
     const { path, from, type } = change;
     const wanted = (paths ?? ['/']).some(
-      (parent) => holds(parent, path) || (from !== undefined && (holds(parent, from) || (type === 'directory' && holds(path, parent)))),
+      (parent) =>
+        holds(parent, path) ||
+        (from !== undefined && (holds(parent, from) || (type === 'directory' && holds(path, parent)))),
     );
     if (wanted) yield change;
   }

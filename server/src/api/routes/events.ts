@@ -25,17 +25,34 @@ export function eventRoutes(control: Control): Route[] {
           limit: Count(1000).optional(),
         })
         .strict(),
-      answers: { 200: { description: 'Events, oldest first', schema: EventPageSchema, media: STREAMS, events: CayEventSchema } },
+      answers: {
+        200: {
+          description: 'Events, oldest first',
+          schema: EventPageSchema,
+          media: STREAMS,
+          events: CayEventSchema,
+        },
+      },
       handle({ context, json, request, principal, query, signal }) {
         const { project } = principal;
         // A sandbox that is gone still has its events, under its id.
         const sandbox =
-          query.sandbox === undefined || query.sandbox.startsWith('sbx_') ? query.sandbox : control.get(principal, query.sandbox).id;
+          query.sandbox === undefined || query.sandbox.startsWith('sbx_')
+            ? query.sandbox
+            : control.get(principal, query.sandbox).id;
         const after = query.after ?? lastSeen(request.headers['last-event-id']);
         const format = streamFormat(context);
         if (format)
-          return eventsAnswer(context, control.events.follow({ after, project, sandbox, signal }), { format, id: (event) => event.id });
-        const events = control.events.list({ after, project, sandbox, limit: Math.max(1, query.limit ?? 1000) });
+          return eventsAnswer(context, control.events.follow({ after, project, sandbox, signal }), {
+            format,
+            id: (event) => event.id,
+          });
+        const events = control.events.list({
+          after,
+          project,
+          sandbox,
+          limit: Math.max(1, query.limit ?? 1000),
+        });
         return json({ events, last: events.at(-1)?.id ?? after ?? 0 });
       },
     }),

@@ -1,4 +1,11 @@
-import { ExecBodySchema, ExecEventSchema, ExecResultSchema, shellExitCode, type ExecBody, type ExecEvent } from '@cay/sdk/protocol';
+import {
+  ExecBodySchema,
+  ExecEventSchema,
+  ExecResultSchema,
+  shellExitCode,
+  type ExecBody,
+  type ExecEvent,
+} from '@cay/sdk/protocol';
 import type { CommandLogs } from '../../control/command-logs/command-logs.ts';
 import type { Control } from '../../control/control.ts';
 import { collect } from '../../guest/collect.ts';
@@ -34,7 +41,12 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
       body: ExecBodySchema,
       maxBodyBytes: EXEC_BODY_BYTES,
       answers: {
-        200: { description: 'The result, or a stream of events', schema: ExecResultSchema, media: STREAMS, events: ExecEventSchema },
+        200: {
+          description: 'The result, or a stream of events',
+          schema: ExecResultSchema,
+          media: STREAMS,
+          events: ExecEventSchema,
+        },
       },
       async handle(call) {
         const { context, response, request, principal, params, body, signal } = call;

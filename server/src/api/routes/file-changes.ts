@@ -27,7 +27,12 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       tag,
       params: SandboxParams,
       body: MakeDirectorySchema,
-      answers: { 200: { description: 'Whether it was made or was there already', schema: z.object({ created: z.boolean() }) } },
+      answers: {
+        200: {
+          description: 'Whether it was made or was there already',
+          schema: z.object({ created: z.boolean() }),
+        },
+      },
       async handle({ json, principal, params, body, signal }) {
         const { files, row, as } = await open(principal, params.id, body.user);
         const created = await files.mkdir(body.path, { mode: body.mode, signal });
@@ -106,7 +111,9 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       summary: 'Stream the tree below a directory as a tar archive',
       tag,
       params: SandboxParams,
-      query: PathQuery.extend({ paths: z.union([z.string().max(4096), z.array(z.string().max(4096)).max(1000)]).optional() }).strict(),
+      query: PathQuery.extend({
+        paths: z.union([z.string().max(4096), z.array(z.string().max(4096)).max(1000)]).optional(),
+      }).strict(),
       answers: { 200: { description: 'A POSIX tar archive', media: [TAR] } },
       async handle({ context, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);

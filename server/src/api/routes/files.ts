@@ -1,4 +1,10 @@
-import { AttributesSchema, ChangeAttributesSchema, FileEventSchema, FileInfoSchema, FileListSchema } from '@cay/sdk/protocol';
+import {
+  AttributesSchema,
+  ChangeAttributesSchema,
+  FileEventSchema,
+  FileInfoSchema,
+  FileListSchema,
+} from '@cay/sdk/protocol';
 import { bodyOf } from '../body-of.ts';
 import type { Control } from '../../control/control.ts';
 import { collectFiles } from '../collect-files.ts';
@@ -34,7 +40,11 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       },
       async handle({ context, request, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);
-        return contentAnswer(context, files, query.path, { head: request.method === 'HEAD', range: request.headers.range, signal });
+        return contentAnswer(context, files, query.path, {
+          head: request.method === 'HEAD',
+          range: request.headers.range,
+          signal,
+        });
       },
     }),
     route({
@@ -42,17 +52,26 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       path: '/v1/sandboxes/{id}/files',
       name: 'writeFile',
       summary: "Write a file's content",
-      description: 'Creates missing parents. The file is replaced in one step when all of the body has arrived.',
+      description:
+        'Creates missing parents. The file is replaced in one step when all of the body has arrived.',
       tag,
       params: SandboxParams,
-      query: PathQuery.extend({ mode: Octal.optional(), append: Flag.optional(), exclusive: Flag.optional() }).strict(),
+      query: PathQuery.extend({
+        mode: Octal.optional(),
+        append: Flag.optional(),
+        exclusive: Flag.optional(),
+      }).strict(),
       rawBody: 'application/octet-stream',
       answers: { 200: { description: 'The file as it is now', schema: FileInfoSchema } },
       async handle({ json, request, principal, params, query, signal }) {
         const { files, row, as } = await open(principal, params.id, query.user);
         const { mode, append, exclusive } = query;
         const info = await files.write(query.path, bodyOf(request), { mode, append, exclusive, signal });
-        noteFile(control, principal, row, 'file.written', { user: as, path: query.path, sizeBytes: info.sizeBytes });
+        noteFile(control, principal, row, 'file.written', {
+          user: as,
+          path: query.path,
+          sizeBytes: info.sizeBytes,
+        });
         return json(info);
       },
     }),
@@ -96,14 +115,23 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       params: SandboxParams,
       query: PathQuery.extend({ depth: Count(1000).optional() }).strict(),
       answers: {
-        200: { description: 'Files, depth first, in the order of names', schema: FileListSchema, media: STREAMS, events: FileInfoSchema },
+        200: {
+          description: 'Files, depth first, in the order of names',
+          schema: FileListSchema,
+          media: STREAMS,
+          events: FileInfoSchema,
+        },
       },
       async handle({ context, response, principal, params, query, signal }) {
         const { files } = await open(principal, params.id, query.user);
         const listed = files.list(query.path, { depth: Math.max(1, query.depth ?? 1), signal });
         const format = streamFormat(context);
         if (format) return eventsAnswer(context, listed, { format });
-        const page = await collectFiles(listed, { entries: LIST_MAX, bytes: LIST_BYTES, share: traceOf(response).share });
+        const page = await collectFiles(listed, {
+          entries: LIST_MAX,
+          bytes: LIST_BYTES,
+          share: traceOf(response).share,
+        });
         return sendLargeJson(response, { files: page.files, truncated: page.more });
       },
     }),
@@ -130,11 +158,16 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       params: SandboxParams,
       query: PathQuery,
       body: ChangeAttributesSchema,
-      answers: { 200: { description: 'All attributes after the change, in base64', schema: AttributesSchema } },
+      answers: {
+        200: { description: 'All attributes after the change, in base64', schema: AttributesSchema },
+      },
       async handle({ json, principal, params, query, body, signal }) {
         const { files, row, as } = await open(principal, params.id, query.user);
         const set = Object.fromEntries(
-          Object.entries(body.attributes).map(([name, value]) => [name, value === null ? null : Buffer.from(value, 'base64')]),
+          Object.entries(body.attributes).map(([name, value]) => [
+            name,
+            value === null ? null : Buffer.from(value, 'base64'),
+          ]),
         );
         const attributes = await files.xattrs(query.path, set, { signal });
         noteFile(control, principal, row, 'file.changed', { user: as, path: query.path });
@@ -161,5 +194,7 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
 }
 
 function encoded(attributes: Record<string, Uint8Array>): Record<string, string> {
-  return Object.fromEntries(Object.entries(attributes).map(([name, value]) => [name, Buffer.from(value).toString('base64')]));
+  return Object.fromEntries(
+    Object.entries(attributes).map(([name, value]) => [name, Buffer.from(value).toString('base64')]),
+  );
 }

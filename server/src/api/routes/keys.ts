@@ -21,7 +21,14 @@ export interface KeyRouteOptions {
   keySecret: Uint8Array;
 }
 
-export function keyRoutes({ keys, projects, epochs, events, idempotency, keySecret }: KeyRouteOptions): Route[] {
+export function keyRoutes({
+  keys,
+  projects,
+  epochs,
+  events,
+  idempotency,
+  keySecret,
+}: KeyRouteOptions): Route[] {
   return [
     route({
       method: 'get',
@@ -30,7 +37,8 @@ export function keyRoutes({ keys, projects, epochs, events, idempotency, keySecr
       summary: "List API keys: an admin sees all, others their project's",
       tag,
       answers: { 200: { description: 'Keys, oldest first, without their secrets', schema: KeyListSchema } },
-      handle: ({ json, principal }) => json({ keys: keys.list(principal.role === 'admin' ? undefined : principal.project) }),
+      handle: ({ json, principal }) =>
+        json({ keys: keys.list(principal.role === 'admin' ? undefined : principal.project) }),
     }),
     route({
       method: 'post',
@@ -52,12 +60,24 @@ export function keyRoutes({ keys, projects, epochs, events, idempotency, keySecr
         const project = projects.get(wanted) ?? projects.byName(wanted);
         if (!project) throw new CayError('not_found', `Project "${wanted}" does not exist`);
         const idempotencyKey = idempotencyKeyOf(request.headers);
-        const secretOf = idempotencyKey === undefined ? undefined : (id: string) => repeatableSecret(keySecret, id, idempotencyKey);
+        const secretOf =
+          idempotencyKey === undefined
+            ? undefined
+            : (id: string) => repeatableSecret(keySecret, id, idempotencyKey);
         const { value, repeated } = idempotency.once<NewKey>(
-          { project: principal.project, key: idempotencyKey, request: { createKey: { ...body, project: project.id } } },
+          {
+            project: principal.project,
+            key: idempotencyKey,
+            request: { createKey: { ...body, project: project.id } },
+          },
           {
             make() {
-              const created = keys.create({ name: body.name, project: project.id, role: body.role, secretOf });
+              const created = keys.create({
+                name: body.name,
+                project: project.id,
+                role: body.role,
+                secretOf,
+              });
               const data = { id: created.key.id, name: body.name, role: body.role };
               events.append({ type: 'key.created', project: project.id, key: principal.key, data });
               return { id: created.key.id, value: created };
@@ -95,8 +115,14 @@ export function keyRoutes({ keys, projects, epochs, events, idempotency, keySecr
         }
         keys.revoke(key.id);
         if (query.tokens) epochs.revoke(key.project);
-        events.append({ type: 'key.revoked', project: key.project, key: principal.key, data: { id: key.id, name: key.name } });
-        if (query.tokens) events.append({ type: 'project.tokens_revoked', project: key.project, key: principal.key });
+        events.append({
+          type: 'key.revoked',
+          project: key.project,
+          key: principal.key,
+          data: { id: key.id, name: key.name },
+        });
+        if (query.tokens)
+          events.append({ type: 'project.tokens_revoked', project: key.project, key: principal.key });
         return context.body(null, 204);
       },
     }),

@@ -1,4 +1,10 @@
-import { CayError, ExposePortSchema, ExposedPortSchema, PortEventSchema, PortListSchema } from '@cay/sdk/protocol';
+import {
+  CayError,
+  ExposePortSchema,
+  ExposedPortSchema,
+  PortEventSchema,
+  PortListSchema,
+} from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { PortParams, SandboxParams } from '../parameters.ts';
 import { route, type Route } from '../route.ts';
@@ -30,7 +36,13 @@ export function portRoutes(control: Control): Route[] {
       summary: 'Stream which ports open and close inside',
       tag,
       params: SandboxParams,
-      answers: { 200: { description: 'Those that listen now as `opened`, then every change', media: STREAMS, events: PortEventSchema } },
+      answers: {
+        200: {
+          description: 'Those that listen now as `opened`, then every change',
+          media: STREAMS,
+          events: PortEventSchema,
+        },
+      },
       async handle({ context, principal, params, signal }) {
         const { guest } = await control.enter(principal, params.id);
         return eventsAnswer(context, guest.ports.watch({ signal }));
@@ -41,13 +53,17 @@ export function portRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/ports/{port}',
       name: 'exposePort',
       summary: 'Make a port reachable through the server',
-      description: 'A `private` port needs its token; a `public` one is open to everybody who knows its address.',
+      description:
+        'A `private` port needs its token; a `public` one is open to everybody who knows its address.',
       tag,
       params: PortParams,
       body: ExposePortSchema,
       answers: { 200: { description: 'The port, with its address and token', schema: ExposedPortSchema } },
       async handle({ json, principal, params, body }) {
-        const sandbox = await control.expose(principal, params.id, { port: params.port, visibility: body.visibility });
+        const sandbox = await control.expose(principal, params.id, {
+          port: params.port,
+          visibility: body.visibility,
+        });
         const exposed = sandbox.ports.find((candidate) => candidate.port === params.port);
         if (!exposed) throw new CayError('conflict', `Port ${params.port} was hidden again at the same time`);
         return json(exposed);

@@ -1,4 +1,10 @@
-import { CayError, CreateProjectSchema, ProjectListSchema, ProjectSchema, UpdateProjectSchema } from '@cay/sdk/protocol';
+import {
+  CayError,
+  CreateProjectSchema,
+  ProjectListSchema,
+  ProjectSchema,
+  UpdateProjectSchema,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Idempotency } from '../../control/idempotency.ts';
 import type { EventLog } from '../../control/records/events.ts';
@@ -26,7 +32,11 @@ export function projectRoutes({ projects, epochs, events, idempotency }: Project
       tag,
       answers: { 200: { description: 'Projects, oldest first', schema: ProjectListSchema } },
       handle: ({ json, principal }) =>
-        json({ projects: projects.list().filter(({ id }) => principal.role === 'admin' || id === principal.project) }),
+        json({
+          projects: projects
+            .list()
+            .filter(({ id }) => principal.role === 'admin' || id === principal.project),
+        }),
     }),
     route({
       method: 'post',
@@ -43,11 +53,20 @@ export function projectRoutes({ projects, epochs, events, idempotency }: Project
       },
       handle({ json, request, principal, body }) {
         const { value: project, repeated } = idempotency.once(
-          { project: principal.project, key: idempotencyKeyOf(request.headers), request: { createProject: body } },
+          {
+            project: principal.project,
+            key: idempotencyKeyOf(request.headers),
+            request: { createProject: body },
+          },
           {
             make() {
               const made = projects.create(body.name, body.quota);
-              events.append({ type: 'project.created', project: made.id, key: principal.key, data: { name: made.name } });
+              events.append({
+                type: 'project.created',
+                project: made.id,
+                key: principal.key,
+                data: { name: made.name },
+              });
               return { id: made.id, value: made };
             },
             again: (id) => projects.get(id),
@@ -70,7 +89,12 @@ export function projectRoutes({ projects, epochs, events, idempotency }: Project
         const project = projects.get(params.project) ?? projects.byName(params.project);
         if (!project) throw new CayError('not_found', `Project "${params.project}" does not exist`);
         const updated = projects.setQuota(project.id, body.quota);
-        events.append({ type: 'project.updated', project: project.id, key: principal.key, data: { quota: updated.quota } });
+        events.append({
+          type: 'project.updated',
+          project: project.id,
+          key: principal.key,
+          data: { quota: updated.quota },
+        });
         return json(updated);
       },
     }),

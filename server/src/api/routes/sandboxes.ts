@@ -35,7 +35,9 @@ export function sandboxRoutes(control: Control): Route[] {
       },
       async handle({ json, request, response, principal, body }) {
         requireOwnLabels(body.labels);
-        const { sandbox, created } = await control.create(principal, body, { idempotencyKey: idempotencyKeyOf(request.headers) });
+        const { sandbox, created } = await control.create(principal, body, {
+          idempotencyKey: idempotencyKeyOf(request.headers),
+        });
         traceOf(response).sandbox = sandbox.id;
         return json(sandbox, created ? 201 : 200);
       },
@@ -49,7 +51,9 @@ export function sandboxRoutes(control: Control): Route[] {
         'Takes what a create takes and makes nothing. Answers which platform would be chosen, and all that would be refused or could not be honoured.',
       tag,
       body: CreateSandboxSchema,
-      answers: { 200: { description: 'The platform, and the problems that there are', schema: ValidationSchema } },
+      answers: {
+        200: { description: 'The platform, and the problems that there are', schema: ValidationSchema },
+      },
       handle: async ({ json, principal, body }) => json(await control.validate(principal, body)),
     }),
     route({
@@ -130,7 +134,8 @@ export function sandboxRoutes(control: Control): Route[] {
       params: SandboxParams,
       body: StopSandboxSchema,
       answers: one,
-      handle: async ({ json, principal, params, body }) => json(await control.stop(principal, params.id, body)),
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.stop(principal, params.id, body)),
     }),
   ];
 }

@@ -31,19 +31,22 @@ export function snapshotRoutes(control: Control): Route[] {
       params: SandboxParams,
       body: TakeSnapshotSchema,
       answers: taken,
-      handle: async ({ json, principal, params, body }) => json(await control.snapshot(principal, params.id, body), 201),
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.snapshot(principal, params.id, body), 201),
     }),
     route({
       method: 'post',
       path: '/v1/sandboxes/{id}/turns',
       name: 'takeTurn',
       summary: 'Wait for running commands, keep what the sandbox is, and number it',
-      description: 'Numbers only grow. What still runs after `waitMs` is in the snapshot halfway, and `quiet` is false.',
+      description:
+        'Numbers only grow. What still runs after `waitMs` is in the snapshot halfway, and `quiet` is false.',
       tag,
       params: SandboxParams,
       body: TakeTurnSchema,
       answers: taken,
-      handle: async ({ json, principal, params, body }) => json(await control.turn(principal, params.id, body), 201),
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.turn(principal, params.id, body), 201),
     }),
     route({
       method: 'get',
@@ -54,7 +57,8 @@ export function snapshotRoutes(control: Control): Route[] {
       params: SandboxParams,
       query: ListSnapshotsSchema.omit({ sandbox: true }),
       answers: { 200: { description: 'A page of snapshots', schema: SnapshotPageSchema } },
-      handle: ({ json, principal, params, query }) => json(control.snapshots(principal, { ...query, sandbox: params.id })),
+      handle: ({ json, principal, params, query }) =>
+        json(control.snapshots(principal, { ...query, sandbox: params.id })),
     }),
     route({
       method: 'get',
@@ -86,7 +90,9 @@ export function snapshotRoutes(control: Control): Route[] {
         'that of any other is left out and `memoryDropped` says why, unless an admin passes `allowForeignMemory`.',
       budget: 'helper',
       tag,
-      query: ImportSnapshotSchema.pick({ name: true, platform: true }).extend({ allowForeignMemory: Flag.default(false) }),
+      query: ImportSnapshotSchema.pick({ name: true, platform: true }).extend({
+        allowForeignMemory: Flag.default(false),
+      }),
       rawBody: ARCHIVE,
       answers: { 201: { description: 'The snapshot', schema: ImportedSnapshotSchema } },
       handle: async ({ json, request, principal, query, signal }) =>
@@ -107,7 +113,8 @@ export function snapshotRoutes(control: Control): Route[] {
       path: '/v1/snapshots/{snapshot}',
       name: 'removeSnapshot',
       summary: 'Remove a snapshot',
-      description: 'What descends from it becomes its parent’s. Refused while a sandbox stands on it or a template is made of it.',
+      description:
+        'What descends from it becomes its parent’s. Refused while a sandbox stands on it or a template is made of it.',
       tag,
       params: SnapshotParams,
       answers: { 204: { description: 'It is gone' } },

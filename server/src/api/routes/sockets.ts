@@ -11,7 +11,9 @@ const KEY = 'Browsers offer the subprotocols `cay` and `cay.key.<key>` in place 
 export function socketRoutes(control: Control): Route[] {
   function refuse(principal: Principal, ref: string): never {
     control.get(principal, ref);
-    throw new CayError('failed_precondition', 'This is a WebSocket', { hint: 'connect with a WebSocket client' });
+    throw new CayError('failed_precondition', 'This is a WebSocket', {
+      hint: 'connect with a WebSocket client',
+    });
   }
 
   return [
@@ -27,7 +29,11 @@ export function socketRoutes(control: Control): Route[] {
       tag: 'commands',
       params: SandboxParams,
       answers: {
-        101: { description: 'A WebSocket', media: ['application/json'], events: z.union([SocketOpenSchema, SocketMessageSchema]) },
+        101: {
+          description: 'A WebSocket',
+          media: ['application/json'],
+          events: z.union([SocketOpenSchema, SocketMessageSchema]),
+        },
       },
       handle: ({ principal, params }) => refuse(principal, params.id),
     }),

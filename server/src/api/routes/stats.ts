@@ -36,7 +36,10 @@ export function statsRoutes(control: Control): Route[] {
       async handle({ context, principal, params, query, signal }) {
         const { id } = control.get(principal, params.id);
         const first = await control.backend.stats(id, { signal });
-        return eventsAnswer(context, readings(control, id, first, { intervalMs: Math.max(100, query.intervalMs ?? 1000), signal }));
+        return eventsAnswer(
+          context,
+          readings(control, id, first, { intervalMs: Math.max(100, query.intervalMs ?? 1000), signal }),
+        );
       },
     }),
   ];

@@ -13,7 +13,11 @@ import { waitForEnd } from '../wait-for-end.ts';
 const LONGEST_WAIT_MS = 60_000;
 const DEFAULT_WAIT_MS = 30_000;
 
-export function statusRoutes(control: Control, sandboxes: Pick<SandboxRecords, 'get'>, logs: CommandLogs): Route[] {
+export function statusRoutes(
+  control: Control,
+  sandboxes: Pick<SandboxRecords, 'get'>,
+  logs: CommandLogs,
+): Route[] {
   return [
     route({
       method: 'get',
@@ -43,13 +47,21 @@ export function statusRoutes(control: Control, sandboxes: Pick<SandboxRecords, '
       budget: 'stream',
       tag: 'commands',
       params: SandboxParams,
-      query: z.object({ command: CommandIdSchema.optional(), timeoutMs: Count(Number.MAX_SAFE_INTEGER).optional() }).strict(),
+      query: z
+        .object({ command: CommandIdSchema.optional(), timeoutMs: Count(Number.MAX_SAFE_INTEGER).optional() })
+        .strict(),
       answers: { 200: { description: 'What it came to', schema: WaitedSchema } },
       async handle({ json, response, principal, params, query, signal }) {
         // A server that closes does not wait along; who waits asks the next one.
         traceOf(response).endless = true;
         const timeoutMs = Math.min(query.timeoutMs ?? DEFAULT_WAIT_MS, LONGEST_WAIT_MS);
-        return json(await waitForEnd({ control, sandboxes, logs }, principal, params.id, { command: query.command, timeoutMs, signal }));
+        return json(
+          await waitForEnd({ control, sandboxes, logs }, principal, params.id, {
+            command: query.command,
+            timeoutMs,
+            signal,
+          }),
+        );
       },
     }),
   ];

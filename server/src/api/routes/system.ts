@@ -1,4 +1,11 @@
-import { CapabilitiesSchema, HealthSchema, OrphansSchema, ReadinessSchema, VersionSchema, type Capabilities } from '@cay/sdk/protocol';
+import {
+  CapabilitiesSchema,
+  HealthSchema,
+  OrphansSchema,
+  ReadinessSchema,
+  VersionSchema,
+  type Capabilities,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../control/control.ts';
 import { UNISOLATED } from '../../policy/allow-runtime.ts';
@@ -18,7 +25,9 @@ function offered({ runtimes, platforms, ...rest }: Capabilities): Capabilities {
     ...(platforms && {
       platforms: platforms.map(({ capabilities, ...platform }) => ({
         ...platform,
-        ...(capabilities && { capabilities: { ...capabilities, runtimes: isolating(capabilities.runtimes) } }),
+        ...(capabilities && {
+          capabilities: { ...capabilities, runtimes: isolating(capabilities.runtimes) },
+        }),
       })),
     }),
   };
@@ -52,7 +61,10 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       summary: 'Tell whether the server can do its work',
       tag,
       access: 'open',
-      answers: { 200: { description: 'It can', schema: ReadinessSchema }, 503: { description: 'It cannot', schema: ReadinessSchema } },
+      answers: {
+        200: { description: 'It can', schema: ReadinessSchema },
+        503: { description: 'It cannot', schema: ReadinessSchema },
+      },
       async handle({ json }) {
         const checks = await ready();
         const verdict = checks.records && checks.backend;
@@ -67,7 +79,8 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       tag,
       access: openMetrics ? 'open' : 'admin',
       answers: { 200: { description: "In Prometheus' text format", media: ['text/plain'] } },
-      handle: ({ context }) => context.text(metrics.text(), 200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }),
+      handle: ({ context }) =>
+        context.text(metrics.text(), 200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }),
     }),
     route({
       method: 'get',
@@ -110,7 +123,12 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       name: 'getCapabilities',
       summary: 'Tell what sandboxes can do here',
       tag,
-      answers: { 200: { description: 'Each ability that was seen to work, and why others do not', schema: CapabilitiesSchema } },
+      answers: {
+        200: {
+          description: 'Each ability that was seen to work, and why others do not',
+          schema: CapabilitiesSchema,
+        },
+      },
       async handle({ json, signal }) {
         const capabilities = await control.backend.capabilities({ signal });
         return json({ ...offered(capabilities), policy: policyFacts(control.policy) });

@@ -1,4 +1,9 @@
-import { SaveTemplateSchema, TemplateNameSchema, TemplatePageSchema, TemplateSchema } from '@cay/sdk/protocol';
+import {
+  SaveTemplateSchema,
+  TemplateNameSchema,
+  TemplatePageSchema,
+  TemplateSchema,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../control/control.ts';
 import { route, type Route } from '../route.ts';
@@ -14,7 +19,12 @@ export function templateRoutes(control: Control): Route[] {
       name: 'listTemplates',
       summary: 'List what sandboxes can start from',
       tag,
-      answers: { 200: { description: 'Those that the backend brings, and the project’s own', schema: TemplatePageSchema } },
+      answers: {
+        200: {
+          description: 'Those that the backend brings, and the project’s own',
+          schema: TemplatePageSchema,
+        },
+      },
       handle: async ({ json, principal }) => json({ templates: await control.templates(principal) }),
     }),
     route({
@@ -22,12 +32,14 @@ export function templateRoutes(control: Control): Route[] {
       path: '/v1/templates/{name}',
       name: 'saveTemplate',
       summary: 'Make a template of a snapshot',
-      description: 'Sandboxes made from it start with the files of the snapshot and, if it has memory, with its processes running.',
+      description:
+        'Sandboxes made from it start with the files of the snapshot and, if it has memory, with its processes running.',
       tag,
       params: TemplateParams,
       body: SaveTemplateSchema,
       answers: { 200: { description: 'The template', schema: TemplateSchema } },
-      handle: async ({ json, principal, params, body }) => json(await control.saveTemplate(principal, params.name, body)),
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.saveTemplate(principal, params.name, body)),
     }),
     route({
       method: 'delete',

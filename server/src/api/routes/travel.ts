@@ -29,8 +29,11 @@ export function travelRoutes(control: Control): Route[] {
       tag: 'snapshots',
       params: SandboxParams,
       body: RollbackSchema,
-      answers: { 200: { description: 'The sandbox, and the snapshot of what it was', schema: RolledBackSchema } },
-      handle: async ({ json, principal, params, body }) => json(await control.rollback(principal, params.id, body)),
+      answers: {
+        200: { description: 'The sandbox, and the snapshot of what it was', schema: RolledBackSchema },
+      },
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.rollback(principal, params.id, body)),
     }),
     route({
       method: 'post',
@@ -42,10 +45,17 @@ export function travelRoutes(control: Control): Route[] {
       headers: { 'Idempotency-Key': 'Makes the call repeatable' },
       params: SandboxParams,
       body: ForkSchema,
-      answers: { 201: { description: 'The children, and the snapshot that they come from', schema: ForkedSchema } },
+      answers: {
+        201: { description: 'The children, and the snapshot that they come from', schema: ForkedSchema },
+      },
       async handle({ json, request, principal, params, body }) {
         requireOwnLabels(body.labels, control.get(principal, params.id).labels);
-        return json(await control.fork(principal, params.id, body, { idempotencyKey: idempotencyKeyOf(request.headers) }), 201);
+        return json(
+          await control.fork(principal, params.id, body, {
+            idempotencyKey: idempotencyKeyOf(request.headers),
+          }),
+          201,
+        );
       },
     }),
     route({
@@ -57,7 +67,8 @@ export function travelRoutes(control: Control): Route[] {
       params: SandboxParams,
       body: PauseSandboxSchema,
       answers: one,
-      handle: async ({ json, principal, params, body }) => json(await control.pause(principal, params.id, body)),
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.pause(principal, params.id, body)),
     }),
     route({
       method: 'post',
@@ -78,7 +89,8 @@ export function travelRoutes(control: Control): Route[] {
       params: SandboxParams,
       body: LeaseSchema,
       answers: one,
-      handle: async ({ json, principal, params, body }) => json(await control.lease(principal, params.id, body)),
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.lease(principal, params.id, body)),
     }),
   ];
 }

@@ -35,7 +35,11 @@ export function webhookRoutes(webhooks: Webhooks, idempotency: Idempotency): Rou
       },
       handle({ json, request, principal, body }) {
         const { value, repeated } = idempotency.once<CreatedWebhook>(
-          { project: principal.project, key: idempotencyKeyOf(request.headers), request: { createWebhook: body } },
+          {
+            project: principal.project,
+            key: idempotencyKeyOf(request.headers),
+            request: { createWebhook: body },
+          },
           {
             make() {
               const created = webhooks.create(principal, body);
@@ -60,7 +64,9 @@ export function webhookRoutes(webhooks: Webhooks, idempotency: Idempotency): Rou
       name: 'listWebhooks',
       summary: "List the project's webhooks, and how far each is",
       tag,
-      answers: { 200: { description: 'Webhooks, oldest first, without their secrets', schema: WebhookListSchema } },
+      answers: {
+        200: { description: 'Webhooks, oldest first, without their secrets', schema: WebhookListSchema },
+      },
       handle: ({ json, principal }) => json({ webhooks: webhooks.list(principal) }),
     }),
     route({

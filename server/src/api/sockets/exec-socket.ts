@@ -4,7 +4,14 @@
  * messages begin with a byte for the channel; its text ones are events without data. A client that
  * goes away detaches; the command goes on.
  */
-import { CayError, SOCKET_CHANNELS, SocketMessageSchema, SocketOpenSchema, shellExitCode, type ExecEvent } from '@cay/sdk/protocol';
+import {
+  CayError,
+  SOCKET_CHANNELS,
+  SocketMessageSchema,
+  SocketOpenSchema,
+  shellExitCode,
+  type ExecEvent,
+} from '@cay/sdk/protocol';
 import type { WebSocket } from 'ws';
 import type { z } from 'zod';
 import type { CommandHandle, Guest } from '../../guest/guest.ts';
@@ -48,7 +55,9 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
       closeWith(socket, error);
     },
   );
-  signal.addEventListener('abort', () => opened.reject(new CayError('cancelled', 'The caller went away')), { once: true });
+  signal.addEventListener('abort', () => opened.reject(new CayError('cancelled', 'The caller went away')), {
+    once: true,
+  });
   try {
     const { handle } = await opened.promise;
     await using _ = handle;
@@ -64,7 +73,11 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
 
 type Open = z.infer<typeof SocketOpenSchema>;
 
-function open({ control, logs, principal, ref }: SocketContext, message: Open, signal: AbortSignal): Promise<Attached> {
+function open(
+  { control, logs, principal, ref }: SocketContext,
+  message: Open,
+  signal: AbortSignal,
+): Promise<Attached> {
   if ('exec' in message) return startCommand(control, principal, ref, message.exec, { signal });
   const { id, offset } = message.attach;
   return knownCommands(control, logs).attach(principal, ref, id, { offset, signal });
@@ -79,7 +92,11 @@ async function take({ guest, handle }: Attached, data: Buffer, binary: boolean):
     else await handle.closeStdin();
   } catch (error) {
     // A command that has just ended takes no more; its end tells the client.
-    if (error instanceof CayError && ['failed_precondition', 'not_found', 'cancelled', 'unavailable'].includes(error.code)) return;
+    if (
+      error instanceof CayError &&
+      ['failed_precondition', 'not_found', 'cancelled', 'unavailable'].includes(error.code)
+    )
+      return;
     throw error;
   }
 }

@@ -6,7 +6,10 @@ import { ERRORS } from '@cay/sdk/protocol';
 const HIGH_BYTES = 1024 * 1024;
 /** What a message costs beside its bytes: one without any is not free. */
 const MESSAGE_BYTES = 256;
-/** Answers to pings that wait for a client which does not read. A ping that finds no room is not answered, as the protocol allows. */
+/**
+ * Answers to pings that wait for a client which does not read. A ping that finds no room is not answered, as
+ * the protocol allows.
+ */
 const MOST_PONGS = 16;
 
 /** How many messages wait to be sent. */
@@ -31,7 +34,9 @@ export async function send(socket: WebSocket, data: string | Uint8Array): Promis
   });
 }
 
-/** Takes messages one after the other. While one is being dealt with and much waits, the client is not read. */
+/**
+ * Takes messages one after the other. While one is being dealt with and much waits, the client is not read.
+ */
 export function receive(
   socket: WebSocket,
   deal: (data: Buffer, binary: boolean) => Promise<void>,

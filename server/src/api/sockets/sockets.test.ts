@@ -22,10 +22,20 @@ interface Client {
   closed: Promise<number>;
 }
 
-async function connect(path: string, options: { key?: string; protocols?: string[]; raw?: boolean } = {}): Promise<Client> {
+async function connect(
+  path: string,
+  options: { key?: string; protocols?: string[]; raw?: boolean } = {},
+): Promise<Client> {
   const headers = options.protocols ? {} : { authorization: `Bearer ${options.key ?? test.alice}` };
-  const socket = new WebSocket(test.server.url.replace('http', 'ws') + path, options.protocols ?? [], { headers });
-  const client: Client = { socket, events: [], bytes: new Map(), closed: once(socket, 'close').then(([code]) => code as number) };
+  const socket = new WebSocket(test.server.url.replace('http', 'ws') + path, options.protocols ?? [], {
+    headers,
+  });
+  const client: Client = {
+    socket,
+    events: [],
+    bytes: new Map(),
+    closed: once(socket, 'close').then(([code]) => code as number),
+  };
   socket.on('message', (data: Buffer, binary: boolean) => {
     if (!binary) client.events.push(JSON.parse(data.toString()) as Record<string, unknown>);
     else if (options.raw) client.bytes.set(0, (client.bytes.get(0) ?? '') + data.toString());
@@ -64,7 +74,11 @@ describe('a WebSocket for commands', () => {
     socket.send(JSON.stringify({ exec: { argv: ['sleep', '100'] } }));
     socket.send(JSON.stringify({ signal: 'SIGTERM' }));
     await closed;
-    expect(events.at(-1)).toMatchObject({ type: 'end', end: { kind: 'signalled', signal: 'SIGTERM' }, exitCode: 143 });
+    expect(events.at(-1)).toMatchObject({
+      type: 'end',
+      end: { kind: 'signalled', signal: 'SIGTERM' },
+      exitCode: 143,
+    });
   });
 
   it('lets the command go on without it, and others attach', async () => {
@@ -108,7 +122,10 @@ describe('a WebSocket for commands', () => {
     const given = headers === 'bob' ? { authorization: `Bearer ${test.bob}` } : headers;
     for (const path of [execPath(), `/v1/sandboxes/${sandbox}/ports/9000/tcp`]) {
       const socket = new WebSocket(test.server.url.replace('http', 'ws') + path, { headers: given });
-      const [, response] = (await once(socket, 'unexpected-response')) as [unknown, { statusCode: number; destroy(): void }];
+      const [, response] = (await once(socket, 'unexpected-response')) as [
+        unknown,
+        { statusCode: number; destroy(): void },
+      ];
       expect(response.statusCode).toBe(status);
       response.destroy();
     }
@@ -125,7 +142,9 @@ describe('a WebSocket for commands', () => {
     expect(json.outputBytes).toBeLessThan(64 * 1024 * 1024);
     socket.terminate();
     await closed;
-    await test.call('POST', `/v1/sandboxes/${sandbox}/commands/ws-flood/signal`, { body: { signal: 'SIGKILL' } });
+    await test.call('POST', `/v1/sandboxes/${sandbox}/commands/ws-flood/signal`, {
+      body: { signal: 'SIGKILL' },
+    });
   });
 });
 

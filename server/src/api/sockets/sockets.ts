@@ -50,7 +50,8 @@ export function openSockets(options: SocketsOptions): Sockets {
     maxFragments: MAX_FRAGMENTS,
     perMessageDeflate: false,
     autoPong: false,
-    // One event a turn of the event loop: a piece of the network with ten thousand messages in it holds up nobody else.
+    // One event a turn of the event loop: a piece of the network with ten thousand messages in it holds up
+    // nobody else.
     allowSynchronousEvents: false,
     // The key may be among those offered; it is chosen only by clients that offer nothing else.
     handleProtocols: (protocols) => (protocols.has('cay') ? 'cay' : ([...protocols][0] ?? false)),

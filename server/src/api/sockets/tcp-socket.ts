@@ -9,7 +9,11 @@ import type { SocketContext } from './sockets.ts';
  * cut. The text message `{"end":true}` ends the client's side alone. The socket closes when the
  * other side has ended.
  */
-export async function tcpSocket(socket: WebSocket, { control, principal, ref }: SocketContext, port: number): Promise<void> {
+export async function tcpSocket(
+  socket: WebSocket,
+  { control, principal, ref }: SocketContext,
+  port: number,
+): Promise<void> {
   const signal = signalOf(socket);
   const opened = Promise.withResolvers<Connection>();
   // Without a reader this must not count as unhandled.
@@ -19,7 +23,8 @@ export async function tcpSocket(socket: WebSocket, { control, principal, ref }: 
     async (data, binary) => {
       const connection = await opened.promise;
       if (binary) return connection.write(data);
-      if (data.toString() !== '{"end":true}') throw new CayError('invalid_argument', 'The only text message is {"end":true}');
+      if (data.toString() !== '{"end":true}')
+        throw new CayError('invalid_argument', 'The only text message is {"end":true}');
       return connection.end();
     },
     (error) => closeWith(socket, error),

@@ -32,7 +32,12 @@ const Export = z.strictObject({
   resourceSpans: z.array(
     z.strictObject({
       resource: z.strictObject({ attributes: z.array(Attribute) }),
-      scopeSpans: z.array(z.strictObject({ scope: z.strictObject({ name: z.string(), version: z.string() }), spans: z.array(Span) })),
+      scopeSpans: z.array(
+        z.strictObject({
+          scope: z.strictObject({ name: z.string(), version: z.string() }),
+          spans: z.array(Span),
+        }),
+      ),
     }),
   ),
 });
@@ -75,7 +80,11 @@ export async function startCollectorStandIn(): Promise<CollectorStandIn> {
   function take({ resourceSpans }: z.infer<typeof Export>): void {
     for (const { resource, scopeSpans } of resourceSpans) {
       for (const span of scopeSpans.flatMap(({ spans }) => spans))
-        stand.spans.push({ ...span, attributes: plain(span.attributes), resource: plain(resource.attributes) });
+        stand.spans.push({
+          ...span,
+          attributes: plain(span.attributes),
+          resource: plain(resource.attributes),
+        });
     }
   }
 
@@ -95,5 +104,7 @@ export async function startCollectorStandIn(): Promise<CollectorStandIn> {
 }
 
 function plain(attributes: z.infer<typeof Attribute>[]): Record<string, string | boolean> {
-  return Object.fromEntries(attributes.map(({ key, value }) => [key, Object.values(value)[0] as string | boolean]));
+  return Object.fromEntries(
+    attributes.map(({ key, value }) => [key, Object.values(value)[0] as string | boolean]),
+  );
 }

@@ -41,7 +41,9 @@ export interface TestServer extends AsyncDisposable {
   fetch(path: string, init?: RequestInit & { key?: string }): Promise<Response>;
 }
 
-export async function startTestServer(options: Partial<ServeOptions> & { commands?: Record<string, Program> } = {}): Promise<TestServer> {
+export async function startTestServer(
+  options: Partial<ServeOptions> & { commands?: Record<string, Program> } = {},
+): Promise<TestServer> {
   const { commands, ...serveOptions } = options;
   const dataDir = mkdtempSync(join(tmpdir(), 'cay-api-'));
   const backend = memoryBackend({ commands: { ...TEST_PROGRAMS, ...commands } });
@@ -71,7 +73,10 @@ export async function startTestServer(options: Partial<ServeOptions> & { command
       return json as Sandbox;
     },
     fetch: (path, { key = test.alice, ...init } = {}) =>
-      fetch(server.url + path, { ...init, headers: { authorization: `Bearer ${key}`, ...(init.headers as Record<string, string>) } }),
+      fetch(server.url + path, {
+        ...init,
+        headers: { authorization: `Bearer ${key}`, ...(init.headers as Record<string, string>) },
+      }),
     async [Symbol.asyncDispose]() {
       await server.close();
       rmSync(dataDir, { recursive: true, force: true });
@@ -79,7 +84,9 @@ export async function startTestServer(options: Partial<ServeOptions> & { command
   } as TestServer;
   for (const name of ['alice', 'bob'] as const) {
     await test.call('POST', '/v1/projects', { body: { name }, key: admin });
-    test[name] = (await test.call('POST', '/v1/keys', { body: { name, project: name }, key: admin })).json.secret;
+    test[name] = (
+      await test.call('POST', '/v1/keys', { body: { name, project: name }, key: admin })
+    ).json.secret;
   }
   return test;
 }
@@ -99,14 +106,18 @@ const showRequest: RequestListener = (request, response) => {
   request.on('end', () => {
     response.setHeader('Set-Cookie', ['session=1; Domain=localhost; Path=/', 'cay_preview=stolen']);
     response.setHeader('Content-Type', 'application/json');
-    response.end(JSON.stringify({ method: request.method, url: request.url, headers: request.headers, body }));
+    response.end(
+      JSON.stringify({ method: request.method, url: request.url, headers: request.headers, body }),
+    );
   });
 };
 
 async function serveConnection(incoming: Incoming, listener: RequestListener): Promise<void> {
   const server = createServer(listener);
   const sockets = new WebSocketServer({ server });
-  sockets.on('connection', (socket) => socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary })));
+  sockets.on('connection', (socket) =>
+    socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary })),
+  );
   const stream = connectionStream({
     readable: incoming.readable,
     write: (data) => incoming.write(data),
@@ -118,7 +129,8 @@ async function serveConnection(incoming: Incoming, listener: RequestListener): P
   await closed;
 }
 
-const until = (signal: AbortSignal) => new Promise<number>((resolve) => signal.addEventListener('abort', () => resolve(0), { once: true }));
+const until = (signal: AbortSignal) =>
+  new Promise<number>((resolve) => signal.addEventListener('abort', () => resolve(0), { once: true }));
 
 const TEST_PROGRAMS: Record<string, Program> = {
   'http-server': ({ argv, listen, signal }) => {
@@ -133,12 +145,14 @@ const TEST_PROGRAMS: Record<string, Program> = {
   },
   /** Writes bytes one at a time, given in hex as `o:c3` (stdout) or `e:a9` (stderr). */
   bytes: async ({ argv, stdout, stderr }) => {
-    for (const argument of argv.slice(1)) await (argument.startsWith('e') ? stderr : stdout).write(Buffer.from(argument.slice(2), 'hex'));
+    for (const argument of argv.slice(1))
+      await (argument.startsWith('e') ? stderr : stdout).write(Buffer.from(argument.slice(2), 'hex'));
     return 0;
   },
   flood: async ({ argv, stdout }) => {
     const chunk = new Uint8Array(65_536).fill(120);
-    for (let left = Number(argv[1]); left > 0; left -= chunk.length) await stdout.write(chunk.subarray(0, Math.min(chunk.length, left)));
+    for (let left = Number(argv[1]); left > 0; left -= chunk.length)
+      await stdout.write(chunk.subarray(0, Math.min(chunk.length, left)));
     return 0;
   },
 };

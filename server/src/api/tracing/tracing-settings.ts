@@ -11,14 +11,24 @@ export interface TracingSettings {
  * cannot be honoured is told and left out: a variable that is meant for many programs must not keep
  * this one from starting.
  */
-export function tracingSettings(env: NodeJS.ProcessEnv, warn: (message: string) => void): TracingSettings | undefined {
+export function tracingSettings(
+  env: NodeJS.ProcessEnv,
+  warn: (message: string) => void,
+): TracingSettings | undefined {
   const own = env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'];
   const shared = env['OTEL_EXPORTER_OTLP_ENDPOINT'];
   const endpoint = own || shared;
-  if (!endpoint || env['OTEL_SDK_DISABLED']?.toLowerCase() === 'true' || env['OTEL_TRACES_EXPORTER'] === 'none') return undefined;
+  if (
+    !endpoint ||
+    env['OTEL_SDK_DISABLED']?.toLowerCase() === 'true' ||
+    env['OTEL_TRACES_EXPORTER'] === 'none'
+  )
+    return undefined;
   const protocol = env['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL'] || env['OTEL_EXPORTER_OTLP_PROTOCOL'];
   if (protocol === 'grpc') {
-    warn('OTLP over gRPC is not spoken here, so no traces are exported; use http/json and the collector’s HTTP port');
+    warn(
+      'OTLP over gRPC is not spoken here, so no traces are exported; use http/json and the collector’s HTTP port',
+    );
     return undefined;
   }
   const url = URL.parse(endpoint);
@@ -29,8 +39,15 @@ export function tracingSettings(env: NodeJS.ProcessEnv, warn: (message: string) 
   if (!own) url.pathname = `${url.pathname.replace(/\/$/, '')}/v1/traces`;
   return {
     url: url.href,
-    headers: { ...pairs(env['OTEL_EXPORTER_OTLP_HEADERS']), ...pairs(env['OTEL_EXPORTER_OTLP_TRACES_HEADERS']) },
-    resource: { 'service.name': 'cay', ...pairs(env['OTEL_RESOURCE_ATTRIBUTES']), ...named(env['OTEL_SERVICE_NAME']) },
+    headers: {
+      ...pairs(env['OTEL_EXPORTER_OTLP_HEADERS']),
+      ...pairs(env['OTEL_EXPORTER_OTLP_TRACES_HEADERS']),
+    },
+    resource: {
+      'service.name': 'cay',
+      ...pairs(env['OTEL_RESOURCE_ATTRIBUTES']),
+      ...named(env['OTEL_SERVICE_NAME']),
+    },
   };
 }
 

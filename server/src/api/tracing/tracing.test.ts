@@ -14,7 +14,10 @@ const settingsFor = (url: string, more: Record<string, string> = {}) =>
 describe('tracing against a stand-in for a collector', () => {
   it('sends one span for each request, with templates and ids and never keys, bodies or arguments', async () => {
     await using collector = await startCollectorStandIn();
-    const tracing = settingsFor(collector.url, { OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=a%20b', OTEL_RESOURCE_ATTRIBUTES: 'host.name=h' });
+    const tracing = settingsFor(collector.url, {
+      OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=a%20b',
+      OTEL_RESOURCE_ATTRIBUTES: 'host.name=h',
+    });
     const test = await startTestServer({ tracing });
     const { id } = await test.create({ env: { SECRET: 'in-the-body' } });
     await test.call('POST', `/v1/sandboxes/${id}/exec`, {
@@ -52,7 +55,8 @@ describe('tracing against a stand-in for a collector', () => {
     expect(Math.abs(Number(BigInt(span!.startTimeUnixNano) / 1_000_000n) - Date.now())).toBeLessThan(60_000);
     expect(new Set(collector.spans.map(({ spanId }) => spanId)).size).toBe(collector.spans.length);
     expect(collector.headers[0]).toMatchObject({ 'x-tenant': 'a b' });
-    for (const secret of [test.alice, test.admin, 'in-the-body', 'an-argument', 'a-token']) expect(collector.text).not.toContain(secret);
+    for (const secret of [test.alice, test.admin, 'in-the-body', 'an-argument', 'a-token'])
+      expect(collector.text).not.toContain(secret);
   });
 
   it('goes on in the caller’s trace, and leads into the application behind a preview', async () => {
@@ -60,7 +64,9 @@ describe('tracing against a stand-in for a collector', () => {
     const test = await startTestServer({ tracing: settingsFor(collector.url) });
     const trace = 'a'.repeat(32);
     const traceparent = `00-${trace}-${'b'.repeat(16)}-01`;
-    const { headers } = await test.call('GET', '/v1/version', { headers: { traceparent, tracestate: 'vendor=1' } });
+    const { headers } = await test.call('GET', '/v1/version', {
+      headers: { traceparent, tracestate: 'vendor=1' },
+    });
     expect(headers.get('traceresponse')).toMatch(new RegExp(`^00-${trace}-[0-9a-f]{16}-01$`));
 
     const { id } = await test.create({ ports: [{ port: 80, visibility: 'public' }] });
@@ -73,9 +79,15 @@ describe('tracing against a stand-in for a collector', () => {
     const ours = collector.spans.filter(({ traceId }) => traceId === trace);
     expect(ours).toMatchObject([
       { name: 'GET /v1/version', parentSpanId: 'b'.repeat(16), traceState: 'vendor=1' },
-      { name: 'GET', parentSpanId: 'b'.repeat(16), attributes: { 'cay.operation': 'preview', 'cay.sandbox.id': id } },
+      {
+        name: 'GET',
+        parentSpanId: 'b'.repeat(16),
+        attributes: { 'cay.operation': 'preview', 'cay.sandbox.id': id },
+      },
     ]);
-    expect((seen.json as { headers: Record<string, string> }).headers['traceparent']).toBe(`00-${trace}-${ours[1]!.spanId}-01`);
+    expect((seen.json as { headers: Record<string, string> }).headers['traceparent']).toBe(
+      `00-${trace}-${ours[1]!.spanId}-01`,
+    );
     expect(collector.spans.filter(({ name }) => name === 'GET /v1/version')).toHaveLength(2);
   });
 
@@ -91,7 +103,13 @@ describe('tracing against a stand-in for a collector', () => {
     await test[Symbol.asyncDispose]();
     expect(collector.complaints).toEqual([]);
     expect(collector.spans.filter(({ name }) => name === 'GET /v1/sandboxes/{id}/exec')).toMatchObject([
-      { attributes: { 'http.response.status_code': '101', 'cay.operation': 'execSocket', 'cay.sandbox.id': id } },
+      {
+        attributes: {
+          'http.response.status_code': '101',
+          'cay.operation': 'execSocket',
+          'cay.sandbox.id': id,
+        },
+      },
     ]);
   });
 
@@ -113,20 +131,32 @@ describe('tracingSettings()', () => {
 
   it('asks for nothing unless an endpoint is set', () => {
     const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4318' };
-    for (const env of [{}, { ...endpoint, OTEL_SDK_DISABLED: 'true' }, { ...endpoint, OTEL_TRACES_EXPORTER: 'none' }])
+    for (const env of [
+      {},
+      { ...endpoint, OTEL_SDK_DISABLED: 'true' },
+      { ...endpoint, OTEL_TRACES_EXPORTER: 'none' },
+    ])
       expect(settings(env as Record<string, string>)).toBeUndefined();
     expect(told).toEqual([]);
   });
 
   it('reads the endpoint as the specification says', () => {
     expect(settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4318' })?.url).toBe('http://c:4318/v1/traces');
-    expect(settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'https://c/base/' })?.url).toBe('https://c/base/v1/traces');
-    expect(settings({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'http://c/as-it-is' })?.url).toBe('http://c/as-it-is');
-    expect(settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c', OTEL_SERVICE_NAME: 'n' })?.resource).toEqual({ 'service.name': 'n' });
+    expect(settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'https://c/base/' })?.url).toBe(
+      'https://c/base/v1/traces',
+    );
+    expect(settings({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'http://c/as-it-is' })?.url).toBe(
+      'http://c/as-it-is',
+    );
+    expect(settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c', OTEL_SERVICE_NAME: 'n' })?.resource).toEqual({
+      'service.name': 'n',
+    });
   });
 
   it('tells what it cannot do', () => {
-    expect(settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4317', OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' })).toBeUndefined();
+    expect(
+      settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4317', OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' }),
+    ).toBeUndefined();
     expect(settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'c:4317' })).toBeUndefined();
     expect(told).toEqual([expect.stringContaining('gRPC'), expect.stringContaining('not an HTTP address')]);
   });

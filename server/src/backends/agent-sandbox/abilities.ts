@@ -10,7 +10,9 @@ export function abilitiesWith({ storage }: Pick<PoolAndStorage, 'storage'>): Pod
       suspend: storage
         ? 'its pod is ended and its volume is kept; waking it makes a pod anew'
         : "the files of a sandbox are its pod's: set CAY_KUBERNETES_STORAGE for a volume each",
-      ...(storage && { diskLimit: `its files are on a volume of ${storage.size} each, as CAY_KUBERNETES_STORAGE says` }),
+      ...(storage && {
+        diskLimit: `its files are on a volume of ${storage.size} each, as CAY_KUBERNETES_STORAGE says`,
+      }),
     },
   };
 }

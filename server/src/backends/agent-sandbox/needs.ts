@@ -9,13 +9,18 @@ const CORE = 'agents.x-k8s.io';
 const EXTENSIONS = 'extensions.agents.x-k8s.io';
 const ALL = ['create', 'get', 'list', 'watch', 'patch', 'delete'];
 
-export const KINDS: Kind[] = [{ groupVersion: `${CORE}/v1beta1`, resource: 'sandboxes', hint: install('sandbox.yaml') }];
+export const KINDS: Kind[] = [
+  { groupVersion: `${CORE}/v1beta1`, resource: 'sandboxes', hint: install('sandbox.yaml') },
+];
 
 /** What is made for sandboxes; pods come with the Sandbox. */
 export const OWNED_KINDS = ['Sandbox', 'Pod'];
 export const OWNED_POOL_KINDS = ['SandboxTemplate', 'SandboxWarmPool', 'SandboxClaim'];
 
-export const RIGHTS: Right[] = [{ group: CORE, resource: 'sandboxes', verbs: ALL, why: 'a sandbox is a Sandbox' }, ...POD_RIGHTS];
+export const RIGHTS: Right[] = [
+  { group: CORE, resource: 'sandboxes', verbs: ALL, why: 'a sandbox is a Sandbox' },
+  ...POD_RIGHTS,
+];
 
 /** What volumes need besides: they come with the Sandbox, and go with it. */
 export const STORAGE_RIGHTS: Right[] = [
@@ -29,14 +34,21 @@ export const STORAGE_RIGHTS: Right[] = [
 ];
 
 /** What a warm pool needs besides. */
-export const POOL_KINDS: Kind[] = ['sandboxtemplates', 'sandboxwarmpools', 'sandboxclaims'].map((resource) => ({
-  groupVersion: `${EXTENSIONS}/v1beta1`,
-  resource,
-  hint: install('sandbox-with-extensions.yaml'),
-}));
+export const POOL_KINDS: Kind[] = ['sandboxtemplates', 'sandboxwarmpools', 'sandboxclaims'].map(
+  (resource) => ({
+    groupVersion: `${EXTENSIONS}/v1beta1`,
+    resource,
+    hint: install('sandbox-with-extensions.yaml'),
+  }),
+);
 
 export const POOL_RIGHTS: Right[] = [
-  { group: EXTENSIONS, resource: 'sandboxclaims', verbs: ALL, why: 'a sandbox is had from the warm pool by a claim' },
+  {
+    group: EXTENSIONS,
+    resource: 'sandboxclaims',
+    verbs: ALL,
+    why: 'a sandbox is had from the warm pool by a claim',
+  },
   ...['sandboxtemplates', 'sandboxwarmpools'].map((resource) => ({
     group: EXTENSIONS,
     resource,

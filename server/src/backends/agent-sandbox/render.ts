@@ -10,7 +10,11 @@ import { checkPoolAndStorage, type AgentSandboxOptions } from './settings.ts';
 export function agentSandboxDeclarations(settings: AgentSandboxOptions): Declarations {
   const { warmPool, storage } = checkPoolAndStorage(settings);
   return declarations(settings, {
-    kinds: [...OWNED_KINDS, ...(storage ? ['PersistentVolumeClaim'] : []), ...(warmPool > 0 ? OWNED_POOL_KINDS : [])],
+    kinds: [
+      ...OWNED_KINDS,
+      ...(storage ? ['PersistentVolumeClaim'] : []),
+      ...(warmPool > 0 ? OWNED_POOL_KINDS : []),
+    ],
     rights: [...RIGHTS, ...(storage ? STORAGE_RIGHTS : []), ...(warmPool > 0 ? POOL_RIGHTS : [])],
     async sandbox(place, id, input) {
       const { spec, options } = await renderedSpec(place, settings, input, abilitiesWith({ storage }));

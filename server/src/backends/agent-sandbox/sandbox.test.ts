@@ -13,15 +13,24 @@ const nowMs = Date.parse('2030-01-01T00:00:00.500Z');
 
 function sandbox(storage?: PoolAndStorage['storage']) {
   const options = { ...WORKLOAD_OPTIONS, nowMs, storage };
-  const made = renderSandbox(id, SandboxSpecSchema.parse({}), 2, options) as Sandbox & { spec: Record<string, unknown> };
+  const made = renderSandbox(id, SandboxSpecSchema.parse({}), 2, options) as Sandbox & {
+    spec: Record<string, unknown>;
+  };
   return { ...made, metadata: { ...made.metadata, uid: 'sandbox' } };
 }
 
-const withReady = (ready: Partial<Condition>) => ({ ...sandbox(), status: { conditions: [{ type: 'Ready', status: 'False', ...ready }] } });
+const withReady = (ready: Partial<Condition>) => ({
+  ...sandbox(),
+  status: { conditions: [{ type: 'Ready', status: 'False', ...ready }] },
+});
 
 describe('renderSandbox', () => {
   it('has the cluster end it when the lease is over', () => {
-    expect(sandbox().spec).toMatchObject({ shutdownTime: '2030-01-01T00:01:00Z', shutdownPolicy: 'Delete', operatingMode: 'Running' });
+    expect(sandbox().spec).toMatchObject({
+      shutdownTime: '2030-01-01T00:01:00Z',
+      shutdownPolicy: 'Delete',
+      operatingMode: 'Running',
+    });
     expect(standingOf(sandbox())).toMatchObject({ incarnation: 2, mark: 'starting' });
   });
 
@@ -29,7 +38,10 @@ describe('renderSandbox', () => {
     expect(sandbox().spec).not.toHaveProperty('volumeClaimTemplates');
     expect(sandbox({ size: '5Gi', storageClass: 'fast' }).spec).toMatchObject({
       volumeClaimTemplates: [
-        { metadata: { name: 'files' }, spec: { storageClassName: 'fast', resources: { requests: { storage: '5Gi' } } } },
+        {
+          metadata: { name: 'files' },
+          spec: { storageClassName: 'fast', resources: { requests: { storage: '5Gi' } } },
+        },
       ],
       podTemplate: { spec: { securityContext: { runAsNonRoot: true, fsGroup: 1000 } } },
     });
@@ -47,14 +59,25 @@ describe('whyOver', () => {
 
 describe('whyStuck', () => {
   it('says at once what is known to last, and anything else when it has lasted', () => {
-    const quota = withReady({ reason: 'ReconcilerError', message: 'Error seen: pods "x" is forbidden: exceeded quota: none' });
-    expect(whyStuck(quota, 'start it', false)).toMatchObject({ code: 'resource_exhausted', details: { reason: 'quota_exceeded' } });
-    const conflict = withReady({ reason: 'ReconcilerError', message: 'Error seen: the object has been modified' });
+    const quota = withReady({
+      reason: 'ReconcilerError',
+      message: 'Error seen: pods "x" is forbidden: exceeded quota: none',
+    });
+    expect(whyStuck(quota, 'start it', false)).toMatchObject({
+      code: 'resource_exhausted',
+      details: { reason: 'quota_exceeded' },
+    });
+    const conflict = withReady({
+      reason: 'ReconcilerError',
+      message: 'Error seen: the object has been modified',
+    });
     expect(whyStuck(conflict, 'start it', false)).toBeUndefined();
     expect(whyStuck(conflict, 'start it', true)).toMatchObject({ code: 'failed_precondition' });
     expect(whyStuck(withReady({ reason: 'DependenciesNotReady' }), 'start it', true)).toBeUndefined();
     expect(whyStuck(sandbox(), 'start it', false)).toBeUndefined();
-    expect(whyStuck(sandbox(), 'start it', true)).toMatchObject({ details: { reason: 'controller_missing' } });
+    expect(whyStuck(sandbox(), 'start it', true)).toMatchObject({
+      details: { reason: 'controller_missing' },
+    });
   });
 });
 
@@ -62,7 +85,8 @@ describe('observationOf', () => {
   it('takes a sandbox without a pod as stopped only where its files are kept apart', () => {
     const stopped = sandbox();
     stopped.metadata.annotations = { ...stopped.metadata.annotations, 'cay.dev/mark': 'stopped' };
-    const seen = (keeps: boolean) => observationOf(id, { workload: stopped, pods: [] }, { whyOver, keepsFiles: () => keeps }).phase;
+    const seen = (keeps: boolean) =>
+      observationOf(id, { workload: stopped, pods: [] }, { whyOver, keepsFiles: () => keeps }).phase;
     expect(seen(true)).toBe('stopped');
     expect(seen(false)).toBe('failed');
   });

@@ -3,7 +3,12 @@ import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { refusalOf } from '../kubernetes/from-kubernetes.ts';
 import { podSpec, type PodOptions } from '../kubernetes/pod-spec.ts';
 import type { Failure } from '../kubernetes/pod-state.ts';
-import { POD_ANNOTATIONS, sandboxLabels, workloadMetadata, type WorkloadOptions } from '../kubernetes/workloads.ts';
+import {
+  POD_ANNOTATIONS,
+  sandboxLabels,
+  workloadMetadata,
+  type WorkloadOptions,
+} from '../kubernetes/workloads.ts';
 import { USER } from '../sandbox-user.ts';
 import type { Sandbox, SandboxClaim } from './objects.ts';
 import type { PoolAndStorage } from './settings.ts';
@@ -16,7 +21,12 @@ const FILES = 'files';
 export type BlueprintOptions = PodOptions & Pick<PoolAndStorage, 'storage'>;
 
 /** What a Sandbox and a template have in common. */
-export function blueprint(id: SandboxId | undefined, spec: SandboxSpec, labels: Record<string, string>, options: BlueprintOptions): object {
+export function blueprint(
+  id: SandboxId | undefined,
+  spec: SandboxSpec,
+  labels: Record<string, string>,
+  options: BlueprintOptions,
+): object {
   const { storage } = options;
   const pod = podSpec(id, spec, options) as { securityContext: object };
   return {
@@ -24,7 +34,14 @@ export function blueprint(id: SandboxId | undefined, spec: SandboxSpec, labels: 
       metadata: { labels, annotations: POD_ANNOTATIONS },
       // A volume comes empty and root's, and is handed to the group of the pod.
       spec: storage
-        ? { ...pod, securityContext: { ...pod.securityContext, fsGroup: USER.gid, fsGroupChangePolicy: 'OnRootMismatch' } }
+        ? {
+            ...pod,
+            securityContext: {
+              ...pod.securityContext,
+              fsGroup: USER.gid,
+              fsGroupChangePolicy: 'OnRootMismatch',
+            },
+          }
         : pod,
     },
     service: false,
@@ -70,7 +87,8 @@ export function moment(ms: number): string {
 
 /** Why it will never run again; `undefined` while it may. */
 export function whyOver({ metadata, status }: Sandbox | SandboxClaim): Failure | undefined {
-  if (metadata.deletionTimestamp !== undefined) return { reason: 'removed_outside', message: 'It is being removed from the cluster' };
+  if (metadata.deletionTimestamp !== undefined)
+    return { reason: 'removed_outside', message: 'It is being removed from the cluster' };
   const ready = status?.conditions?.find(({ type }) => type === 'Ready');
   if (ready?.status === 'False' && (ready.reason === 'SandboxExpired' || ready.reason === 'ClaimExpired')) {
     return { reason: 'removed_outside', message: 'Its lease was not renewed, and the cluster has ended it' };
@@ -78,10 +96,24 @@ export function whyOver({ metadata, status }: Sandbox | SandboxClaim): Failure |
   return undefined;
 }
 
-const BROKEN = ['ReconcilerError', 'MultiplePods', 'TemplateNotFound', 'WarmPoolNotFound', 'InvalidMetadata', 'VolumeClaimTemplatesError'];
+const BROKEN = [
+  'ReconcilerError',
+  'MultiplePods',
+  'TemplateNotFound',
+  'WarmPoolNotFound',
+  'InvalidMetadata',
+  'VolumeClaimTemplatesError',
+];
 
-/** What stands in the way of a pod. The controller tries again and again, so that what it says once need not last. */
-export function whyStuck({ status }: Sandbox | SandboxClaim, action: string, lasting: boolean): CayError | undefined {
+/**
+ * What stands in the way of a pod. The controller tries again and again, so that what it says once need not
+ * last.
+ */
+export function whyStuck(
+  { status }: Sandbox | SandboxClaim,
+  action: string,
+  lasting: boolean,
+): CayError | undefined {
   const ready = status?.conditions?.find(({ type }) => type === 'Ready');
   if (!ready) {
     if (!lasting) return undefined;
@@ -94,8 +126,12 @@ export function whyStuck({ status }: Sandbox | SandboxClaim, action: string, las
   if (ready.status === 'True' || !BROKEN.includes(reason)) return undefined;
   const known = refusalOf(message);
   if (!known && !lasting) return undefined;
-  return new CayError(known?.code ?? 'failed_precondition', `Cannot ${action}: the cluster refuses its pod: ${message}`, {
-    details: known?.details ?? { reason: 'admission_refused' },
-    hint: known?.hint,
-  });
+  return new CayError(
+    known?.code ?? 'failed_precondition',
+    `Cannot ${action}: the cluster refuses its pod: ${message}`,
+    {
+      details: known?.details ?? { reason: 'admission_refused' },
+      hint: known?.hint,
+    },
+  );
 }

@@ -1,8 +1,10 @@
 /**
- * The Sandboxes of one installation in one namespace, and the claims by which some of them were had from the warm pool.
+ * The Sandboxes of one installation in one namespace, and the claims by which some of them were had from the
+ * warm pool.
  *
- * A claim is named after the sandbox; what it is given has a name of the pool's, and gets our labels when its guest has answered. From then on
- * the Sandbox is what counts, and the claim keeps it: it has the lease, and its removal removes everything.
+ * A claim is named after the sandbox; what it is given has a name of the pool's, and gets our labels when its
+ * guest has answered. From then on the Sandbox is what counts, and the claim keeps it: it has the lease, and
+ * its removal removes everything.
  */
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
@@ -11,7 +13,13 @@ import { LABELS, objectName, sandboxOf, selectorOf } from '../kubernetes/names.t
 import type { KubernetesObject, List, Pod } from '../kubernetes/objects.ts';
 import type { Place } from '../kubernetes/pod-backend.ts';
 import { standingOf, standingPatch, type StandingPatch } from '../kubernetes/standing.ts';
-import { podsOf, workloadMetadata, type Found, type Workload, type Workloads } from '../kubernetes/workloads.ts';
+import {
+  podsOf,
+  workloadMetadata,
+  type Found,
+  type Workload,
+  type Workloads,
+} from '../kubernetes/workloads.ts';
 import { claimOf, isClaim, type Sandbox, type SandboxClaim } from './objects.ts';
 import { CORE_VERSION, moment, renderSandbox, whyOver, whyStuck } from './sandbox.ts';
 import type { PoolAndStorage } from './settings.ts';
@@ -26,7 +34,10 @@ interface Options {
   pool: WarmPool | undefined;
 }
 
-export function agentSandboxes({ client, namespace, installation }: Place, { storage, pool }: Options): Workloads {
+export function agentSandboxes(
+  { client, namespace, installation }: Place,
+  { storage, pool }: Options,
+): Workloads {
   const sandboxes = `/apis/${CORE_VERSION}/namespaces/${namespace}/sandboxes`;
   const claims = `/apis/${EXTENSIONS_VERSION}/namespaces/${namespace}/sandboxclaims`;
   const pods = `/api/v1/namespaces/${namespace}/pods`;
@@ -34,18 +45,31 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
   /** Those of the pool do not know yet whose they will be. */
   const podSelector = pool ? `${LABELS.installation}=${installation}` : selector;
 
-  const isOurs = (object: KubernetesObject | undefined) => object?.metadata.labels?.[LABELS.installation] === installation;
+  const isOurs = (object: KubernetesObject | undefined) =>
+    object?.metadata.labels?.[LABELS.installation] === installation;
 
-  async function listOf<T>(path: string, labelSelector: string, action: string, signal?: AbortSignal): Promise<T[]> {
+  async function listOf<T>(
+    path: string,
+    labelSelector: string,
+    action: string,
+    signal?: AbortSignal,
+  ): Promise<T[]> {
     return ((await client.json('GET', path, { action, query: { labelSelector }, signal })) as List<T>).items;
   }
 
-  async function read<T extends KubernetesObject>(path: string, action: string, signal?: AbortSignal): Promise<T | undefined> {
+  async function read<T extends KubernetesObject>(
+    path: string,
+    action: string,
+    signal?: AbortSignal,
+  ): Promise<T | undefined> {
     return (await client.json('GET', path, { action, allow: [404], signal })) as T | undefined;
   }
 
   /** The Sandbox and the claim that there are of a sandbox. */
-  async function look(id: SandboxId, signal?: AbortSignal): Promise<{ sandbox?: Sandbox; claim?: SandboxClaim }> {
+  async function look(
+    id: SandboxId,
+    signal?: AbortSignal,
+  ): Promise<{ sandbox?: Sandbox; claim?: SandboxClaim }> {
     const action = `look at sandbox "${id}"`;
     const [labelled, claim] = await Promise.all([
       listOf<Sandbox>(sandboxes, selectorOf(installation, id), action, signal),
@@ -56,8 +80,15 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
     return { sandbox, ...(isOurs(claim) && { claim }) };
   }
 
-  async function patch(path: string, body: object, action: string, options: { allow?: number[]; signal?: AbortSignal } = {}) {
-    return (await client.json('PATCH', path, { action, body, type: MERGE_PATCH, ...options })) as KubernetesObject | undefined;
+  async function patch(
+    path: string,
+    body: object,
+    action: string,
+    options: { allow?: number[]; signal?: AbortSignal } = {},
+  ) {
+    return (await client.json('PATCH', path, { action, body, type: MERGE_PATCH, ...options })) as
+      | KubernetesObject
+      | undefined;
   }
 
   /** Puts our labels on what a claim was given, together with how it stands. */
@@ -69,15 +100,28 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
   ) {
     const action = `take over "${name}"`;
     await faultPoint('agent-sandbox.claim.given');
-    const given = await patch(`${sandboxes}/${name}`, merged({ metadata: { uid, labels, annotations } }, standing), action, { signal });
+    const given = await patch(
+      `${sandboxes}/${name}`,
+      merged({ metadata: { uid, labels, annotations } }, standing),
+      action,
+      { signal },
+    );
     await faultPoint('agent-sandbox.claim.taken');
     if (given?.metadata.ownerReferences?.some((owner) => owner.uid === claim.uid)) return;
     throw new CayError('conflict', `Cannot ${action}: it was given to somebody else`);
   }
 
   /** So that it tells of its loss if somebody removes the Sandbox that was given for it. */
-  async function noteOnClaim({ name, uid }: { name: string; uid: string }, standing: StandingPatch, action: string, signal?: AbortSignal) {
-    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, standing), action, { allow: [404, 409], signal });
+  async function noteOnClaim(
+    { name, uid }: { name: string; uid: string },
+    standing: StandingPatch,
+    action: string,
+    signal?: AbortSignal,
+  ) {
+    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, standing), action, {
+      allow: [404, 409],
+      signal,
+    });
   }
 
   const keepsFiles = (workload: Sandbox) => (workload.spec?.volumeClaimTemplates?.length ?? 0) > 0;
@@ -101,7 +145,11 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       const workload = sandbox ? goingWith(sandbox, claim) : claim;
       if (!workload) return undefined;
       if (!sandbox || !claimOf(sandbox)) return { workload, pods: podsOf(workload, labelled) };
-      const pod = await read<Pod>(`${pods}/${sandbox.metadata.annotations?.[POD_NAME] ?? sandbox.metadata.name}`, action, signal);
+      const pod = await read<Pod>(
+        `${pods}/${sandbox.metadata.annotations?.[POD_NAME] ?? sandbox.metadata.name}`,
+        action,
+        signal,
+      );
       return { workload, pods: pod ? podsOf(workload, [pod]) : [] };
     },
 
@@ -138,10 +186,17 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
               apiVersion: EXTENSIONS_VERSION,
               kind: 'SandboxClaim',
               metadata: workloadMetadata(id, spec, incarnation, options),
-              spec: { warmPoolRef: { name: from }, lifecycle: { shutdownTime, shutdownPolicy: 'DeleteForeground' } },
+              spec: {
+                warmPoolRef: { name: from },
+                lifecycle: { shutdownTime, shutdownPolicy: 'DeleteForeground' },
+              },
             };
       try {
-        return (await client.json('POST', from === undefined ? sandboxes : claims, { action, body, signal })) as Sandbox | SandboxClaim;
+        return (await client.json('POST', from === undefined ? sandboxes : claims, {
+          action,
+          body,
+          signal,
+        })) as Sandbox | SandboxClaim;
       } catch (error) {
         const { sandbox, claim } = isCayError(error, 'conflict') ? await look(id, signal) : {};
         const made = sandbox ?? claim;
@@ -154,14 +209,18 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       const name = isClaim(claim) ? claim.status?.sandbox?.name : undefined;
       if (name === undefined) return undefined;
       // A pod says whose it is, so that nobody has to ask for its Sandbox.
-      const ownerOf = ({ metadata }: Pod) => metadata.ownerReferences?.find((each) => each.kind === 'Sandbox' && each.name === name);
+      const ownerOf = ({ metadata }: Pod) =>
+        metadata.ownerReferences?.find((each) => each.kind === 'Sandbox' && each.name === name);
       const pod = running.find(ownerOf);
       const owner = pod && ownerOf(pod);
       if (!owner) return undefined;
       const { labels, annotations = {} } = claim.metadata;
       const ours = Object.fromEntries(Object.entries(annotations).filter(([key]) => key.startsWith(OURS)));
       const ownerReferences = [{ kind: 'SandboxClaim', name: claim.metadata.name, uid: claim.metadata.uid }];
-      return { workload: { metadata: { name, uid: owner.uid, labels, annotations: ours, ownerReferences } }, pods: [pod] };
+      return {
+        workload: { metadata: { name, uid: owner.uid, labels, annotations: ours, ownerReferences } },
+        pods: [pod],
+      };
     },
 
     async note(workload, standing, { signal } = {}) {
@@ -173,7 +232,10 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       // What the cluster has never shown us is what a claim was just given.
       if (claim && resourceVersion === undefined) return takeOver(workload, claim, patched, signal);
       // Nothing is noted on one of the same name that was made meanwhile.
-      const body = { ...merged({ metadata: { uid } }, patched), ...(keepsFiles(workload) && { spec: { operatingMode } }) };
+      const body = {
+        ...merged({ metadata: { uid } }, patched),
+        ...(keepsFiles(workload) && { spec: { operatingMode } }),
+      };
       await Promise.all([
         patch(`${isClaim(workload) ? claims : sandboxes}/${name}`, body, action, { signal }),
         claim && noteOnClaim(claim, patched, action, signal),
@@ -190,7 +252,9 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
     leftSeconds(workload: Sandbox | SandboxClaim) {
       // The lease of what was claimed is its claim's, which nobody looks at: it is renewed at every turn.
       if (claimOf(workload)) return 0;
-      const until = isClaim(workload) ? workload.spec?.lifecycle?.shutdownTime : (workload as Sandbox).spec?.shutdownTime;
+      const until = isClaim(workload)
+        ? workload.spec?.lifecycle?.shutdownTime
+        : (workload as Sandbox).spec?.shutdownTime;
       return (Date.parse(until ?? '') - client.now()) / 1000 || 0;
     },
 
@@ -202,7 +266,9 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       // What is said of the Sandbox may not have come to its claim.
       const standing = claim && !isClaim(workload) ? standingPatch(standingOf(workload)) : undefined;
       const body = { ...(standing ? merged({ metadata: { uid } }, standing) : { metadata: { uid } }), spec };
-      await patch(`${claim ? claims : sandboxes}/${name}`, body, `renew the lease of "${name}"`, { allow: [404, 409] });
+      await patch(`${claim ? claims : sandboxes}/${name}`, body, `renew the lease of "${name}"`, {
+        allow: [404, 409],
+      });
     },
 
     async remove(id, { signal } = {}) {
@@ -212,21 +278,35 @@ export function agentSandboxes({ client, namespace, installation }: Place, { sto
       if (name === undefined) return false;
       const body = { propagationPolicy: 'Foreground', preconditions: { uid } };
       const path = `${owner ? claims : sandboxes}/${name}`;
-      await client.json('DELETE', path, { action: `remove sandbox "${id}"`, body, allow: [404, 409], signal });
+      await client.json('DELETE', path, {
+        action: `remove sandbox "${id}"`,
+        body,
+        allow: [404, 409],
+        signal,
+      });
       return true;
     },
   };
 }
 
-function merged({ metadata }: { metadata: Partial<KubernetesObject['metadata']> }, standing: StandingPatch): { metadata: object } {
+function merged(
+  { metadata }: { metadata: Partial<KubernetesObject['metadata']> },
+  standing: StandingPatch,
+): { metadata: object } {
   const { labels, annotations } = standing.metadata;
   return {
-    metadata: { ...metadata, labels: { ...metadata.labels, ...labels }, annotations: { ...metadata.annotations, ...annotations } },
+    metadata: {
+      ...metadata,
+      labels: { ...metadata.labels, ...labels },
+      annotations: { ...metadata.annotations, ...annotations },
+    },
   };
 }
 
 /** What is removed with its claim is as good as gone, also before the cluster has come to it. */
 function goingWith(workload: Workload, claim: Workload | undefined): Workload {
   const deletionTimestamp = workload.metadata.deletionTimestamp ?? claim?.metadata.deletionTimestamp;
-  return deletionTimestamp === undefined ? workload : { ...workload, metadata: { ...workload.metadata, deletionTimestamp } };
+  return deletionTimestamp === undefined
+    ? workload
+    : { ...workload, metadata: { ...workload.metadata, deletionTimestamp } };
 }

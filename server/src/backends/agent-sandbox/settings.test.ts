@@ -4,7 +4,11 @@ import { checkPoolAndStorage, poolAndStorage } from './settings.ts';
 describe('poolAndStorage', () => {
   it('reads what the environment says, and nothing where it says nothing', () => {
     expect(poolAndStorage({})).toEqual({});
-    const env = { CAY_KUBERNETES_WARM_POOL: '3', CAY_KUBERNETES_STORAGE: '5Gi', CAY_KUBERNETES_STORAGE_CLASS: 'fast' };
+    const env = {
+      CAY_KUBERNETES_WARM_POOL: '3',
+      CAY_KUBERNETES_STORAGE: '5Gi',
+      CAY_KUBERNETES_STORAGE_CLASS: 'fast',
+    };
     expect(poolAndStorage(env)).toEqual({ warmPool: 3, storage: { size: '5Gi', storageClass: 'fast' } });
   });
 });
@@ -12,7 +16,9 @@ describe('poolAndStorage', () => {
 describe('checkPoolAndStorage', () => {
   it('refuses what no cluster could be asked for', () => {
     expect(checkPoolAndStorage({})).toEqual({ warmPool: 0, storage: undefined });
-    for (const warmPool of [-1, 0.5, Number.NaN, 1001]) expect(() => checkPoolAndStorage({ warmPool })).toThrow(/warm pool/);
-    for (const size of ['', 'much', '0Gi', '5 Gi']) expect(() => checkPoolAndStorage({ storage: { size } })).toThrow(/Storage/);
+    for (const warmPool of [-1, 0.5, Number.NaN, 1001])
+      expect(() => checkPoolAndStorage({ warmPool })).toThrow(/warm pool/);
+    for (const size of ['', 'much', '0Gi', '5 Gi'])
+      expect(() => checkPoolAndStorage({ storage: { size } })).toThrow(/Storage/);
   });
 });

@@ -7,8 +7,8 @@ export interface PoolAndStorage {
   /** How many sandboxes are kept ready for those who ask for the usual. Default none. */
   warmPool?: number;
   /**
-   * A volume for the files of each sandbox, apart from its pod: one that is stopped is then suspended, and costs nothing but the volume.
-   * Without it the files are the pod's, and a stopped sandbox keeps its pod.
+   * A volume for the files of each sandbox, apart from its pod: one that is stopped is then suspended, and
+   * costs nothing but the volume. Without it the files are the pod's, and a stopped sandbox keeps its pod.
    */
   storage?: { size: string; storageClass?: string };
 }
@@ -26,12 +26,21 @@ export function poolAndStorage(env: NodeJS.ProcessEnv): PoolAndStorage {
   };
 }
 
-export function checkPoolAndStorage({ warmPool = 0, storage }: PoolAndStorage): { warmPool: number; storage: PoolAndStorage['storage'] } {
+export function checkPoolAndStorage({ warmPool = 0, storage }: PoolAndStorage): {
+  warmPool: number;
+  storage: PoolAndStorage['storage'];
+} {
   if (!Number.isInteger(warmPool) || warmPool < 0 || warmPool > MAX_POOL) {
-    throw new CayError('invalid_argument', `A warm pool of "${warmPool}" sandboxes cannot be: must be 0 to ${MAX_POOL}`);
+    throw new CayError(
+      'invalid_argument',
+      `A warm pool of "${warmPool}" sandboxes cannot be: must be 0 to ${MAX_POOL}`,
+    );
   }
   if (storage && !QUANTITY.test(storage.size)) {
-    throw new CayError('invalid_argument', `Storage of "${storage.size}" cannot be: must be a quantity such as "5Gi"`);
+    throw new CayError(
+      'invalid_argument',
+      `Storage of "${storage.size}" cannot be: must be a quantity such as "5Gi"`,
+    );
   }
   return { warmPool, storage };
 }

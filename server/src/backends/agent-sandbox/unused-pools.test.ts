@@ -13,7 +13,9 @@ describe('unusedPools', () => {
       },
     });
     try {
-      expect(await unusedPools({ client: api.client, namespace: 'here', installation: 'ours' }, undefined)).toEqual([]);
+      expect(
+        await unusedPools({ client: api.client, namespace: 'here', installation: 'ours' }, undefined),
+      ).toEqual([]);
       expect(api.asked.map((each) => each.split('?')[0])).toEqual([
         'GET /apis/extensions.agents.x-k8s.io/v1beta1',
         'GET /apis/extensions.agents.x-k8s.io/v1beta1',

@@ -5,7 +5,10 @@ import { POOL_KINDS } from './needs.ts';
 import { CORE_VERSION } from './sandbox.ts';
 import { holderOf, type WarmPool } from './warm-pool.ts';
 
-/** Warm pools and templates of this installation that are not those of the settings, and what keeps them if the settings ask for none. */
+/**
+ * Warm pools and templates of this installation that are not those of the settings, and what keeps them if
+ * the settings ask for none.
+ */
 export async function unusedPools(
   { client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>,
   pool: WarmPool | undefined,
@@ -16,12 +19,14 @@ export async function unusedPools(
   const look = async (version: string, plural: string, isUnused: (name: string) => boolean) => {
     const path = `/apis/${version}/namespaces/${namespace}/${plural}`;
     for (const { name, uid } of await listOurs(client, path, { installation })) {
-      if (isUnused(name)) strays.push({ kind: 'warm_pool', name: `${plural}/${name}`, uid, path: `${path}/${name}` });
+      if (isUnused(name))
+        strays.push({ kind: 'warm_pool', name: `${plural}/${name}`, uid, path: `${path}/${name}` });
     }
   };
   for (const kind of POOL_KINDS.filter(({ resource }) => resource !== 'sandboxclaims')) {
     // Whoever asks for no pool need not have its kinds.
-    if (pool || (await isInstalled(client, kind))) await look(kind.groupVersion, kind.resource, (name) => name !== pool?.current);
+    if (pool || (await isInstalled(client, kind)))
+      await look(kind.groupVersion, kind.resource, (name) => name !== pool?.current);
   }
   await look(CORE_VERSION, 'sandboxes', (name) => !pool && name === holderOf(installation));
   return strays;

@@ -1,8 +1,10 @@
 /**
- * Sandboxes that run before anybody asks for them: a SandboxTemplate of the usual pod, and a SandboxWarmPool of it.
+ * Sandboxes that run before anybody asks for them: a SandboxTemplate of the usual pod, and a SandboxWarmPool
+ * of it.
  *
- * Neither kind has an expiry of its own. Both belong to a Sandbox that is suspended for ever, has no pod, and carries the lease: when
- * nobody renews it the cluster removes it, and the pool with it. Those that were claimed belong to their claims by then.
+ * Neither kind has an expiry of its own. Both belong to a Sandbox that is suspended for ever, has no pod, and
+ * carries the lease: when nobody renews it the cluster removes it, and the pool with it. Those that were
+ * claimed belong to their claims by then.
  */
 import { createHash } from 'node:crypto';
 import { SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
@@ -53,17 +55,30 @@ export function warmPool(place: Place, { warmPool: replicas = 0, storage }: Pool
   async function apply(version: string, plural: string, body: Applied): Promise<KubernetesObject> {
     const { name } = body.metadata;
     const path = `/apis/${version}/namespaces/${namespace}/${plural}/${name}`;
-    const call = { action: `apply the ${body.kind} "${name}"`, query: { fieldManager: MANAGER, force: true }, type: APPLY };
-    return (await client.json('PATCH', path, { ...call, body: { apiVersion: version, ...body } })) as KubernetesObject;
+    const call = {
+      action: `apply the ${body.kind} "${name}"`,
+      query: { fieldManager: MANAGER, force: true },
+      type: APPLY,
+    };
+    return (await client.json('PATCH', path, {
+      ...call,
+      body: { apiVersion: version, ...body },
+    })) as KubernetesObject;
   }
 
   async function removeOthers(plural: string, name: string): Promise<void> {
     const path = `/apis/${EXTENSIONS_VERSION}/namespaces/${namespace}/${plural}`;
     const query = { labelSelector: `${LABELS.installation}=${installation}` };
-    const { items } = (await client.json('GET', path, { action: `list ${plural}`, query })) as List<KubernetesObject>;
+    const { items } = (await client.json('GET', path, {
+      action: `list ${plural}`,
+      query,
+    })) as List<KubernetesObject>;
     for (const { metadata } of items) {
       if (metadata.name === name) continue;
-      await client.json('DELETE', `${path}/${metadata.name}`, { action: `remove "${metadata.name}"`, allow: [404] });
+      await client.json('DELETE', `${path}/${metadata.name}`, {
+        action: `remove "${metadata.name}"`,
+        allow: [404],
+      });
     }
   }
 
@@ -73,7 +88,12 @@ export function warmPool(place: Place, { warmPool: replicas = 0, storage }: Pool
     },
 
     async apply(runtime) {
-      const options: PodOptions = { settings, requests: settings.requests, pullPolicy: settings.pullPolicy, runtime };
+      const options: PodOptions = {
+        settings,
+        requests: settings.requests,
+        pullPolicy: settings.pullPolicy,
+        runtime,
+      };
       const made = blueprint(undefined, usual, labels, { ...options, storage });
       const name = `${prefix}-${createHash('sha256').update(JSON.stringify(made)).digest('hex').slice(0, 8)}`;
       const holder = await apply(CORE_VERSION, 'sandboxes', {
@@ -87,10 +107,16 @@ export function warmPool(place: Place, { warmPool: replicas = 0, storage }: Pool
           shutdownPolicy: 'Delete',
         },
       });
-      const ownerReferences = [{ apiVersion: CORE_VERSION, kind: 'Sandbox', name: holder.metadata.name, uid: holder.metadata.uid }];
+      const ownerReferences = [
+        { apiVersion: CORE_VERSION, kind: 'Sandbox', name: holder.metadata.name, uid: holder.metadata.uid },
+      ];
       const metadata = { name, labels, ownerReferences };
       // What may be reached is for the policies of the namespace to say, as for every other sandbox.
-      const template = { kind: 'SandboxTemplate', metadata, spec: { ...made, networkPolicyManagement: 'Unmanaged' } };
+      const template = {
+        kind: 'SandboxTemplate',
+        metadata,
+        spec: { ...made, networkPolicyManagement: 'Unmanaged' },
+      };
       await apply(EXTENSIONS_VERSION, 'sandboxtemplates', template);
       const pool = { kind: 'SandboxWarmPool', metadata, spec: { replicas, sandboxTemplateRef: { name } } };
       await apply(EXTENSIONS_VERSION, 'sandboxwarmpools', pool);

@@ -5,7 +5,9 @@ const shell = '/bin/sh';
 
 describe('accounts', () => {
   it('get the user on a line of its own, whether or not the last one was ended', () => {
-    expect(withUser('root:x:0:0::/root:/bin/sh', { shell })).toBe('root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n');
+    expect(withUser('root:x:0:0::/root:/bin/sh', { shell })).toBe(
+      'root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n',
+    );
     expect(withGroup('root:x:0:\n')).toBe('root:x:0:\nuser:x:1000:\n');
   });
 
@@ -15,7 +17,9 @@ describe('accounts', () => {
   });
 
   it('of an image without any get root as well', () => {
-    expect(withUser('', { shell })).toBe('root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n');
+    expect(withUser('', { shell })).toBe(
+      'root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n',
+    );
     expect(withGroup('\n')).toBe('root:x:0:\nuser:x:1000:\n');
   });
 

@@ -16,7 +16,9 @@ const options: ContainerConfigOptions = {
 
 describe('the config of a container', () => {
   it('drops every capability but those of the guest, and has no network', () => {
-    const config = containerConfig(newId('sbx'), SandboxSpecSchema.parse({}), options) as { HostConfig: Record<string, unknown> };
+    const config = containerConfig(newId('sbx'), SandboxSpecSchema.parse({}), options) as {
+      HostConfig: Record<string, unknown>;
+    };
     expect(config.HostConfig).toMatchObject({
       CapDrop: ['ALL'],
       NetworkMode: 'none',
@@ -29,7 +31,11 @@ describe('the config of a container', () => {
   });
 
   it('has /tmp and /run to write to where the root is read-only', () => {
-    const config = containerConfig(newId('sbx'), SandboxSpecSchema.parse({ readOnlyRoot: true, workdir: '/w' }), options) as {
+    const config = containerConfig(
+      newId('sbx'),
+      SandboxSpecSchema.parse({ readOnlyRoot: true, workdir: '/w' }),
+      options,
+    ) as {
       HostConfig: { Tmpfs: object };
       WorkingDir: string;
     };
@@ -39,7 +45,9 @@ describe('the config of a container', () => {
 
   it('adds what the image takes to a limit that counts it', () => {
     const spec = SandboxSpecSchema.parse({ limits: { diskBytes: GiB } });
-    const config = containerConfig(newId('sbx'), spec, { ...options, diskUsedBytes: 100 }) as { HostConfig: { StorageOpt: object } };
+    const config = containerConfig(newId('sbx'), spec, { ...options, diskUsedBytes: 100 }) as {
+      HostConfig: { StorageOpt: object };
+    };
     expect(config.HostConfig.StorageOpt).toEqual({ size: String(GiB + 100) });
   });
 

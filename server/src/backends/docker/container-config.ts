@@ -1,6 +1,8 @@
 import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 
-/** Where the guest lies in every prepared image, and where it listens. The directory of the socket is a tmpfs. */
+/**
+ * Where the guest lies in every prepared image, and where it listens. The directory of the socket is a tmpfs.
+ */
 export const GUEST_PATH = '/.cay/guest';
 export const SOCKET_DIRECTORY = '/.cay/run';
 export const SOCKET_PATH = `${SOCKET_DIRECTORY}/guest.sock`;
@@ -20,7 +22,17 @@ export const LABELS = {
 } as const;
 
 /** What the guest needs to run commands as other users, to serve files with their rights and to end them. */
-const CAPABILITIES = ['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'KILL', 'NET_BIND_SERVICE', 'SETGID', 'SETPCAP', 'SETUID'];
+const CAPABILITIES = [
+  'CHOWN',
+  'DAC_OVERRIDE',
+  'FOWNER',
+  'FSETID',
+  'KILL',
+  'NET_BIND_SERVICE',
+  'SETGID',
+  'SETPCAP',
+  'SETUID',
+];
 
 /** The machine that the engine runs on. A limit beyond it is the machine's own. */
 export interface Machine {
@@ -48,7 +60,8 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
     Entrypoint: [GUEST_PATH],
     Cmd: ['serve', SOCKET_PATH],
     User: '0:0',
-    // Docker makes a missing working directory, even where the root is read-only; elsewhere the guest makes it.
+    // Docker makes a missing working directory, even where the root is read-only; elsewhere the guest makes
+    // it.
     WorkingDir: readOnlyRoot ? spec.workdir : '/',
     Hostname: id.replace('_', '-'),
     Healthcheck: { Test: ['NONE'] },
@@ -70,14 +83,21 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
       ReadonlyRootfs: readOnlyRoot,
       Tmpfs: {
         [SOCKET_DIRECTORY]: 'rw,nosuid,nodev,noexec,size=64k,mode=0700',
-        ...(readOnlyRoot && { '/tmp': 'rw,nosuid,nodev,exec,mode=1777', '/run': 'rw,nosuid,nodev,exec,mode=0755' }),
+        ...(readOnlyRoot && {
+          '/tmp': 'rw,nosuid,nodev,exec,mode=1777',
+          '/run': 'rw,nosuid,nodev,exec,mode=0755',
+        }),
       },
       Init: false,
       RestartPolicy: { Name: 'no' },
       LogConfig: { Type: 'none' },
       ...resources(limits, options.machine),
-      ...(options.setOpenFiles && { Ulimits: [{ Name: 'nofile', Soft: limits.openFiles, Hard: limits.openFiles }] }),
-      ...(limits.diskBytes !== null && { StorageOpt: { size: String(limits.diskBytes + options.diskUsedBytes) } }),
+      ...(options.setOpenFiles && {
+        Ulimits: [{ Name: 'nofile', Soft: limits.openFiles, Hard: limits.openFiles }],
+      }),
+      ...(limits.diskBytes !== null && {
+        StorageOpt: { size: String(limits.diskBytes + options.diskUsedBytes) },
+      }),
     },
   };
 }
@@ -86,7 +106,10 @@ export function containerConfig(id: SandboxId, spec: SandboxSpec, options: Conta
  * Limits in the engine's words. The engine refuses more cores than there are, and `update` cannot
  * lift a limit again, so none and too many both become the machine's own.
  */
-export function resources(limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>>, machine: Machine): object {
+export function resources(
+  limits: Partial<Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>>,
+  machine: Machine,
+): object {
   const { cpus, memoryBytes, pids } = limits;
   const memory = memoryBytes ?? machine.memoryBytes;
   return {

@@ -28,5 +28,9 @@ export function formatContainerName({ id, incarnation, mark }: ContainerName): s
 export function parseContainerName(name: string): ContainerName | undefined {
   const match = PATTERN.exec(name);
   if (!match || !isId('sbx', match[1])) return undefined;
-  return { id: match[1] as SandboxId, incarnation: Number(match[2]), ...(match[3] && { mark: match[3] as Mark }) };
+  return {
+    id: match[1] as SandboxId,
+    incarnation: Number(match[2]),
+    ...(match[3] && { mark: match[3] as Mark }),
+  };
 }

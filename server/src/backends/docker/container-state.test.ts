@@ -6,13 +6,30 @@ import { observationOf, type ContainerInspect } from './container-state.ts';
 const id = newId('sbx');
 
 function seen(mark: Mark | undefined, state: Partial<ContainerInspect['State']>) {
-  const State = { Status: 'exited', Running: false, Paused: false, OOMKilled: false, ExitCode: 0, Error: '', ...state };
-  return observationOf({ id, incarnation: 3, ...(mark && { mark }) }, { Id: 'c0ffee', State, HostConfig: { Runtime: 'runc', Memory: 0 } });
+  const State = {
+    Status: 'exited',
+    Running: false,
+    Paused: false,
+    OOMKilled: false,
+    ExitCode: 0,
+    Error: '',
+    ...state,
+  };
+  return observationOf(
+    { id, incarnation: 3, ...(mark && { mark }) },
+    { Id: 'c0ffee', State, HostConfig: { Runtime: 'runc', Memory: 0 } },
+  );
 }
 
 describe('what a container says about its sandbox', () => {
   it('is ready while it runs, unless it was never seen to answer', () => {
-    expect(seen(undefined, { Running: true })).toEqual({ id, uid: 'c0ffee', phase: 'ready', incarnation: 3, runtime: 'runc' });
+    expect(seen(undefined, { Running: true })).toEqual({
+      id,
+      uid: 'c0ffee',
+      phase: 'ready',
+      incarnation: 3,
+      runtime: 'runc',
+    });
     expect(seen('stopping', { Running: true }).phase).toBe('ready');
     expect(seen('starting', { Running: true }).phase).toBe('starting');
     expect(seen('starting', { Status: 'created' }).phase).toBe('starting');
@@ -38,6 +55,9 @@ describe('what a container says about its sandbox', () => {
     expect(seen(undefined, { ExitCode: 137, OOMKilled: true }).reason).toBe('oom_killed');
     expect(seen(undefined, { ExitCode: 1, OOMKilled: true }).reason).toBe('crashed');
     expect(seen(undefined, { ExitCode: 255 }).reason).toBe('host_restarted');
-    expect(seen('starting', { ExitCode: 127, Error: 'no such file' })).toMatchObject({ reason: 'start_failed', message: 'no such file' });
+    expect(seen('starting', { ExitCode: 127, Error: 'no such file' })).toMatchObject({
+      reason: 'start_failed',
+      message: 'no such file',
+    });
   });
 });

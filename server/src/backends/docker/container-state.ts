@@ -6,7 +6,14 @@ import type { ContainerName } from './container-name.ts';
 export interface ContainerInspect {
   Id: string;
   Name: string;
-  State: { Status: string; Running: boolean; Paused: boolean; OOMKilled: boolean; ExitCode: number; Error: string };
+  State: {
+    Status: string;
+    Running: boolean;
+    Paused: boolean;
+    OOMKilled: boolean;
+    ExitCode: number;
+    Error: string;
+  };
   Config: { Env: string[] | null; Labels: Record<string, string> | null };
   HostConfig: { Runtime: string; Memory: number };
 }
@@ -27,18 +34,29 @@ export function observationOf(
 ): Observation {
   const { id, incarnation, mark } = name;
   const seen = { id, incarnation, uid: Id, ...(HostConfig.Runtime && { runtime: HostConfig.Runtime }) };
-  if (State.Running) return { ...seen, phase: mark === 'starting' ? 'starting' : 'ready', ...(State.Paused && { frozen: true }) };
+  if (State.Running)
+    return {
+      ...seen,
+      phase: mark === 'starting' ? 'starting' : 'ready',
+      ...(State.Paused && { frozen: true }),
+    };
   if (State.Status === 'created') return { ...seen, phase: 'starting' };
   if (mark === 'stopping') return { ...seen, phase: 'stopped' };
   return { ...seen, phase: 'failed', ...failure(State, mark === 'starting') };
 }
 
-function failure(state: ContainerInspect['State'], starting: boolean): { reason: FailureReason; message: string } {
+function failure(
+  state: ContainerInspect['State'],
+  starting: boolean,
+): { reason: FailureReason; message: string } {
   // The engine remembers that any process ran out of memory; only a killed guest takes the sandbox with it.
   if (state.OOMKilled && state.ExitCode === EXIT_KILLED)
     return { reason: 'oom_killed', message: 'The sandbox was out of memory and its guest was killed' };
   if (starting)
-    return { reason: 'start_failed', message: state.Error || `The guest ended with exit code ${state.ExitCode} before it answered` };
+    return {
+      reason: 'start_failed',
+      message: state.Error || `The guest ended with exit code ${state.ExitCode} before it answered`,
+    };
   if (state.ExitCode === EXIT_FOUND_GONE)
     return { reason: 'host_restarted', message: 'The Docker engine found the sandbox gone when it started' };
   return { reason: 'crashed', message: `The guest ended with exit code ${state.ExitCode}` };

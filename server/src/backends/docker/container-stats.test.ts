@@ -28,14 +28,20 @@ describe('stats of a container', () => {
 
   it('are read from cgroup v2', () => {
     const stats = toStats(
-      { memory_stats: { usage: 900, stats: { inactive_file: 200 } }, networks: { eth0: { rx_bytes: 5, tx_bytes: 7 } } },
+      {
+        memory_stats: { usage: 900, stats: { inactive_file: 200 } },
+        networks: { eth0: { rx_bytes: 5, tx_bytes: 7 } },
+      },
       context,
     );
     expect(stats).toMatchObject({ memoryBytes: 700, networkRxBytes: 5, networkTxBytes: 7 });
   });
 
   it('of a container that has just ended are zeros and still valid', () => {
-    const stats = toStats({ read: '0001-01-01T00:00:00Z', memory_stats: {} }, { ...context, memoryLimitBytes: 0 });
+    const stats = toStats(
+      { read: '0001-01-01T00:00:00Z', memory_stats: {} },
+      { ...context, memoryLimitBytes: 0 },
+    );
     expect(stats).toMatchObject({ cpuUsageMs: 0, memoryBytes: 0, memoryLimitBytes: null });
     expect(StatsSchema.safeParse(stats).success).toBe(true);
   });

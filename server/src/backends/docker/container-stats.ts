@@ -4,7 +4,11 @@ import type { Stats } from '@cay/sdk/protocol';
 export interface ContainerStats {
   read?: string;
   cpu_stats?: { cpu_usage?: { total_usage?: number } };
-  memory_stats?: { usage?: number; limit?: number; stats?: { total_inactive_file?: number; inactive_file?: number } };
+  memory_stats?: {
+    usage?: number;
+    limit?: number;
+    stats?: { total_inactive_file?: number; inactive_file?: number };
+  };
   pids_stats?: { current?: number };
   networks?: Record<string, { rx_bytes?: number; tx_bytes?: number }>;
 }

@@ -56,7 +56,11 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       if (found) return found;
       known.delete(id);
       const query = filtered([`${LABELS.sandbox}=${id}`]);
-      const [summary] = (await client.json('GET', '/containers/json', { action: `look for sandbox "${id}"`, query, signal })) as {
+      const [summary] = (await client.json('GET', '/containers/json', {
+        action: `look for sandbox "${id}"`,
+        query,
+        signal,
+      })) as {
         Id: string;
       }[];
       if (!summary) return undefined;
@@ -66,7 +70,11 @@ export function dockerContainers(client: DockerClient, installation: string): Co
 
     async observeAll({ signal } = {}) {
       const query = filtered([LABELS.sandbox]);
-      const summaries = (await client.json('GET', '/containers/json', { action: 'list sandboxes', query, signal })) as {
+      const summaries = (await client.json('GET', '/containers/json', {
+        action: 'list sandboxes',
+        query,
+        signal,
+      })) as {
         Id: string;
         Names: string[];
         State: string;
@@ -76,8 +84,19 @@ export function dockerContainers(client: DockerClient, installation: string): Co
         const name = parseContainerName(Names[0] ?? '');
         const running = State === 'running' || State === 'paused';
         if (name && (running || name.mark === 'stopping')) {
-          const state = { Status: State, Running: running, Paused: State === 'paused', OOMKilled: false, ExitCode: 0, Error: '' };
-          return observationOf(name, { Id, State: state, HostConfig: { Runtime: Labels[LABELS.runtime] ?? '', Memory: 0 } });
+          const state = {
+            Status: State,
+            Running: running,
+            Paused: State === 'paused',
+            OOMKilled: false,
+            ExitCode: 0,
+            Error: '',
+          };
+          return observationOf(name, {
+            Id,
+            State: state,
+            HostConfig: { Runtime: Labels[LABELS.runtime] ?? '', Memory: 0 },
+          });
         }
         // Only a closer look tells why it ended.
         const found = await inspect(Labels[LABELS.sandbox] as SandboxId, Id, signal);
@@ -98,7 +117,10 @@ export function dockerContainers(client: DockerClient, installation: string): Co
     },
 
     async start(id, container, { signal } = {}) {
-      await client.json('POST', `/containers/${container}/start`, { action: `start sandbox "${id}"`, signal });
+      await client.json('POST', `/containers/${container}/start`, {
+        action: `start sandbox "${id}"`,
+        signal,
+      });
     },
 
     async rename(found, name, { signal } = {}) {
@@ -121,10 +143,18 @@ export function dockerContainers(client: DockerClient, installation: string): Co
     },
 
     async ended({ container, name }, withinMs) {
-      const call = { action: `wait for the end of sandbox "${name.id}"`, query: { condition: 'not-running' }, allow: [404] };
+      const call = {
+        action: `wait for the end of sandbox "${name.id}"`,
+        query: { condition: 'not-running' },
+        allow: [404],
+      };
       const timeout = AbortSignal.timeout(withinMs);
       try {
-        await client.json('POST', `/containers/${container}/wait`, { ...call, signal: timeout, timeoutMs: withinMs + 1000 });
+        await client.json('POST', `/containers/${container}/wait`, {
+          ...call,
+          signal: timeout,
+          timeoutMs: withinMs + 1000,
+        });
         return true;
       } catch (error) {
         if (timeout.aborted) return false;
@@ -137,7 +167,11 @@ export function dockerContainers(client: DockerClient, installation: string): Co
       const deadline = Date.now() + REMOVAL_MS;
       do {
         // 409: it is being removed already, by somebody else or by a call of ours that was cut off.
-        await client.json('DELETE', `/containers/${container}`, { action, query: { force: true, v: true }, allow: [404, 409] });
+        await client.json('DELETE', `/containers/${container}`, {
+          action,
+          query: { force: true, v: true },
+          allow: [404, 409],
+        });
         if (!(await inspect(id, container))) break;
         await new Promise((resolve) => setTimeout(resolve, 50));
       } while (Date.now() < deadline);

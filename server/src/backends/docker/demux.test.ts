@@ -2,7 +2,10 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { demux } from './demux.ts';
 
-const frame = fc.record({ channel: fc.constantFrom(1, 2), data: fc.uint8Array({ minLength: 1, maxLength: 300 }) });
+const frame = fc.record({
+  channel: fc.constantFrom(1, 2),
+  data: fc.uint8Array({ minLength: 1, maxLength: 300 }),
+});
 
 function encode(frames: { channel: number; data: Uint8Array }[]): Buffer {
   return Buffer.concat(
@@ -29,7 +32,9 @@ describe('demux', () => {
           take(bytes.subarray(at, at + size), (channel, data) => found.get(channel)!.push(data));
         }
         for (const channel of [1, 2]) {
-          const sent = Buffer.concat(frames.filter((each) => each.channel === channel).map(({ data }) => data));
+          const sent = Buffer.concat(
+            frames.filter((each) => each.channel === channel).map(({ data }) => data),
+          );
           expect(Buffer.concat(found.get(channel)!)).toEqual(sent);
         }
       }),

@@ -25,7 +25,8 @@ export function demux(): Demux {
       if (header.length < HEADER_BYTES) return;
       channel = header.readUInt8(0);
       left = header.readUInt32BE(4);
-      if (channel > 3 || header.readUIntBE(1, 3) !== 0) throw new Error('The stream of an exec has a broken frame header');
+      if (channel > 3 || header.readUIntBE(1, 3) !== 0)
+        throw new Error('The stream of an exec has a broken frame header');
       header = Buffer.alloc(0);
     }
   };

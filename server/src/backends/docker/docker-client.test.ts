@@ -39,13 +39,17 @@ describe('the client of the engine', () => {
 
   it('refuses an engine that is too old', async () => {
     const client = await engine(() => {}, { ApiVersion: '1.40', MinAPIVersion: '1.12' });
-    await expect(client.json('GET', '/info', { action: 'look' })).rejects.toMatchObject({ code: 'unsupported' });
+    await expect(client.json('GET', '/info', { action: 'look' })).rejects.toMatchObject({
+      code: 'unsupported',
+    });
     client.close();
   });
 
   it('takes no more bytes than it was told', async () => {
     const client = await engine((_, response) => response.end(Buffer.alloc(5000)));
-    await expect(client.bytes('/x', { action: 'read', maxBytes: 4000 })).rejects.toMatchObject({ code: 'internal' });
+    await expect(client.bytes('/x', { action: 'read', maxBytes: 4000 })).rejects.toMatchObject({
+      code: 'internal',
+    });
     client.close();
   });
 
@@ -72,13 +76,17 @@ describe('the client of the engine', () => {
       () => expect.fail('it answered'),
       (error: unknown) => expect(error).toMatchObject({ code: 'deadline_exceeded' }),
     );
-    await expect(client.json('GET', '/x', { action: 'look', signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'cancelled' });
+    await expect(
+      client.json('GET', '/x', { action: 'look', signal: AbortSignal.abort() }),
+    ).rejects.toMatchObject({ code: 'cancelled' });
     client.close();
   });
 
   it('says when a proxy does not hand its connection over', async () => {
     const client = await engine((_, response) => response.end('{}'));
-    await expect(client.hijack('/exec/x/start', { action: 'reach the guest', body: {} })).rejects.toMatchObject({ code: 'unsupported' });
+    await expect(
+      client.hijack('/exec/x/start', { action: 'reach the guest', body: {} }),
+    ).rejects.toMatchObject({ code: 'unsupported' });
     client.close();
   });
 

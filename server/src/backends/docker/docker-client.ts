@@ -52,9 +52,17 @@ export function dockerClient(host: string): DockerClient {
     call: DockerCall,
     extra: { agent?: false; headers?: Record<string, string> } = {},
   ): Promise<{ answer: IncomingMessage; socket?: Duplex }> {
-    const { promise, resolve, reject } = Promise.withResolvers<{ answer: IncomingMessage; socket?: Duplex }>();
+    const { promise, resolve, reject } = Promise.withResolvers<{
+      answer: IncomingMessage;
+      socket?: Duplex;
+    }>();
     const raw = call.body instanceof Uint8Array;
-    const content = call.body === undefined ? undefined : raw ? (call.body as Uint8Array) : Buffer.from(JSON.stringify(call.body));
+    const content =
+      call.body === undefined
+        ? undefined
+        : raw
+          ? (call.body as Uint8Array)
+          : Buffer.from(JSON.stringify(call.body));
     const request = httpRequest({
       ...target,
       agent,
@@ -64,7 +72,10 @@ export function dockerClient(host: string): DockerClient {
       ...extra,
       headers: {
         Host: 'docker',
-        ...(content && { 'Content-Type': raw ? 'application/x-tar' : 'application/json', 'Content-Length': content.length }),
+        ...(content && {
+          'Content-Type': raw ? 'application/x-tar' : 'application/json',
+          'Content-Length': content.length,
+        }),
         ...extra.headers,
       },
     });
@@ -91,7 +102,9 @@ export function dockerClient(host: string): DockerClient {
   async function negotiate(): Promise<string> {
     const action = 'ask Docker for its version';
     const { answer } = await send('GET', '/version', { action, signal: AbortSignal.timeout(10_000) });
-    const { ApiVersion, MinAPIVersion } = JSON.parse((await readAll(answer, MAX_BODY_BYTES, action)).toString()) as Record<string, string>;
+    const { ApiVersion, MinAPIVersion } = JSON.parse(
+      (await readAll(answer, MAX_BODY_BYTES, action)).toString(),
+    ) as Record<string, string>;
     if (!ApiVersion || newer(OLDEST_VERSION, ApiVersion)) {
       throw new CayError(
         'unsupported',
@@ -113,12 +126,17 @@ export function dockerClient(host: string): DockerClient {
   }
 
   function broken(error: unknown, action: string): CayError {
-    if (error instanceof BodyTooLong) return new CayError('internal', `Cannot ${action}: Docker misbehaves: ${error.message}`);
+    if (error instanceof BodyTooLong)
+      return new CayError('internal', `Cannot ${action}: Docker misbehaves: ${error.message}`);
     return fromDocker(error, action, host);
   }
 
   async function fail(answer: IncomingMessage, action: string): Promise<never> {
-    throw fromDockerAnswer(answer.statusCode ?? 0, (await readAll(answer, 65_536, action)).toString(), action);
+    throw fromDockerAnswer(
+      answer.statusCode ?? 0,
+      (await readAll(answer, 65_536, action)).toString(),
+      action,
+    );
   }
 
   const limited = (call: DockerCall): DockerCall => {
@@ -168,9 +186,13 @@ export function dockerClient(host: string): DockerClient {
       if (socket) return socket;
       if (!ok(answer)) await fail(answer, call.action);
       answer.destroy();
-      throw new CayError('unsupported', `Cannot ${call.action}: Docker at "${host}" does not hand its connection over`, {
-        hint: 'A proxy before the engine may be in the way',
-      });
+      throw new CayError(
+        'unsupported',
+        `Cannot ${call.action}: Docker at "${host}" does not hand its connection over`,
+        {
+          hint: 'A proxy before the engine may be in the way',
+        },
+      );
     },
 
     close() {
@@ -182,8 +204,12 @@ export function dockerClient(host: string): DockerClient {
 function parseHost(host: string): RequestOptions {
   if (host.startsWith('unix://')) return { socketPath: host.slice('unix://'.length) };
   const url = URL.canParse(host) ? new URL(host) : undefined;
-  if (url && (url.protocol === 'tcp:' || url.protocol === 'http:') && url.hostname) return { host: url.hostname, port: url.port || 2375 };
-  throw new CayError('invalid_argument', `Cannot use Docker at "${host}": must be "unix:///path" or "tcp://name:port"`);
+  if (url && (url.protocol === 'tcp:' || url.protocol === 'http:') && url.hostname)
+    return { host: url.hostname, port: url.port || 2375 };
+  throw new CayError(
+    'invalid_argument',
+    `Cannot use Docker at "${host}": must be "unix:///path" or "tcp://name:port"`,
+  );
 }
 
 function queryOf(query: DockerCall['query'] = {}): string {

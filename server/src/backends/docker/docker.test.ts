@@ -37,7 +37,8 @@ async function pidOf(engine: Dockerd, id: SandboxId): Promise<number> {
 
 async function killOutside(engine: Dockerd, id: SandboxId): Promise<void> {
   const client = dockerClient(engine.host);
-  for (const container of await containersOf(engine, id)) await client.json('POST', `/containers/${container}/kill`, { action: 'kill' });
+  for (const container of await containersOf(engine, id))
+    await client.json('POST', `/containers/${container}/kill`, { action: 'kill' });
   client.close();
 }
 
@@ -52,10 +53,18 @@ async function ground(): Promise<Ground> {
     hostPaths: [engine.directory],
     async leftovers() {
       const client = dockerClient(engine.host);
-      const found = (await client.json('GET', '/containers/json', { action: 'look', query: { all: true } })) as { Names: string[] }[];
-      const { Volumes } = (await client.json('GET', '/volumes', { action: 'look' })) as { Volumes: { Name: string }[] | null };
+      const found = (await client.json('GET', '/containers/json', {
+        action: 'look',
+        query: { all: true },
+      })) as { Names: string[] }[];
+      const { Volumes } = (await client.json('GET', '/volumes', { action: 'look' })) as {
+        Volumes: { Name: string }[] | null;
+      };
       client.close();
-      return [...found.map(({ Names }) => `container ${Names.join()}`), ...(Volumes ?? []).map(({ Name }) => `volume ${Name}`)];
+      return [
+        ...found.map(({ Names }) => `container ${Names.join()}`),
+        ...(Volumes ?? []).map(({ Name }) => `volume ${Name}`),
+      ];
     },
     async cleanup() {
       await made.backend.close();
@@ -128,7 +137,8 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
     const watching = (async () => {
       for await (const observation of backend.watch({ signal: aborter.signal })) seen.push(observation);
     })();
-    const saw = (id: SandboxId, phase: string) => () => seen.some((each) => each.id === id && each.phase === phase);
+    const saw = (id: SandboxId, phase: string) => () =>
+      seen.some((each) => each.id === id && each.phase === phase);
     const [container] = await containersOf(engine, removed.id);
     execFileSync('docker', ['-H', engine.host, 'rm', '-f', container!]);
     await until('the removal was told', saw(removed.id, 'absent'), 2000);
@@ -144,8 +154,12 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
     process.kill(killedPid, 'SIGKILL');
     await engine.resume();
     await until('the ends were told', () => saw(killed.id, 'failed')() && saw(gone.id, 'failed')(), 5000);
-    expect(seen.find(({ id, phase }) => id === killed.id && phase === 'failed')).toMatchObject({ reason: 'crashed' });
-    expect(seen.find(({ id, phase }) => id === gone.id && phase === 'failed')).toMatchObject({ reason: 'host_restarted' });
+    expect(seen.find(({ id, phase }) => id === killed.id && phase === 'failed')).toMatchObject({
+      reason: 'crashed',
+    });
+    expect(seen.find(({ id, phase }) => id === gone.id && phase === 'failed')).toMatchObject({
+      reason: 'host_restarted',
+    });
     aborter.abort();
     await watching;
   });
@@ -153,7 +167,11 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
   it('keeps a frozen sandbox from running and lets it go on', async () => {
     const { id, guest } = await make();
     const counted = async () =>
-      Number((await drain(await guest.exec({ ...exec, id: `n-${Math.random()}`, argv: ['wc', '-c', '/tmp/n'] }))).stdout.split(' ')[0]);
+      Number(
+        (
+          await drain(await guest.exec({ ...exec, id: `n-${Math.random()}`, argv: ['wc', '-c', '/tmp/n'] }))
+        ).stdout.split(' ')[0],
+      );
     await guest.exec({ ...exec, id: 'count', shell: 'while :; do printf x >> /tmp/n; sleep 0.01; done' });
     await backend.freeze(id);
     await backend.freeze(id);
@@ -175,7 +193,9 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
 
   it('says that a container with a read-only root has its user and its working directory', async () => {
     const { guest } = await make({ readOnlyRoot: true, workdir: '/srv/made/here' });
-    const ran = await drain(await guest.exec({ ...exec, id: 'id', shell: 'id -un; cd /srv/made/here && pwd; ls -d ~' }));
+    const ran = await drain(
+      await guest.exec({ ...exec, id: 'id', shell: 'id -un; cd /srv/made/here && pwd; ls -d ~' }),
+    );
     expect(ran.stdout).toBe('user\n/srv/made/here\n/home/user\n');
   });
 
@@ -202,10 +222,16 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
     expect((await strict.capabilities()).runtimes).toEqual([]);
     for (const runtime of [undefined, 'runc', 'process']) {
       const wanted = { ...spec, ...(runtime && { runtime }) };
-      await expect(strict.validate(wanted)).rejects.toMatchObject({ code: 'permission_denied', details: { allowed: ['runsc'] } });
+      await expect(strict.validate(wanted)).rejects.toMatchObject({
+        code: 'permission_denied',
+        details: { allowed: ['runsc'] },
+      });
       await expect(strict.ensure(newId('sbx'), wanted)).rejects.toMatchObject({ code: 'permission_denied' });
     }
-    await expect(strict.ensure(id, of('secret:1'))).rejects.toMatchObject({ code: 'permission_denied', details: { runtime: 'runc' } });
+    await expect(strict.ensure(id, of('secret:1'))).rejects.toMatchObject({
+      code: 'permission_denied',
+      details: { runtime: 'runc' },
+    });
     await strict.close();
     docker('rmi', 'python:3', 'secret:1');
   });
@@ -215,17 +241,23 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
     await backend.stop(id, { graceMs: 0 });
     await backend.ensure(id, { ...spec, limits: { ...spec.limits, pids: 100, memoryBytes: 2 ** 29 } });
     const [container] = await containersOf(engine, id);
-    const config = JSON.parse(execFileSync('docker', ['-H', engine.host, 'inspect', container!]).toString())[0].HostConfig;
+    const config = JSON.parse(
+      execFileSync('docker', ['-H', engine.host, 'inspect', container!]).toString(),
+    )[0].HostConfig;
     expect(config).toMatchObject({ PidsLimit: 100, Memory: 2 ** 29, MemorySwap: 2 ** 29 });
   });
 
   it('hardens its containers', async () => {
     const { id, guest } = await make();
-    const status = (await drain(await guest.exec({ ...exec, id: 'status', argv: ['cat', '/proc/1/status'], user: 'root' }))).stdout;
+    const status = (
+      await drain(await guest.exec({ ...exec, id: 'status', argv: ['cat', '/proc/1/status'], user: 'root' }))
+    ).stdout;
     expect(status).toMatch(/NoNewPrivs:\s*1/);
     expect(status).toMatch(/Seccomp:\s*2/);
     const [container] = await containersOf(engine, id);
-    const config = JSON.parse(execFileSync('docker', ['-H', engine.host, 'inspect', container!]).toString())[0].HostConfig;
+    const config = JSON.parse(
+      execFileSync('docker', ['-H', engine.host, 'inspect', container!]).toString(),
+    )[0].HostConfig;
     expect(config).toMatchObject({
       NetworkMode: 'none',
       Privileged: false,
@@ -238,7 +270,12 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
 
   it('keeps the sandboxes of two installations apart', async () => {
     const { id } = await make();
-    const other = dockerBackend({ host: engine.host, guestPath: guestBinary(), baseImage: 'base', installation: 'other' });
+    const other = dockerBackend({
+      host: engine.host,
+      guestPath: guestBinary(),
+      baseImage: 'base',
+      installation: 'other',
+    });
     expect(await other.list()).toEqual([]);
     expect((await other.observe(id)).phase).toBe('absent');
     await other.close();
@@ -246,7 +283,10 @@ describe.skipIf(why !== undefined)('docker and its engine', () => {
 });
 
 const whyNoBtrfs =
-  why ?? (existsSync('/usr/sbin/mkfs.btrfs') || existsSync('/sbin/mkfs.btrfs') ? undefined : 'mkfs.btrfs is not installed');
+  why ??
+  (existsSync('/usr/sbin/mkfs.btrfs') || existsSync('/sbin/mkfs.btrfs')
+    ? undefined
+    : 'mkfs.btrfs is not installed');
 if (whyNoBtrfs !== undefined) console.info(`docker with limited disks: skipped: ${whyNoBtrfs}`);
 
 describe.skipIf(whyNoBtrfs !== undefined)('docker with a storage driver that limits disks', () => {
@@ -263,10 +303,14 @@ describe.skipIf(whyNoBtrfs !== undefined)('docker with a storage driver that lim
       const guest = await backend.connect(id);
       const files = guest.files('user');
       await files.write('/home/user/kept', Buffer.alloc(24 * MiB, 1));
-      await expect(files.write('/home/user/big', Buffer.alloc(64 * MiB, 1))).rejects.toMatchObject({ code: 'resource_exhausted' });
+      await expect(files.write('/home/user/big', Buffer.alloc(64 * MiB, 1))).rejects.toMatchObject({
+        code: 'resource_exhausted',
+      });
       expect((await files.stat('/home/user/kept')).sizeBytes).toBe(24 * MiB);
       expect((await backend.stats(id)).diskLimitBytes).toBe(48 * MiB);
-      await expect(backend.resize(id, { diskBytes: 96 * MiB })).rejects.toMatchObject({ code: 'unsupported' });
+      await expect(backend.resize(id, { diskBytes: 96 * MiB })).rejects.toMatchObject({
+        code: 'unsupported',
+      });
       await backend.remove(id);
     } finally {
       await backend.close();
@@ -305,8 +349,15 @@ describe.skipIf(why !== undefined)('docker with images and guests that do not wo
   });
 
   it('says which image is missing', async () => {
-    const backend = dockerBackend({ host: engine.host, guestPath: guestBinary(), baseImage: 'missing/base:1' });
-    await expect(backend.ensure(newId('sbx'), spec)).rejects.toMatchObject({ code: 'not_found', details: { what: 'template' } });
+    const backend = dockerBackend({
+      host: engine.host,
+      guestPath: guestBinary(),
+      baseImage: 'missing/base:1',
+    });
+    await expect(backend.ensure(newId('sbx'), spec)).rejects.toMatchObject({
+      code: 'not_found',
+      details: { what: 'template' },
+    });
     await backend.close();
   });
 

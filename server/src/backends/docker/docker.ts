@@ -67,7 +67,10 @@ const KILL_MS = 30_000;
 export function dockerBackend(options: DockerOptions): DockerBackend {
   const installation = options.installation ?? 'default';
   if (!/^[a-z0-9]+(-[a-z0-9]+)*$/.test(installation) || installation.length > 64) {
-    throw new CayError('invalid_argument', `Installation "${installation}" must be lower-case letters, digits and single dashes`);
+    throw new CayError(
+      'invalid_argument',
+      `Installation "${installation}" must be lower-case letters, digits and single dashes`,
+    );
   }
   const client = dockerClient(options.host ?? engineAddress());
   const containers = dockerContainers(client, installation);
@@ -110,7 +113,10 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     const { phase, message } = observationOf(found.name, found.inspect);
     if (phase === 'ready') return found;
     hangUp(id, `it is ${phase}`);
-    throw new CayError('failed_precondition', `Cannot ${action}: sandbox "${id}" is ${phase}${message ? ` (${message})` : ''}`);
+    throw new CayError(
+      'failed_precondition',
+      `Cannot ${action}: sandbox "${id}" is ${phase}${message ? ` (${message})` : ''}`,
+    );
   }
 
   function hangUp(id: SandboxId, reason: string): void {
@@ -127,15 +133,26 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       sandbox: id,
       incarnation,
       dial: (signal) =>
-        execStream(client, { container, argv: [GUEST_PATH, 'bridge', SOCKET_PATH], action: `reach the guest of sandbox "${id}"`, signal }),
+        execStream(client, {
+          container,
+          argv: [GUEST_PATH, 'bridge', SOCKET_PATH],
+          action: `reach the guest of sandbox "${id}"`,
+          signal,
+        }),
       async whyGone() {
         const found = await containers.find(id);
         if (!found) return 'it was removed';
-        if (found.container !== container || found.name.incarnation !== incarnation) return 'it was started anew';
+        if (found.container !== container || found.name.incarnation !== incarnation)
+          return 'it was started anew';
         return found.inspect.State.Running ? undefined : 'it is not running';
       },
     });
-    const made: Live = { container, link, guest: guestWithEnv(link.guest, imageEnvOf(inspect.Config.Env ?? [])), oomKills: 0 };
+    const made: Live = {
+      container,
+      link,
+      guest: guestWithEnv(link.guest, imageEnvOf(inspect.Config.Env ?? [])),
+      oomKills: 0,
+    };
     live.set(id, made);
     return made;
   }
@@ -161,7 +178,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       } catch (error) {
         await containers.remove(id, container);
         // An engine that may not raise the limit has a lower one, which every container then gets.
-        if (!setOpenFiles || !isCayError(error) || !/setting rlimits?\b.*not permitted/.test(error.message)) throw error;
+        if (!setOpenFiles || !isCayError(error) || !/setting rlimits?\b.*not permitted/.test(error.message))
+          throw error;
         openFilesRefused = Math.min(openFilesRefused, spec.limits.openFiles);
       }
     }
@@ -175,7 +193,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     await link.ready({ ...call, timeoutMs: ANSWER_MS });
     const root = guest.files('root');
     // Docker has made the working directory of a read-only root, where the guest could not.
-    if (!spec.readOnlyRoot && (await root.mkdir(spec.workdir, call))) await root.chown(spec.workdir, spec.user, call);
+    if (!spec.readOnlyRoot && (await root.mkdir(spec.workdir, call)))
+      await root.chown(spec.workdir, spec.user, call);
     await startMain(guest, spec);
     const name = { id, incarnation: found.name.incarnation };
     await containers.rename(found, name, call);
@@ -183,21 +202,31 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   }
 
   /** Starts what was absent, stopped, failed or left half-started. */
-  async function startUp(id: SandboxId, spec: SandboxSpec, before: Found | undefined, call: CallOptions): Promise<Observation> {
+  async function startUp(
+    id: SandboxId,
+    spec: SandboxSpec,
+    before: Found | undefined,
+    call: CallOptions,
+  ): Promise<Observation> {
     try {
       if (!before) await create(id, spec, call);
       else if (!before.inspect.State.Running) {
         requireStartable(before, spec);
         await relimit(id, before, spec, call);
         const fresh = before.inspect.State.Status === 'created';
-        await containers.rename(before, { id, incarnation: before.name.incarnation + (fresh ? 0 : 1), mark: 'starting' }, call);
+        await containers.rename(
+          before,
+          { id, incarnation: before.name.incarnation + (fresh ? 0 : 1), mark: 'starting' },
+          call,
+        );
         await containers.start(id, before.container, call);
       }
       return await finish(id, spec, call);
     } catch (error) {
       hangUp(id, 'it could not be started');
       const found = await containers.find(id).catch(() => undefined);
-      if (found && (!before || before.inspect.State.Status === 'created')) await containers.remove(id, found.container);
+      if (found && (!before || before.inspect.State.Status === 'created'))
+        await containers.remove(id, found.container);
       else if (found) {
         await containers.rename(found, { ...found.name, mark: 'stopping' });
         await containers.kill(found);
@@ -214,14 +243,23 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   }
 
   /** Gives a container that does not run the limits that it is to have by now. */
-  async function relimit(id: SandboxId, { container, inspect }: Found, { limits }: SandboxSpec, call: CallOptions): Promise<void> {
+  async function relimit(
+    id: SandboxId,
+    { container, inspect }: Found,
+    { limits }: SandboxSpec,
+    call: CallOptions,
+  ): Promise<void> {
     const { cpus, memoryBytes, pids } = limits;
     const wanted = Object.entries(resources({ cpus, memoryBytes, pids }, (await lookedAt()).machine));
     const has: Record<string, unknown> = { ...inspect.HostConfig };
     // The engine tells no limit of processes as nothing at all.
     if (wanted.every(([name, value]) => (has[name] ?? -1) === value)) return;
     const action = `limit sandbox "${id}"`;
-    await client.json('POST', `/containers/${container}/update`, { action, body: Object.fromEntries(wanted), ...call });
+    await client.json('POST', `/containers/${container}/update`, {
+      action,
+      body: Object.fromEntries(wanted),
+      ...call,
+    });
   }
 
   return {
@@ -244,7 +282,10 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       return changes.changing(id, async () => {
         const found = await containers.find(id, call);
         if (found && found.inspect.Config.Labels?.[LABELS.specHash] !== hashOf(spec)) {
-          throw new CayError('already_exists', `Cannot ensure sandbox "${id}": it was made from a different spec`);
+          throw new CayError(
+            'already_exists',
+            `Cannot ensure sandbox "${id}": it was made from a different spec`,
+          );
         }
         if (found?.inspect.State.Running && found.name.mark !== 'starting') {
           // A stop that was cut off before it did anything is taken back.
@@ -289,7 +330,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       const now = live.get(id);
       if (now?.link.current) return now.guest;
       const found = await readyContainer(id, 'connect', call);
-      if (found.inspect.State.Paused) throw new CayError('failed_precondition', `Cannot connect: sandbox "${id}" is frozen`);
+      if (found.inspect.State.Paused)
+        throw new CayError('failed_precondition', `Cannot connect: sandbox "${id}" is frozen`);
       const { link, guest } = liveOf(found);
       await link.ready({ ...call, timeoutMs: ANSWER_MS });
       return guest;
@@ -302,8 +344,13 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       const known = await lookedAt();
       const now = liveOf(found);
       const [read] = await Promise.all([
-        client.json('GET', `/containers/${found.container}/stats`, { action, query: { stream: false, 'one-shot': true }, ...call }),
-        // Only the guest counts these. It does not answer while it is frozen, and then nothing is killed either.
+        client.json('GET', `/containers/${found.container}/stats`, {
+          action,
+          query: { stream: false, 'one-shot': true },
+          ...call,
+        }),
+        // Only the guest counts these. It does not answer while it is frozen, and then nothing is killed
+        // either.
         found.inspect.State.Paused ||
           now.link.current?.stats(call).then(
             ({ oomKills }) => (now.oomKills = oomKills),
@@ -332,7 +379,8 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
             .link.ready({ timeoutMs: STOP_SLACK_MS })
             .then((guest) => guest.shutdown(graceMs))
             .catch(() => {}); // What does not answer is ended by force.
-          if (!live.get(id)?.link.current && (await containers.ended(found, STOP_SLACK_MS))) hangUp(id, 'it was stopped');
+          if (!live.get(id)?.link.current && (await containers.ended(found, STOP_SLACK_MS)))
+            hangUp(id, 'it was stopped');
           else {
             hangUp(id, 'it was stopped');
             await containers.kill(found);
@@ -376,14 +424,19 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
           );
         }
       }
-      await client.json('POST', `/containers/${container}/update`, { action, body: resources(limits, machine), ...call });
+      await client.json('POST', `/containers/${container}/update`, {
+        action,
+        body: resources(limits, machine),
+        ...call,
+      });
     },
 
     async freeze(id, call) {
       requireSandboxId(id);
       const action = `freeze sandbox "${id}"`;
       const { container, inspect } = await readyContainer(id, action, call);
-      if (!inspect.State.Paused) await client.json('POST', `/containers/${container}/pause`, { action, ...call });
+      if (!inspect.State.Paused)
+        await client.json('POST', `/containers/${container}/pause`, { action, ...call });
     },
 
     async thaw(id, call) {
@@ -401,6 +454,9 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   };
 
   async function unpause(id: SandboxId, container: string, call: CallOptions = {}): Promise<void> {
-    await client.json('POST', `/containers/${container}/unpause`, { action: `thaw sandbox "${id}"`, ...call });
+    await client.json('POST', `/containers/${container}/unpause`, {
+      action: `thaw sandbox "${id}"`,
+      ...call,
+    });
   }
 }

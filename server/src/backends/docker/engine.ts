@@ -29,10 +29,16 @@ export interface Engine {
   notes: Partial<Record<Ability, string>>;
 }
 
-export async function lookAtEngine(client: DockerClient, options: CallOptions & { installation: string }): Promise<Engine> {
+export async function lookAtEngine(
+  client: DockerClient,
+  options: CallOptions & { installation: string },
+): Promise<Engine> {
   const action = 'look at the Docker engine';
   const info = (await client.json('GET', '/info', { action, signal: options.signal })) as EngineInfo;
-  const abilities = Object.fromEntries(ABILITIES.map((ability) => [ability, true])) as Record<Ability, boolean>;
+  const abilities = Object.fromEntries(ABILITIES.map((ability) => [ability, true])) as Record<
+    Ability,
+    boolean
+  >;
   const notes: Capabilities['notes'] = {
     isolation: 'Namespaces, seccomp and few capabilities on a shared kernel, unless the runtime is gVisor',
     openFilesLimit: 'Where the engine may not raise the limit of open files, its own lower one holds',
@@ -45,11 +51,15 @@ export async function lookAtEngine(client: DockerClient, options: CallOptions & 
   if (!info.CpuCfsQuota) lacks('cpuLimit', 'The kernel of the Docker engine does not limit CPU time');
   if (!info.PidsLimit) lacks('pidsLimit', 'The kernel of the Docker engine does not limit processes');
   if (info.CgroupDriver === 'none') lacks('freeze', 'The Docker engine runs without cgroups');
-  if (!abilities.memoryLimit || !abilities.cpuLimit) lacks('resize', 'The Docker engine cannot limit what would be changed');
+  if (!abilities.memoryLimit || !abilities.cpuLimit)
+    lacks('resize', 'The Docker engine cannot limit what would be changed');
   lacks('ownIds', 'Containers of one engine share its ids, whether it remaps users or not');
   lacks('snapshots', 'Docker commits images layer by layer and cannot put a container back to one');
   lacks('suspend', 'a pause keeps processes here; stopping keeps the files alone');
-  lacks('memorySnapshots', 'Docker keeps no processes without the experimental CRIU, and gVisor not through Docker');
+  lacks(
+    'memorySnapshots',
+    'Docker keeps no processes without the experimental CRIU, and gVisor not through Docker',
+  );
   const disk = await whyNoDiskLimit(client, info, options);
   if (disk !== undefined) lacks('diskLimit', disk);
   return {
@@ -71,7 +81,9 @@ export function engineAddress(): string {
 export async function runtimesOfEngine(host = engineAddress()): Promise<string[]> {
   const client = dockerClient(host);
   try {
-    return namesOf((await client.json('GET', '/info', { action: 'look at the Docker engine' })) as EngineInfo);
+    return namesOf(
+      (await client.json('GET', '/info', { action: 'look at the Docker engine' })) as EngineInfo,
+    );
   } finally {
     client.close();
   }
@@ -92,11 +104,16 @@ async function whyNoDiskLimit(
 ): Promise<string | undefined> {
   const filesystem = info.DriverStatus?.find(([name]) => name === 'Backing Filesystem')?.[1];
   const where = `storage driver ${info.Driver}${filesystem ? ` on ${filesystem}` : ''}`;
-  if (!['btrfs', 'zfs', 'devicemapper'].includes(info.Driver) && !(info.Driver === 'overlay2' && filesystem === 'xfs')) {
+  if (
+    !['btrfs', 'zfs', 'devicemapper'].includes(info.Driver) &&
+    !(info.Driver === 'overlay2' && filesystem === 'xfs')
+  ) {
     return `Docker's ${where} has no limits; overlay2 on xfs with "pquota", btrfs and zfs have`;
   }
   const action = 'find out whether Docker limits disks';
-  const [image] = (await client.json('GET', '/images/json', { action, signal: options.signal })) as { Id: string }[];
+  const [image] = (await client.json('GET', '/images/json', { action, signal: options.signal })) as {
+    Id: string;
+  }[];
   if (!image) return `Docker has no image yet to find out whether its ${where} has limits`;
   try {
     const body = {
@@ -105,8 +122,16 @@ async function whyNoDiskLimit(
       Labels: { [LABELS.scratch]: options.installation },
       HostConfig: { StorageOpt: { size: String(1024 ** 3) } },
     };
-    const { Id } = (await client.json('POST', '/containers/create', { action, body, signal: options.signal })) as { Id: string };
-    await client.json('DELETE', `/containers/${Id}`, { action, query: { force: true, v: true }, allow: [404, 409] });
+    const { Id } = (await client.json('POST', '/containers/create', {
+      action,
+      body,
+      signal: options.signal,
+    })) as { Id: string };
+    await client.json('DELETE', `/containers/${Id}`, {
+      action,
+      query: { force: true, v: true },
+      allow: [404, 409],
+    });
     return undefined;
   } catch (error) {
     return `Docker's ${where} refuses limits: ${(error as Error).message}`;

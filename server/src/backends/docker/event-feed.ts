@@ -29,7 +29,11 @@ const RETRY_MS = 500;
 /** Runs until the signal aborts. */
 export async function feedEvents(client: DockerClient, options: EventFeedOptions): Promise<void> {
   const { installation, signal, observe, observeAll, known, learn, tell } = options;
-  const filters = JSON.stringify({ type: ['container'], event: EVENTS, label: [`${LABELS.installation}=${installation}`, LABELS.sandbox] });
+  const filters = JSON.stringify({
+    type: ['container'],
+    event: EVENTS,
+    label: [`${LABELS.installation}=${installation}`, LABELS.sandbox],
+  });
 
   let first = true;
 
@@ -51,8 +55,14 @@ export async function feedEvents(client: DockerClient, options: EventFeedOptions
       // Events since a moment before the comparison, so that nothing falls in between.
       const since = Math.floor(Date.now() / 1000) - 1;
       await compare();
-      for await (const event of client.lines('GET', '/events', { action: 'watch sandboxes', query: { since, filters }, signal })) {
-        const id = (event as { Actor?: { Attributes?: Record<string, string> } }).Actor?.Attributes?.[LABELS.sandbox];
+      for await (const event of client.lines('GET', '/events', {
+        action: 'watch sandboxes',
+        query: { since, filters },
+        signal,
+      })) {
+        const id = (event as { Actor?: { Attributes?: Record<string, string> } }).Actor?.Attributes?.[
+          LABELS.sandbox
+        ];
         if (isId('sbx', id)) tell(await observe(id as SandboxId));
       }
     } catch {

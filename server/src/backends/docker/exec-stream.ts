@@ -22,7 +22,15 @@ export async function execStream(client: DockerClient, options: ExecStreamOption
   const made = (await client.json('POST', `/containers/${container}/exec`, {
     action,
     signal,
-    body: { AttachStdin: true, AttachStdout: true, AttachStderr: true, Tty: false, User: '0:0', WorkingDir: '/', Cmd: argv },
+    body: {
+      AttachStdin: true,
+      AttachStdout: true,
+      AttachStderr: true,
+      Tty: false,
+      User: '0:0',
+      WorkingDir: '/',
+      Cmd: argv,
+    },
   })) as { Id: string };
   // The signal covers the making only: a request's own would end the stream later as well.
   const starting = new AbortController();
@@ -30,7 +38,11 @@ export async function execStream(client: DockerClient, options: ExecStreamOption
   signal?.addEventListener('abort', abort, { once: true });
   try {
     signal?.throwIfAborted();
-    const socket = await client.hijack(`/exec/${made.Id}/start`, { action, body: { Detach: false, Tty: false }, signal: starting.signal });
+    const socket = await client.hijack(`/exec/${made.Id}/start`, {
+      action,
+      body: { Detach: false, Tty: false },
+      signal: starting.signal,
+    });
     return overSocket(socket, action);
   } finally {
     signal?.removeEventListener('abort', abort);

@@ -2,7 +2,8 @@ import { CayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import { fromDocker, fromDockerAnswer } from './from-docker.ts';
 
-const answer = (status: number, message: string) => fromDockerAnswer(status, JSON.stringify({ message }), 'start sandbox "s"');
+const answer = (status: number, message: string) =>
+  fromDockerAnswer(status, JSON.stringify({ message }), 'start sandbox "s"');
 
 describe('errors of the engine', () => {
   it('have the code of their status, and say what could not be done', () => {
@@ -29,16 +30,28 @@ describe('errors of the engine', () => {
   });
 
   it('that never got there say where the engine was looked for', () => {
-    const refused = fromDocker(Object.assign(new Error('connect'), { code: 'ECONNREFUSED' }), 'list', 'tcp://h:1');
-    expect(refused).toMatchObject({ code: 'unavailable', message: 'Cannot list: no Docker engine answers at "tcp://h:1"' });
-    expect(fromDocker(Object.assign(new Error('x'), { code: 'EACCES' }), 'list', 'w').hint).toContain('group "docker"');
+    const refused = fromDocker(
+      Object.assign(new Error('connect'), { code: 'ECONNREFUSED' }),
+      'list',
+      'tcp://h:1',
+    );
+    expect(refused).toMatchObject({
+      code: 'unavailable',
+      message: 'Cannot list: no Docker engine answers at "tcp://h:1"',
+    });
+    expect(fromDocker(Object.assign(new Error('x'), { code: 'EACCES' }), 'list', 'w').hint).toContain(
+      'group "docker"',
+    );
     expect(fromDocker(new Error('socket hang up'), 'list', 'w').code).toBe('unavailable');
   });
 
   it('tell the caller who gave up from the clock', () => {
     const aborted = Object.assign(new Error('aborted', { cause: new Error('stop') }), { name: 'AbortError' });
     expect(fromDocker(aborted, 'list', 'w').code).toBe('cancelled');
-    const timedOut = Object.assign(new Error('aborted', { cause: new DOMException('late', 'TimeoutError') }), { name: 'AbortError' });
+    const timedOut = Object.assign(
+      new Error('aborted', { cause: new DOMException('late', 'TimeoutError') }),
+      { name: 'AbortError' },
+    );
     expect(fromDocker(timedOut, 'list', 'w').code).toBe('deadline_exceeded');
   });
 

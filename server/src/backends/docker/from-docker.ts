@@ -13,8 +13,14 @@ const CODES: Record<number, ErrorCode> = {
 
 /** What the engine says in words and with a status that tells less. */
 const SAYINGS: [RegExp, ErrorCode][] = [
-  [/no space left on device|disk quota exceeded|cannot allocate memory|too many open files/i, 'resource_exhausted'],
-  [/is not running|is paused|is not paused|already paused|marked for removal|is restarting/i, 'failed_precondition'],
+  [
+    /no space left on device|disk quota exceeded|cannot allocate memory|too many open files/i,
+    'resource_exhausted',
+  ],
+  [
+    /is not running|is paused|is not paused|already paused|marked for removal|is restarting/i,
+    'failed_precondition',
+  ],
   [/device or resource busy.*memory|memory.*device or resource busy/i, 'failed_precondition'],
   [/manifest unknown|repository does not exist|no such image|pull access denied/i, 'not_found'],
 ];
@@ -31,14 +37,21 @@ export function fromDocker(error: unknown, action: string, where: string): CayEr
   if (error instanceof CayError) return error;
   // A request that was aborted says so, and only its cause tells whether by a caller or by the clock.
   const { name, code, message } = timeoutIn(error) ?? (error as NodeJS.ErrnoException);
-  if (name === 'AbortError') return new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: error });
+  if (name === 'AbortError')
+    return new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: error });
   if (name === 'TimeoutError')
-    return new CayError('deadline_exceeded', `Cannot ${action}: Docker at "${where}" took too long`, { cause: error });
-  if (code === 'EACCES' || code === 'EPERM') {
-    return new CayError('unavailable', `Cannot ${action}: Docker at "${where}" may not be used by this user`, {
+    return new CayError('deadline_exceeded', `Cannot ${action}: Docker at "${where}" took too long`, {
       cause: error,
-      hint: 'Add this user to the group "docker", or run as root',
     });
+  if (code === 'EACCES' || code === 'EPERM') {
+    return new CayError(
+      'unavailable',
+      `Cannot ${action}: Docker at "${where}" may not be used by this user`,
+      {
+        cause: error,
+        hint: 'Add this user to the group "docker", or run as root',
+      },
+    );
   }
   if (code === 'ENOENT' || code === 'ECONNREFUSED' || code === 'EHOSTUNREACH' || code === 'ENOTFOUND') {
     return new CayError('unavailable', `Cannot ${action}: no Docker engine answers at "${where}"`, {
@@ -46,5 +59,9 @@ export function fromDocker(error: unknown, action: string, where: string): CayEr
       hint: 'Start the Docker engine (systemctl start docker), or set DOCKER_HOST to where it listens',
     });
   }
-  return new CayError('unavailable', `Cannot ${action}: the connection to Docker at "${where}" broke: ${message}`, { cause: error });
+  return new CayError(
+    'unavailable',
+    `Cannot ${action}: the connection to Docker at "${where}" broke: ${message}`,
+    { cause: error },
+  );
 }

@@ -76,31 +76,43 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
   }
 
   async function inspect(reference: string, signal?: AbortSignal): Promise<ImageInspect | undefined> {
-    return (await client.json('GET', `/images/${reference}/json`, { action: `look at image "${reference}"`, signal, allow: [404] })) as
-      | ImageInspect
-      | undefined;
+    return (await client.json('GET', `/images/${reference}/json`, {
+      action: `look at image "${reference}"`,
+      signal,
+      allow: [404],
+    })) as ImageInspect | undefined;
   }
 
   function unknown(template: string, cause: unknown): CayError {
     const why = isCayError(cause) ? `: ${cause.message}` : '';
-    return new CayError('not_found', `Template "${template}" is unknown: Docker has no such image, and no registry gave it${why}`, {
-      cause,
-      details: { what: 'template' },
-      hint: `Try "docker pull" on the engine's machine`,
-    });
+    return new CayError(
+      'not_found',
+      `Template "${template}" is unknown: Docker has no such image, and no registry gave it${why}`,
+      {
+        cause,
+        details: { what: 'template' },
+        hint: `Try "docker pull" on the engine's machine`,
+      },
+    );
   }
 
   async function pull(template: string, reference: string, signal?: AbortSignal): Promise<ImageInspect> {
     const action = `pull image "${reference}"`;
     const timeout = AbortSignal.timeout(PULL_TIMEOUT_MS);
     try {
-      const call = { action, query: { fromImage: reference }, signal: signal ? AbortSignal.any([signal, timeout]) : timeout };
+      const call = {
+        action,
+        query: { fromImage: reference },
+        signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+      };
       for await (const progress of client.lines('POST', '/images/create', call)) {
         const { error } = progress as { error?: string };
-        if (error !== undefined) throw new CayError('not_found', `Cannot ${action}: Docker says "${error.slice(0, 1000)}"`);
+        if (error !== undefined)
+          throw new CayError('not_found', `Cannot ${action}: Docker says "${error.slice(0, 1000)}"`);
       }
     } catch (error) {
-      if (isCayError(error) && ['cancelled', 'deadline_exceeded', 'resource_exhausted'].includes(error.code)) throw error;
+      if (isCayError(error) && ['cancelled', 'deadline_exceeded', 'resource_exhausted'].includes(error.code))
+        throw error;
       throw unknown(template, error);
     }
     const image = await inspect(reference, signal);
@@ -122,7 +134,10 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
     }
   }
 
-  /** Removes what an earlier run left: containers for preparing, and images with another guest that nothing uses. */
+  /**
+   * Removes what an earlier run left: containers for preparing, and images with another guest that nothing
+   * uses.
+   */
   async function sweep(hash: string): Promise<void> {
     const action = 'remove what preparing images left behind';
     const scratch = (await client.json('GET', '/containers/json', {
@@ -130,13 +145,20 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       query: { all: true, filters: JSON.stringify({ label: [`${LABELS.scratch}=${options.installation}`] }) },
     })) as { Id: string }[];
     for (const { Id } of scratch)
-      await client.json('DELETE', `/containers/${Id}`, { action, query: { force: true, v: true }, allow: [404, 409] });
+      await client.json('DELETE', `/containers/${Id}`, {
+        action,
+        query: { force: true, v: true },
+        allow: [404, 409],
+      });
     const images = (await client.json('GET', '/images/json', {
       action,
-      query: { filters: JSON.stringify({ label: [`${LABELS.installation}=${options.installation}`, LABELS.guest] }) },
+      query: {
+        filters: JSON.stringify({ label: [`${LABELS.installation}=${options.installation}`, LABELS.guest] }),
+      },
     })) as { Id: string; Labels: Record<string, string> | null }[];
     for (const { Id, Labels } of images) {
-      if (Labels?.[LABELS.guest] !== hash) await client.json('DELETE', `/images/${Id}`, { action, allow: [404, 409] });
+      if (Labels?.[LABELS.guest] !== hash)
+        await client.json('DELETE', `/images/${Id}`, { action, allow: [404, 409] });
     }
   }
 
@@ -167,7 +189,10 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       },
     })) as { Id: string };
     try {
-      const [passwd, group] = await Promise.all([accounts(container, '/etc/passwd'), accounts(container, '/etc/group')]);
+      const [passwd, group] = await Promise.all([
+        accounts(container, '/etc/passwd'),
+        accounts(container, '/etc/group'),
+      ]);
       const newPasswd = passwd === undefined ? undefined : withUser(passwd, { shell: '/bin/sh' });
       const newGroup = group === undefined ? undefined : withGroup(group);
       const directory = (path: string, mode: number, id = 0): TarEntry => ({
@@ -178,25 +203,45 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
         gid: id,
         data: Buffer.alloc(0),
       });
-      const file = (path: string, mode: number, data: Buffer): TarEntry => ({ path, type: 'file', mode, uid: 0, gid: 0, data });
+      const file = (path: string, mode: number, data: Buffer): TarEntry => ({
+        path,
+        type: 'file',
+        mode,
+        uid: 0,
+        gid: 0,
+        data,
+      });
       const entries = [
         directory('.cay', 0o755),
         file(GUEST_PATH.slice(1), 0o755, bytes),
         directory(SOCKET_DIRECTORY.slice(1), 0o700),
         ...(newPasswd === undefined
           ? []
-          : [file('etc/passwd', 0o644, Buffer.from(newPasswd)), directory(USER.home.slice(1), 0o755, USER.uid)]),
+          : [
+              file('etc/passwd', 0o644, Buffer.from(newPasswd)),
+              directory(USER.home.slice(1), 0o755, USER.uid),
+            ]),
         ...(newGroup === undefined ? [] : [file('etc/group', 0o644, Buffer.from(newGroup))]),
       ];
-      await client.json('PUT', `/containers/${container}/archive`, { action, query: { path: '/' }, body: packTar(entries) });
+      await client.json('PUT', `/containers/${container}/archive`, {
+        action,
+        query: { path: '/' },
+        body: packTar(entries),
+      });
       const made = (await client.json('POST', '/commit', {
         action,
         query: { container, repo: `cay-${options.installation}`, tag, pause: false },
-        body: { Labels: { [LABELS.installation]: options.installation, [LABELS.guest]: hash, [LABELS.scratch]: '' } },
+        body: {
+          Labels: { [LABELS.installation]: options.installation, [LABELS.guest]: hash, [LABELS.scratch]: '' },
+        },
       })) as { Id: string };
       return { id: made.Id, sizeBytes: image.Size + bytes.length };
     } finally {
-      await client.json('DELETE', `/containers/${container}`, { action, query: { force: true, v: true }, allow: [404, 409] });
+      await client.json('DELETE', `/containers/${container}`, {
+        action,
+        query: { force: true, v: true },
+        allow: [404, 409],
+      });
     }
   }
 
@@ -222,7 +267,10 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       const reference = referenceOf(template);
       const image = (await inspect(reference, signal)) ?? (await pull(template, reference, signal));
       const { hash, architecture } = await (guest ??= readGuest());
-      if (image.Os !== 'linux' || (architecture && image.Architecture && image.Architecture !== architecture)) {
+      if (
+        image.Os !== 'linux' ||
+        (architecture && image.Architecture && image.Architecture !== architecture)
+      ) {
         throw new CayError(
           'unsupported',
           `Template "${template}" is for ${image.Os}/${image.Architecture}, and the guest for linux/${architecture}`,
@@ -245,7 +293,9 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
         RepoTags: string[] | null;
         Labels: Record<string, string> | null;
       }[];
-      const tags = images.filter(({ Labels }) => !Labels?.[LABELS.guest]).flatMap(({ RepoTags }) => RepoTags ?? []);
+      const tags = images
+        .filter(({ Labels }) => !Labels?.[LABELS.guest])
+        .flatMap(({ RepoTags }) => RepoTags ?? []);
       const allowed = tags.filter((tag) => tag !== '<none>:<none>' && allowsImage(options.policy, tag));
       return ['base', ...allowed.sort()].slice(0, 256);
     },

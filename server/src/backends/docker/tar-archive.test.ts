@@ -22,11 +22,27 @@ describe('tar archives', () => {
   });
 
   it('are understood by tar', () => {
-    const directory: TarEntry = { path: 'home/user', type: 'directory', mode: 0o755, uid: 1000, gid: 1000, data: Buffer.alloc(0) };
-    const file: TarEntry = { path: 'etc/passwd', type: 'file', mode: 0o644, uid: 0, gid: 0, data: Buffer.from('root:x:0:0\n') };
+    const directory: TarEntry = {
+      path: 'home/user',
+      type: 'directory',
+      mode: 0o755,
+      uid: 1000,
+      gid: 1000,
+      data: Buffer.alloc(0),
+    };
+    const file: TarEntry = {
+      path: 'etc/passwd',
+      type: 'file',
+      mode: 0o644,
+      uid: 0,
+      gid: 0,
+      data: Buffer.from('root:x:0:0\n'),
+    };
     const listed = spawnSync('tar', ['-tv', '--numeric-owner'], { input: packTar([directory, file]) });
     expect(listed.stderr.toString()).toBe('');
-    expect(listed.stdout.toString()).toMatch(/^drwxr-xr-x 1000\/1000 .* home\/user\/?\n-rw-r--r-- 0\/0 +11 .* etc\/passwd\n$/);
+    expect(listed.stdout.toString()).toMatch(
+      /^drwxr-xr-x 1000\/1000 .* home\/user\/?\n-rw-r--r-- 0\/0 +11 .* etc\/passwd\n$/,
+    );
   });
 
   it('that are cut off or garbage give what is whole, and never throw', () => {

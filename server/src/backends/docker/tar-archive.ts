@@ -15,13 +15,26 @@ export function packTar(entries: TarEntry[]): Buffer {
   const parts: Buffer[] = [];
   for (const { path, type, data, ...rights } of entries) {
     const kind = type === 'directory' ? 'directory' : 'file';
-    parts.push(encodeHeader({ name: path, type: kind, sizeBytes: data.length, modifiedAtMs: 0, target: '', ...rights }), data);
+    parts.push(
+      encodeHeader({
+        name: path,
+        type: kind,
+        sizeBytes: data.length,
+        modifiedAtMs: 0,
+        target: '',
+        ...rights,
+      }),
+      data,
+    );
     parts.push(Buffer.alloc(paddingOf(data.length)));
   }
   return Buffer.concat([...parts, Buffer.alloc(2 * BLOCK)]);
 }
 
-/** The entries that have plain headers; extended headers before them are passed over, and what is broken ends it. */
+/**
+ * The entries that have plain headers; extended headers before them are passed over, and what is broken ends
+ * it.
+ */
 export function unpackTar(archive: Buffer): TarEntry[] {
   const entries: TarEntry[] = [];
   for (let at = 0; at + BLOCK <= archive.length;) {
@@ -30,7 +43,14 @@ export function unpackTar(archive: Buffer): TarEntry[] {
     const { letter, name, type, sizeBytes, mode, uid, gid } = decodeHeader(block, {});
     const data = archive.subarray(at + BLOCK, at + BLOCK + sizeBytes);
     if (letter !== 'x' && letter !== 'g') {
-      entries.push({ path: name, type: type === 'directory' || type === 'file' ? type : 'other', mode, uid, gid, data });
+      entries.push({
+        path: name,
+        type: type === 'directory' || type === 'file' ? type : 'other',
+        mode,
+        uid,
+        gid,
+        data,
+      });
     }
     at += BLOCK + sizeBytes + paddingOf(sizeBytes);
   }

@@ -12,14 +12,23 @@ const id = newId('sbx');
 
 function job(standing: Standing, more: Partial<Job> = {}): Job {
   const made = renderJob(id, SandboxSpecSchema.parse({}), standing.incarnation, options) as Job;
-  const patch = standingPatch(standing) as { metadata: { labels: object; annotations: Record<string, string | null> } };
+  const patch = standingPatch(standing) as {
+    metadata: { labels: object; annotations: Record<string, string | null> };
+  };
   const annotations = Object.fromEntries(
-    Object.entries({ ...made.metadata.annotations, ...patch.metadata.annotations }).filter(([, value]) => value !== null),
+    Object.entries({ ...made.metadata.annotations, ...patch.metadata.annotations }).filter(
+      ([, value]) => value !== null,
+    ),
   ) as Record<string, string>;
   return {
     ...made,
     ...more,
-    metadata: { ...made.metadata, uid: 'job', labels: { ...made.metadata.labels, ...patch.metadata.labels }, annotations },
+    metadata: {
+      ...made.metadata,
+      uid: 'job',
+      labels: { ...made.metadata.labels, ...patch.metadata.labels },
+      annotations,
+    },
   };
 }
 
@@ -39,27 +48,52 @@ const seen = (standing: Standing, pods: Pod[], more?: Partial<Job>) =>
 
 describe('observationOf', () => {
   it('is ready only while the container that the guest answered from runs', () => {
-    expect(seen(ready, [pod({ state: running })])).toEqual({ id, phase: 'ready', incarnation: 3, uid: 'job', runtime: 'default' });
+    expect(seen(ready, [pod({ state: running })])).toEqual({
+      id,
+      phase: 'ready',
+      incarnation: 3,
+      uid: 'job',
+      runtime: 'default',
+    });
     expect(seen({ ...ready, restarts: 2 }, [pod({ state: running, restartCount: 2 })]).phase).toBe('ready');
   });
 
   it('is ready when the guest has answered before the node tells that its container runs', () => {
-    const initialised = [{ name: 'guest', ready: true, restartCount: 0, state: { terminated: { exitCode: 0 } } }];
+    const initialised = [
+      { name: 'guest', ready: true, restartCount: 0, state: { terminated: { exitCode: 0 } } },
+    ];
     const early = { phase: 'Pending', initContainerStatuses: initialised };
     const waiting = { waiting: { reason: 'PodInitializing' } };
     expect(seen(ready, [pod({ state: waiting }, early)]).phase).toBe('ready');
-    expect(seen(ready, [pod({ state: waiting, restartCount: 1 }, early)])).toMatchObject({ phase: 'failed', reason: 'host_restarted' });
+    expect(seen(ready, [pod({ state: waiting, restartCount: 1 }, early)])).toMatchObject({
+      phase: 'failed',
+      reason: 'host_restarted',
+    });
     const died = { terminated: { reason: 'Error', exitCode: 137 } };
     expect(seen(ready, [pod({ state: died }, early)])).toMatchObject({ phase: 'failed', reason: 'crashed' });
-    expect(seen(ready, [pod({ state: waiting, lastState: died }, early)])).toMatchObject({ phase: 'failed', reason: 'crashed' });
+    expect(seen(ready, [pod({ state: waiting, lastState: died }, early)])).toMatchObject({
+      phase: 'failed',
+      reason: 'crashed',
+    });
   });
 
   it('tells a crash from want of memory, also when the kubelet has started it again already', () => {
     const died = (reason: string) => ({ terminated: { reason, exitCode: 137 } });
-    expect(seen(ready, [pod({ state: died('Error') })])).toMatchObject({ phase: 'failed', reason: 'crashed' });
-    expect(seen(ready, [pod({ state: running, restartCount: 1, lastState: died('OOMKilled') })])).toMatchObject({ reason: 'oom_killed' });
+    expect(seen(ready, [pod({ state: died('Error') })])).toMatchObject({
+      phase: 'failed',
+      reason: 'crashed',
+    });
     expect(
-      seen(ready, [pod({ state: { waiting: { reason: 'CrashLoopBackOff' } }, restartCount: 1, lastState: died('Error') })]),
+      seen(ready, [pod({ state: running, restartCount: 1, lastState: died('OOMKilled') })]),
+    ).toMatchObject({ reason: 'oom_killed' });
+    expect(
+      seen(ready, [
+        pod({
+          state: { waiting: { reason: 'CrashLoopBackOff' } },
+          restartCount: 1,
+          lastState: died('Error'),
+        }),
+      ]),
     ).toMatchObject({
       reason: 'crashed',
     });
@@ -69,14 +103,19 @@ describe('observationOf', () => {
     for (const exitCode of [0, 143]) {
       const told = { terminated: { reason: 'Error', exitCode } };
       expect(seen(ready, [pod({ state: told })]).phase).toBe('ready');
-      expect(seen(ready, [pod({ state: told }, { phase: 'Failed' })])).toMatchObject({ phase: 'failed', reason: 'crashed' });
+      expect(seen(ready, [pod({ state: told }, { phase: 'Failed' })])).toMatchObject({
+        phase: 'failed',
+        reason: 'crashed',
+      });
       expect(seen(ready, [pod({ state: running, restartCount: 1, lastState: told })]).phase).toBe('failed');
     }
   });
 
   it('says what the cluster did to the pod', () => {
     expect(seen(ready, [])).toMatchObject({ phase: 'failed', reason: 'removed_outside' });
-    expect(seen(ready, [pod({}, { phase: 'Failed', reason: 'Evicted', message: 'low on disk' })])).toMatchObject({
+    expect(
+      seen(ready, [pod({}, { phase: 'Failed', reason: 'Evicted', message: 'low on disk' })]),
+    ).toMatchObject({
       reason: 'removed_outside',
       message: expect.stringContaining('Evicted') as string,
     });
@@ -87,12 +126,19 @@ describe('observationOf', () => {
     ];
     for (const message of said) {
       const evicted = pod({}, { phase: 'Failed', reason: 'Evicted', message });
-      const told = { phase: 'failed', reason: 'disk_full', message: expect.stringContaining(message.trim()) as string };
+      const told = {
+        phase: 'failed',
+        reason: 'disk_full',
+        message: expect.stringContaining(message.trim()) as string,
+      };
       expect(seen(ready, [evicted])).toMatchObject(told);
       expect(seen({ ...ready, mark: 'stopped' }, [evicted])).toMatchObject(told);
     }
-    const pressed = 'The node was low on resource: ephemeral-storage. Container sandbox was using 9Gi, request is 64Mi';
-    expect(seen(ready, [pod({}, { phase: 'Failed', reason: 'Evicted', message: pressed })]).reason).toBe('removed_outside');
+    const pressed =
+      'The node was low on resource: ephemeral-storage. Container sandbox was using 9Gi, request is 64Mi';
+    expect(seen(ready, [pod({}, { phase: 'Failed', reason: 'Evicted', message: pressed })]).reason).toBe(
+      'removed_outside',
+    );
     const conditions = [{ type: 'DisruptionTarget', status: 'True', reason: 'PreemptionByScheduler' }];
     expect(seen(ready, [pod({ state: running }, { conditions })]).message).toContain('PreemptionByScheduler');
   });
@@ -120,7 +166,11 @@ describe('observationOf', () => {
 
 describe('standingOf', () => {
   it('reads back what was noted, and takes nonsense as new', () => {
-    for (const standing of [ready, { ...ready, frozen: true }, { incarnation: 1, mark: 'starting', restarts: 0, pod: undefined } as const])
+    for (const standing of [
+      ready,
+      { ...ready, frozen: true },
+      { incarnation: 1, mark: 'starting', restarts: 0, pod: undefined } as const,
+    ])
       expect(standingOf(job(standing))).toEqual(standing);
     const broken = job(ready);
     broken.metadata.labels = { 'cay.dev/incarnation': 'x' };
@@ -141,7 +191,9 @@ describe('frozen', () => {
 describe('podsOf', () => {
   it('goes by owner and never by name', () => {
     const mine = pod({});
-    const stranger: Pod = { metadata: { name: 'x', uid: 'y', ownerReferences: [{ kind: 'Job', name: 'x', uid: 'another' }] } };
+    const stranger: Pod = {
+      metadata: { name: 'x', uid: 'y', ownerReferences: [{ kind: 'Job', name: 'x', uid: 'another' }] },
+    };
     expect(podsOf(job(ready), [mine, stranger, { metadata: { name: 'x', uid: 'z' } }])).toEqual([mine]);
   });
 });

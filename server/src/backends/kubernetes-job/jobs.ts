@@ -8,16 +8,23 @@ import { standingPatch } from '../kubernetes/standing.ts';
 import { podsOf, type Workloads } from '../kubernetes/workloads.ts';
 import { renderJob, whyOver } from './job.ts';
 
-export function kubernetesJobs({ client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>): Workloads {
+export function kubernetesJobs({
+  client,
+  namespace,
+  installation,
+}: Pick<Place, 'client' | 'namespace' | 'installation'>): Workloads {
   const jobs = `/apis/batch/v1/namespaces/${namespace}/jobs`;
   const pods = `/api/v1/namespaces/${namespace}/pods`;
   const selector = selectorOf(installation);
-  const startedMs = ({ status, metadata }: Job) => Date.parse(status?.startTime ?? metadata.creationTimestamp ?? '');
+  const startedMs = ({ status, metadata }: Job) =>
+    Date.parse(status?.startTime ?? metadata.creationTimestamp ?? '');
 
   async function read(id: SandboxId, signal?: AbortSignal): Promise<Job | undefined> {
-    const job = (await client.json('GET', `${jobs}/${objectName(id)}`, { action: `look at sandbox "${id}"`, allow: [404], signal })) as
-      | Job
-      | undefined;
+    const job = (await client.json('GET', `${jobs}/${objectName(id)}`, {
+      action: `look at sandbox "${id}"`,
+      allow: [404],
+      signal,
+    })) as Job | undefined;
     return job?.metadata.labels?.[LABELS.installation] === installation ? job : undefined;
   }
 
@@ -81,14 +88,24 @@ export function kubernetesJobs({ client, namespace, installation }: Pick<Place, 
       const { name, uid } = job.metadata;
       const usedSeconds = Math.max(0, Math.ceil((client.now() - startedMs(job)) / 1000));
       const body = { metadata: { uid }, spec: { activeDeadlineSeconds: usedSeconds + leaseSeconds } };
-      await client.json('PATCH', `${jobs}/${name}`, { action: `renew the lease of "${name}"`, body, type: MERGE_PATCH, allow: [404, 409] });
+      await client.json('PATCH', `${jobs}/${name}`, {
+        action: `renew the lease of "${name}"`,
+        body,
+        type: MERGE_PATCH,
+        allow: [404, 409],
+      });
     },
 
     async remove(id, { signal } = {}) {
       const job = await read(id, signal);
       if (!job) return false;
       const body = { propagationPolicy: 'Foreground', preconditions: { uid: job.metadata.uid } };
-      await client.json('DELETE', `${jobs}/${job.metadata.name}`, { action: `remove sandbox "${id}"`, body, allow: [404, 409], signal });
+      await client.json('DELETE', `${jobs}/${job.metadata.name}`, {
+        action: `remove sandbox "${id}"`,
+        body,
+        allow: [404, 409],
+        signal,
+      });
       return true;
     },
   };

@@ -6,8 +6,8 @@ import { kubernetesJobs } from './jobs.ts';
 import { KINDS, RIGHTS } from './needs.ts';
 
 /**
- * The kubernetes-job backend: a sandbox is the pod of a Job. Its deadline is the Job's, and its files are the pod's: stopping it ends
- * its processes and keeps the pod.
+ * The kubernetes-job backend: a sandbox is the pod of a Job. Its deadline is the Job's, and its files are the
+ * pod's: stopping it ends its processes and keeps the pod.
  */
 export function kubernetesJobBackend(options: PodBackendOptions): Promise<Backend> {
   return kubernetesBackend(

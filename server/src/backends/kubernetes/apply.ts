@@ -8,7 +8,12 @@ import type { KubernetesObject } from './objects.ts';
 export interface Declared {
   apiVersion: string;
   kind: string;
-  metadata: { name: string; namespace?: string; labels?: Record<string, string>; annotations?: Record<string, string> };
+  metadata: {
+    name: string;
+    namespace?: string;
+    labels?: Record<string, string>;
+    annotations?: Record<string, string>;
+  };
   [field: string]: unknown;
 }
 
@@ -31,8 +36,8 @@ const RESOURCES: Record<string, string> = {
 };
 
 /**
- * Lists in which others may say nothing where an object of ours says nothing. An empty list is not kept by the cluster, so that
- * to declare one would be a change each time.
+ * Lists in which others may say nothing where an object of ours says nothing. An empty list is not kept by
+ * the cluster, so that to declare one would be a change each time.
  */
 const SILENT: Record<string, string[]> = { NetworkPolicy: ['ingress', 'egress'] };
 
@@ -44,13 +49,21 @@ export function pathOf({ apiVersion, kind, metadata: { name, namespace } }: Decl
 }
 
 /**
- * Has the object be as declared: what others have changed of it is put back, what we said before and no longer say is taken out, and
- * what only others speak of stays. One of that name that is not ours is left alone: rejects `failed_precondition`. Resolves whether it is new.
+ * Has the object be as declared: what others have changed of it is put back, what we said before and no
+ * longer say is taken out, and what only others speak of stays. One of that name that is not ours is left
+ * alone: rejects `failed_precondition`. Resolves whether it is new.
  */
-export async function applyOurs(client: KubernetesClient, object: Declared, installation: string, signal?: AbortSignal): Promise<boolean> {
+export async function applyOurs(
+  client: KubernetesClient,
+  object: Declared,
+  installation: string,
+  signal?: AbortSignal,
+): Promise<boolean> {
   const path = pathOf(object);
   const named = `${object.kind} "${object.metadata.name}"`;
-  const found = (await client.json('GET', path, { action: `look at ${named}`, allow: [404], signal })) as KubernetesObject | undefined;
+  const found = (await client.json('GET', path, { action: `look at ${named}`, allow: [404], signal })) as
+    | KubernetesObject
+    | undefined;
   if (found && found.metadata.labels?.[LABELS.installation] !== installation) {
     throw new CayError('failed_precondition', `Cannot keep ${named}: it belongs to somebody else`, {
       details: { reason: 'foreign_object', kind: object.kind, name: object.metadata.name },
@@ -69,7 +82,9 @@ export async function applyOurs(client: KubernetesClient, object: Declared, inst
     });
   const { spec = {} } = (await apply(object)) as { spec?: Record<string, unknown[] | undefined> };
   const declared = object['spec'] as Record<string, unknown> | undefined;
-  const said = SILENT[object.kind]?.filter((list) => spec[list]?.length && declared?.[list] === undefined) ?? [];
-  if (said.length > 0) await apply({ ...object, spec: { ...declared, ...Object.fromEntries(said.map((list) => [list, []])) } });
+  const said =
+    SILENT[object.kind]?.filter((list) => spec[list]?.length && declared?.[list] === undefined) ?? [];
+  if (said.length > 0)
+    await apply({ ...object, spec: { ...declared, ...Object.fromEntries(said.map((list) => [list, []])) } });
   return !found;
 }

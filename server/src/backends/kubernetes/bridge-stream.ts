@@ -15,7 +15,10 @@ export interface BridgeStreamOptions {
 }
 
 /** A byte stream to the guest of a pod, over an exec of the bridge. */
-export function bridgeStream(client: KubernetesClient, { later = false, ...options }: BridgeStreamOptions): Promise<Duplex> {
+export function bridgeStream(
+  client: KubernetesClient,
+  { later = false, ...options }: BridgeStreamOptions,
+): Promise<Duplex> {
   const argv = [GUEST_PATH, 'bridge', SOCKET_PATH, ...(later ? ['later'] : [])];
   return execStream(client, { ...options, container: CONTAINER, argv });
 }

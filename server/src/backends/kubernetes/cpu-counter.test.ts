@@ -4,7 +4,9 @@ import { cpuCounter } from './cpu-counter.ts';
 describe('cpuCounter', () => {
   it('counts what is read, and never back', () => {
     const count = cpuCounter(null);
-    expect([count(100, 0), count(5_000, 1_000), count(4_000, 2_000), count(5_500, 3_000)]).toEqual([100, 5_000, 5_000, 5_500]);
+    expect([count(100, 0), count(5_000, 1_000), count(4_000, 2_000), count(5_500, 3_000)]).toEqual([
+      100, 5_000, 5_000, 5_500,
+    ]);
   });
 
   it('grows by no more than the limit allows', () => {

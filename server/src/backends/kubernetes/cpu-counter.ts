@@ -2,8 +2,8 @@
 const PERIOD_MS = 100;
 
 /**
- * Makes what a guest reads of its processor time a count that only grows, and never by more than the limit allows: gVisor takes the
- * time in which the limit holds its processes back for time that they have used.
+ * Makes what a guest reads of its processor time a count that only grows, and never by more than the limit
+ * allows: gVisor takes the time in which the limit holds its processes back for time that they have used.
  */
 export function cpuCounter(cpus: number | null): (readMs: number, atMs: number) => number {
   let count = 0;

@@ -36,11 +36,18 @@ export interface DeclarationParts {
 }
 
 /** The objects that every backend here stands on, and those that a sandbox is. */
-export function declarations(settings: KubernetesSettings, { kinds, rights, sandbox }: DeclarationParts): Declarations {
+export function declarations(
+  settings: KubernetesSettings,
+  { kinds, rights, sandbox }: DeclarationParts,
+): Declarations {
   const { installation } = checkSettings(settings);
   const { tenancy } = settings;
   return {
-    ownedKinds: [...(tenancy ? TENANCY_KINDS : []), ...(tenancy?.perProject ? ['RoleBinding'] : []), ...kinds],
+    ownedKinds: [
+      ...(tenancy ? TENANCY_KINDS : []),
+      ...(tenancy?.perProject ? ['RoleBinding'] : []),
+      ...kinds,
+    ],
     async render(options) {
       const client = await kubernetesClient(settings);
       try {
@@ -48,12 +55,20 @@ export function declarations(settings: KubernetesSettings, { kinds, rights, sand
         const { account } = options;
         const project = tenancy?.perProject ? options.project : undefined;
         const namespace = project === undefined ? common : projectNamespace(common, project);
-        if (options.sandbox) return await sandbox({ client, namespace, installation }, options.sandbox.id, options.sandbox.spec);
-        if (tenancy && project !== undefined) return tenancyObjects({ namespace, installation, tenancy, project, account });
+        if (options.sandbox)
+          return await sandbox({ client, namespace, installation }, options.sandbox.id, options.sandbox.spec);
+        if (tenancy && project !== undefined)
+          return tenancyObjects({ namespace, installation, tenancy, project, account });
         const perProject = tenancy?.perProject === true;
         return [
           ...(tenancy ? tenancyObjects({ namespace, installation, tenancy }) : []),
-          ...rbacObjects({ installation, namespace, rights: neededRights(rights, { tenancy, installation }), account, perProject }),
+          ...rbacObjects({
+            installation,
+            namespace,
+            rights: neededRights(rights, { tenancy, installation }),
+            account,
+            perProject,
+          }),
         ];
       } finally {
         client.close();
@@ -67,5 +82,9 @@ export function neededRights(
   rights: Right[],
   { tenancy, installation = 'default' }: Pick<KubernetesSettings, 'tenancy' | 'installation'>,
 ): Right[] {
-  return [...rights, ...(tenancy ? TENANCY_RIGHTS : []), ...(tenancy?.perProject ? projectRights(installation) : [])];
+  return [
+    ...rights,
+    ...(tenancy ? TENANCY_RIGHTS : []),
+    ...(tenancy?.perProject ? projectRights(installation) : []),
+  ];
 }

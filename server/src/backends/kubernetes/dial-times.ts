@@ -1,11 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** How long the first attempts wait for a sign of the cluster, one after the other. There are no more than these without one. */
+/**
+ * How long the first attempts wait for a sign of the cluster, one after the other. There are no more than
+ * these without one.
+ */
 const UNASKED_MS = [200, 300, 600];
 
 /**
- * When to dial a guest whose container is about to be started. A node tells that a container runs up to a second or two after it does,
- * so a few attempts are made before; each costs a request, and all further ones wait until `running` resolves.
+ * When to dial a guest whose container is about to be started. A node tells that a container runs up to a
+ * second or two after it does, so a few attempts are made before; each costs a request, and all further ones
+ * wait until `running` resolves.
  */
 export function dialTimes(running: Promise<unknown>): () => Promise<void> {
   let attempt = 0;

@@ -1,16 +1,32 @@
-/** What a pod may write: Kubernetes calls it ephemeral storage, and the kubelet evicts a pod that has more. */
+/**
+ * What a pod may write: Kubernetes calls it ephemeral storage, and the kubelet evicts a pod that has more.
+ */
 import { CayError, type Limits } from '@cay/sdk/protocol';
 
 const GiB = 1024 ** 3;
-/** The limit of a sandbox that has none of its own. No pod is without one: it would fill the disk of its node. */
+/**
+ * The limit of a sandbox that has none of its own. No pod is without one: it would fill the disk of its node.
+ */
 export const DEFAULT_DISK_BYTES = 10 * GiB;
-/** What the scheduler sets aside of the node's disk for each container. Without a request that would be the whole limit. */
+/**
+ * What the scheduler sets aside of the node's disk for each container. Without a request that would be the
+ * whole limit.
+ */
 export const DISK_REQUEST = '64Mi';
 export const DISK_REQUEST_BYTES = 64 * 1024 * 1024;
 
 export const EPHEMERAL_STORAGE = 'ephemeral-storage';
 
-const UNITS: Record<string, number> = { k: 1e3, M: 1e6, G: 1e9, T: 1e12, Ki: 1024, Mi: 1024 ** 2, Gi: GiB, Ti: 1024 ** 4 };
+const UNITS: Record<string, number> = {
+  k: 1e3,
+  M: 1e6,
+  G: 1e9,
+  T: 1e12,
+  Ki: 1024,
+  Mi: 1024 ** 2,
+  Gi: GiB,
+  Ti: 1024 ** 4,
+};
 const BYTES = /^(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?$/;
 const LEAST_BYTES = 16 * 1024 * 1024;
 
@@ -19,10 +35,16 @@ export function diskBytesOf(amount: string, name: string): number {
   const [, number, unit = ''] = BYTES.exec(amount) ?? [];
   const bytes = Math.floor(Number(number) * (UNITS[unit] ?? 1));
   if (bytes >= LEAST_BYTES && Number.isSafeInteger(bytes)) return bytes;
-  throw new CayError('invalid_argument', `"${name}" is "${amount}": must be an amount of 16Mi or more, such as 10Gi`);
+  throw new CayError(
+    'invalid_argument',
+    `"${name}" is "${amount}": must be an amount of 16Mi or more, such as 10Gi`,
+  );
 }
 
 /** What a sandbox may write, all that its pod keeps on its node together. */
-export function diskLimitOf({ diskBytes }: Pick<Limits, 'diskBytes'>, settings: { diskBytes?: number }): number {
+export function diskLimitOf(
+  { diskBytes }: Pick<Limits, 'diskBytes'>,
+  settings: { diskBytes?: number },
+): number {
   return diskBytes ?? settings.diskBytes ?? DEFAULT_DISK_BYTES;
 }

@@ -1,12 +1,21 @@
 import { describe, expect, it } from 'vitest';
 import { kubernetesSettings } from './environment.ts';
 
-const read = (env: Record<string, string>) => kubernetesSettings({ CAY_KUBERNETES_GUEST_IMAGE: 'guest:1', ...env }, 'here');
+const read = (env: Record<string, string>) =>
+  kubernetesSettings({ CAY_KUBERNETES_GUEST_IMAGE: 'guest:1', ...env }, 'here');
 
 describe('kubernetesSettings', () => {
   it('keeps a namespace of its own unless told not to', () => {
-    expect(read({})).toMatchObject({ namespace: 'cay-sandboxes', installation: 'here', tenancy: { pods: 100 } });
-    const bounds = { CAY_KUBERNETES_QUOTA_PODS: '5', CAY_KUBERNETES_QUOTA_CPU: '16', CAY_KUBERNETES_MAX_MEMORY: '64Gi' };
+    expect(read({})).toMatchObject({
+      namespace: 'cay-sandboxes',
+      installation: 'here',
+      tenancy: { pods: 100 },
+    });
+    const bounds = {
+      CAY_KUBERNETES_QUOTA_PODS: '5',
+      CAY_KUBERNETES_QUOTA_CPU: '16',
+      CAY_KUBERNETES_MAX_MEMORY: '64Gi',
+    };
     expect(read({ CAY_KUBERNETES_NAMESPACE: 'x', ...bounds })).toMatchObject({
       namespace: 'x',
       tenancy: { pods: 5, cpu: '16', maxMemory: '64Gi' },
@@ -31,7 +40,9 @@ describe('kubernetesSettings', () => {
     ['DIRECT_PORT', '80'],
     ['DIRECT_PORT', '70000'],
   ])('refuses CAY_KUBERNETES_%s=%s by name', (name, value) => {
-    expect(() => read({ [`CAY_KUBERNETES_${name}`]: value })).toThrow(`"CAY_KUBERNETES_${name}" is "${value}"`);
+    expect(() => read({ [`CAY_KUBERNETES_${name}`]: value })).toThrow(
+      `"CAY_KUBERNETES_${name}" is "${value}"`,
+    );
   });
 
   it('reaches guests by exec, or directly with a rule for the pods of the server', () => {
@@ -41,18 +52,35 @@ describe('kubernetesSettings', () => {
     expect(() => read(direct)).toThrow('"CAY_KUBERNETES_SERVER_NAMESPACE" does not say');
     const labels = { 'app.kubernetes.io/name': 'cay', 'app.kubernetes.io/component': 'server' };
     const named = { ...direct, CAY_KUBERNETES_SERVER_NAMESPACE: 'cay' };
-    expect(read(named)).toMatchObject({ reach: 'direct', directPort: 9000, tenancy: { direct: { port: 9000, namespace: 'cay', labels } } });
-    expect(read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app=x,tier=y' }).tenancy?.direct?.labels).toEqual({ app: 'x', tier: 'y' });
-    expect(() => read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app' })).toThrow('"CAY_KUBERNETES_SERVER_LABELS" is "app"');
+    expect(read(named)).toMatchObject({
+      reach: 'direct',
+      directPort: 9000,
+      tenancy: { direct: { port: 9000, namespace: 'cay', labels } },
+    });
+    expect(read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app=x,tier=y' }).tenancy?.direct?.labels).toEqual({
+      app: 'x',
+      tier: 'y',
+    });
+    expect(() => read({ ...named, CAY_KUBERNETES_SERVER_LABELS: 'app' })).toThrow(
+      '"CAY_KUBERNETES_SERVER_LABELS" is "app"',
+    );
     expect(read({ ...direct, CAY_KUBERNETES_TENANCY: 'unmanaged' })).toMatchObject({ reach: 'direct' });
   });
 
   it('has a usual disk limit that is never more than the most', () => {
     const GiB = 1024 ** 3;
     expect(read({})).not.toHaveProperty('diskBytes');
-    expect(read({ CAY_KUBERNETES_DISK: '5Gi' })).toMatchObject({ diskBytes: 5 * GiB, tenancy: { diskBytes: 5 * GiB } });
-    expect(read({ CAY_KUBERNETES_MAX_DISK: '2Gi' })).toMatchObject({ diskBytes: 2 * GiB, tenancy: { maxDisk: '2Gi' } });
-    expect(read({ CAY_KUBERNETES_DISK: '1Gi', CAY_KUBERNETES_MAX_DISK: '2Gi' })).toMatchObject({ diskBytes: GiB });
+    expect(read({ CAY_KUBERNETES_DISK: '5Gi' })).toMatchObject({
+      diskBytes: 5 * GiB,
+      tenancy: { diskBytes: 5 * GiB },
+    });
+    expect(read({ CAY_KUBERNETES_MAX_DISK: '2Gi' })).toMatchObject({
+      diskBytes: 2 * GiB,
+      tenancy: { maxDisk: '2Gi' },
+    });
+    expect(read({ CAY_KUBERNETES_DISK: '1Gi', CAY_KUBERNETES_MAX_DISK: '2Gi' })).toMatchObject({
+      diskBytes: GiB,
+    });
     expect(read({ CAY_KUBERNETES_QUOTA_DISK: '1Ti' }).tenancy).toMatchObject({ disk: '1Ti' });
   });
 

@@ -27,7 +27,10 @@ export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string)
   }
   const pullPolicy = read('PULL_POLICY');
   if (pullPolicy !== undefined && !PULL_POLICIES.some((each) => each === pullPolicy)) {
-    throw new CayError('invalid_argument', `"CAY_KUBERNETES_PULL_POLICY" is "${pullPolicy}": must be one of ${PULL_POLICIES.join(', ')}`);
+    throw new CayError(
+      'invalid_argument',
+      `"CAY_KUBERNETES_PULL_POLICY" is "${pullPolicy}": must be one of ${PULL_POLICIES.join(', ')}`,
+    );
   }
   const leaseSeconds = read('LEASE_SECONDS');
   const diskBytes = diskIn(read);
@@ -66,11 +69,17 @@ function reachIn(read: Read): Reach {
   const reach = read('REACH') ?? 'exec';
   const known = REACHES.find((each) => each === reach);
   if (known === undefined) {
-    throw new CayError('invalid_argument', `"CAY_KUBERNETES_REACH" is "${reach}": must be one of ${REACHES.join(', ')}`);
+    throw new CayError(
+      'invalid_argument',
+      `"CAY_KUBERNETES_REACH" is "${reach}": must be one of ${REACHES.join(', ')}`,
+    );
   }
   const port = read('DIRECT_PORT') ?? String(DIRECT_PORT);
   if (!/^\d{4,5}$/.test(port) || Number(port) < 1024 || Number(port) > 65_535) {
-    throw new CayError('invalid_argument', `"CAY_KUBERNETES_DIRECT_PORT" is "${port}": must be a port from 1024 to 65535`);
+    throw new CayError(
+      'invalid_argument',
+      `"CAY_KUBERNETES_DIRECT_PORT" is "${port}": must be a port from 1024 to 65535`,
+    );
   }
   return { reach: known, directPort: Number(port) };
 }
@@ -90,9 +99,16 @@ function serverIn(read: Read, { reach, directPort: port }: Reach): TenancySettin
   if (text === undefined) return { port, namespace, labels: SERVER_LABELS };
   const pairs = text.split(',');
   if (!pairs.every((pair) => LABEL.test(pair))) {
-    throw new CayError('invalid_argument', `"CAY_KUBERNETES_SERVER_LABELS" is "${text}": must be labels such as app=cay,tier=server`);
+    throw new CayError(
+      'invalid_argument',
+      `"CAY_KUBERNETES_SERVER_LABELS" is "${text}": must be labels such as app=cay,tier=server`,
+    );
   }
-  return { port, namespace, labels: Object.fromEntries(pairs.map((pair) => pair.split('=') as [string, string])) };
+  return {
+    port,
+    namespace,
+    labels: Object.fromEntries(pairs.map((pair) => pair.split('=') as [string, string])),
+  };
 }
 
 /** The limit of a sandbox that has none, which is never more than the most that one may have. */
@@ -109,14 +125,24 @@ function tenancyIn(read: Read, reach: Reach, diskBytes: number | undefined): Ten
   const mode = read('TENANCY') ?? 'projects';
   if (mode === 'unmanaged') return undefined;
   if (mode !== 'projects' && mode !== 'installation') {
-    throw new CayError('invalid_argument', `"CAY_KUBERNETES_TENANCY" is "${mode}": must be one of projects, installation, unmanaged`);
+    throw new CayError(
+      'invalid_argument',
+      `"CAY_KUBERNETES_TENANCY" is "${mode}": must be one of projects, installation, unmanaged`,
+    );
   }
   const pods = read('QUOTA_PODS') ?? String(DEFAULT_PODS);
-  if (!/^\d{1,9}$/.test(pods)) throw new CayError('invalid_argument', `"CAY_KUBERNETES_QUOTA_PODS" is "${pods}": must be a whole number`);
+  if (!/^\d{1,9}$/.test(pods))
+    throw new CayError(
+      'invalid_argument',
+      `"CAY_KUBERNETES_QUOTA_PODS" is "${pods}": must be a whole number`,
+    );
   const quantity = (name: string) => {
     const amount = read(name);
     if (amount === undefined || QUANTITY.test(amount)) return amount;
-    throw new CayError('invalid_argument', `"CAY_KUBERNETES_${name}" is "${amount}": must be an amount such as 16, 500m or 64Gi`);
+    throw new CayError(
+      'invalid_argument',
+      `"CAY_KUBERNETES_${name}" is "${amount}": must be an amount such as 16, 500m or 64Gi`,
+    );
   };
   const disk = (name: string) => {
     const amount = read(name);

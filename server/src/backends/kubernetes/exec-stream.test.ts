@@ -35,7 +35,9 @@ describe('execStream', () => {
         const argv = new URL(request.url ?? '/', 'http://fake').searchParams.getAll('command');
         if (argv[0] === 'missing') {
           const said = '{"message":"pods not found, really"}';
-          return void raw.end(`HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: ${said.length}\r\n\r\n${said}`);
+          return void raw.end(
+            `HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: ${said.length}\r\n\r\n${said}`,
+          );
         }
         sockets.handleUpgrade(request, raw, head, (connection) => serveExec(connection, argv, open));
       },
@@ -60,9 +62,13 @@ describe('execStream', () => {
 
   it('carries all our frames over one exec', async () => {
     const ran = await Promise.all(
-      Array.from({ length: 20 }, async (_, at) => drain(await link.guest.exec({ ...exec, id: `c${at}`, shell: `echo ${at}; exit ${at}` }))),
+      Array.from({ length: 20 }, async (_, at) =>
+        drain(await link.guest.exec({ ...exec, id: `c${at}`, shell: `echo ${at}; exit ${at}` })),
+      ),
     );
-    expect(ran.map(({ stdout, exitCode }) => [stdout, exitCode])).toEqual(Array.from({ length: 20 }, (_, at) => [`${at}\n`, at]));
+    expect(ran.map(({ stdout, exitCode }) => [stdout, exitCode])).toEqual(
+      Array.from({ length: 20 }, (_, at) => [`${at}\n`, at]),
+    );
     expect(open.size).toBe(1);
   });
 
@@ -70,7 +76,9 @@ describe('execStream', () => {
     const content = Buffer.alloc(8_000_000, 'abcdefg');
     const files = link.guest.files(exec.user);
     await files.write(join(directory, 'big'), content);
-    const ran = await drain(await link.guest.exec({ ...exec, id: 'big', argv: ['cat', join(directory, 'big')] }));
+    const ran = await drain(
+      await link.guest.exec({ ...exec, id: 'big', argv: ['cat', join(directory, 'big')] }),
+    );
     expect(ran.bytes.equals(content)).toBe(true);
   });
 
@@ -86,12 +94,20 @@ describe('execStream', () => {
   });
 
   it('gives commands the limit of open files that whoever started the guest could not set', async () => {
-    expect((await drain(await link.guest.exec({ ...exec, id: 'files', shell: 'ulimit -n; ulimit -Hn' }))).stdout).toBe('123\n123\n');
+    expect(
+      (await drain(await link.guest.exec({ ...exec, id: 'files', shell: 'ulimit -n; ulimit -Hn' }))).stdout,
+    ).toBe('123\n123\n');
   });
 
   it('counts the time of processes', async () => {
     const before = (await link.ready()).stats();
-    await drain(await link.guest.exec({ ...exec, id: 'busy', shell: 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done' }));
+    await drain(
+      await link.guest.exec({
+        ...exec,
+        id: 'busy',
+        shell: 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done',
+      }),
+    );
     expect((await (await link.ready()).stats()).cpuUsageMs).toBeGreaterThan((await before).cpuUsageMs);
   });
 
@@ -127,12 +143,16 @@ describe('execStream', () => {
 function serveExec(connection: WebSocket, argv: string[], open: Set<WebSocket>): void {
   open.add(connection);
   const child = spawn(argv[0]!, argv.slice(1));
-  const send = (channel: number) => (data: Buffer) => connection.send(Buffer.concat([Buffer.from([channel]), data]));
+  const send = (channel: number) => (data: Buffer) =>
+    connection.send(Buffer.concat([Buffer.from([channel]), data]));
   child.stdout.on('data', send(1));
   child.stderr.on('data', send(2));
   child.stdin.on('error', () => {});
   child.on('close', (code) => {
-    const status = code === 0 ? { status: 'Success' } : { status: 'Failure', message: `command terminated with exit code ${code}` };
+    const status =
+      code === 0
+        ? { status: 'Success' }
+        : { status: 'Failure', message: `command terminated with exit code ${code}` };
     send(3)(Buffer.from(JSON.stringify(status)));
     connection.close();
   });

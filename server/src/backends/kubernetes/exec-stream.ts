@@ -18,8 +18,9 @@ const MAX_SAID = 4096;
 const PING_MS = 30_000;
 
 /**
- * Runs a program in a container, and is its standard input and output, over one WebSocket. What it says on standard error, or the
- * kubelet instead of it, becomes the message with which the stream fails when the program ends unasked.
+ * Runs a program in a container, and is its standard input and output, over one WebSocket. What it says on
+ * standard error, or the kubelet instead of it, becomes the message with which the stream fails when the
+ * program ends unasked.
  */
 export async function execStream(client: KubernetesClient, options: ExecStreamOptions): Promise<Duplex> {
   const { namespace, pod, container, argv, action, signal } = options;
@@ -62,7 +63,8 @@ function overSocket(socket: WebSocket, action: string): Duplex {
       done(error);
     },
   });
-  const failed = () => stream.destroy(new CayError('unavailable', `Cannot ${action}: ${said.trim() || 'the exec has ended'}`));
+  const failed = () =>
+    stream.destroy(new CayError('unavailable', `Cannot ${action}: ${said.trim() || 'the exec has ended'}`));
   socket.on('pong', () => (answered = true));
   socket.on('message', (message: Buffer, binary) => {
     if (!binary || message.length === 0) return;

@@ -17,11 +17,26 @@ describe('fromKubernetesAnswer', () => {
       'failed_precondition',
       'admission_refused',
     ],
-    [403, 'pods "x" is forbidden: pod rejected: RuntimeClass "warp" not found', 'not_found', 'runtime_class_missing'],
-    [403, 'pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 2', 'resource_exhausted', 'limit_range'],
+    [
+      403,
+      'pods "x" is forbidden: pod rejected: RuntimeClass "warp" not found',
+      'not_found',
+      'runtime_class_missing',
+    ],
+    [
+      403,
+      'pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 2',
+      'resource_exhausted',
+      'limit_range',
+    ],
     [403, 'admission webhook "v.example" denied the request: no', 'failed_precondition', 'admission_refused'],
     [404, 'namespaces "nowhere" not found', 'not_found', 'namespace_missing'],
-    [403, 'jobs.batch is forbidden: User "u" cannot create resource "jobs"', 'permission_denied', 'forbidden'],
+    [
+      403,
+      'jobs.batch is forbidden: User "u" cannot create resource "jobs"',
+      'permission_denied',
+      'forbidden',
+    ],
     [401, 'Unauthorized', 'permission_denied', undefined],
     [409, 'jobs.batch "x" already exists', 'conflict', undefined],
     [429, 'too many requests', 'resource_exhausted', undefined],
@@ -35,7 +50,9 @@ describe('fromKubernetesAnswer', () => {
   });
 
   it('bounds what a proxy says instead', () => {
-    expect(fromKubernetesAnswer(502, `<html>${'x'.repeat(10_000)}`, 'look').message.length).toBeLessThan(1100);
+    expect(fromKubernetesAnswer(502, `<html>${'x'.repeat(10_000)}`, 'look').message.length).toBeLessThan(
+      1100,
+    );
   });
 });
 
@@ -48,6 +65,8 @@ describe('fromKubernetes', () => {
     });
     expect(fromKubernetes(coded('ECONNRESET'), 'look', 'https://k').message).toContain('broke');
     expect(fromKubernetes(new DOMException('x', 'AbortError'), 'look', 'https://k').code).toBe('cancelled');
-    expect(fromKubernetes(new DOMException('x', 'TimeoutError'), 'look', 'https://k').code).toBe('deadline_exceeded');
+    expect(fromKubernetes(new DOMException('x', 'TimeoutError'), 'look', 'https://k').code).toBe(
+      'deadline_exceeded',
+    );
   });
 });

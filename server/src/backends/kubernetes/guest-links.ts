@@ -1,4 +1,7 @@
-/** The links to the guests of pods, each over an exec of the bridge, or over the network of pods if that was asked for. */
+/**
+ * The links to the guests of pods, each over an exec of the bridge, or over the network of pods if that was
+ * asked for.
+ */
 import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
 import type { ServerHello } from '../../guest/connection.ts';
 import { directWay } from '../../guest/direct-way.ts';
@@ -30,8 +33,8 @@ export interface OpenOptions extends Omit<ServerHello, 'sandbox'> {
   pod: Pod;
   limits: Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'>;
   /**
-   * Of a guest that is being started: resolves each time that it may be dialled. Until it has answered, whoever starts it says whether it
-   * ever will, and the cluster is not asked.
+   * Of a guest that is being started: resolves each time that it may be dialled. Until it has answered,
+   * whoever starts it says whether it ever will, and the cluster is not asked.
    */
   turn?(): Promise<void>;
 }
@@ -56,17 +59,34 @@ export interface GuestLinksOptions {
   onError(error: unknown): void;
 }
 
-export function guestLinks({ client, namespace, whyGone, spares, directPort, onError }: GuestLinksOptions): GuestLinks {
+export function guestLinks({
+  client,
+  namespace,
+  whyGone,
+  spares,
+  directPort,
+  onError,
+}: GuestLinksOptions): GuestLinks {
   const live = new Map<SandboxId, Live>();
-  /** What keeps one guest from being reached directly keeps others as well: it is told once, until one was reached. */
+  /**
+   * What keeps one guest from being reached directly keeps others as well: it is told once, until one was
+   * reached.
+   */
   let isTold = false;
 
   /** `starting` is waited for before each attempt, as long as there is one. */
-  function waysTo(id: SandboxId, pod: Pod, starting: () => Promise<void> | undefined): Pick<RedialOptions, 'dial' | 'improve'> {
+  function waysTo(
+    id: SandboxId,
+    pod: Pod,
+    starting: () => Promise<void> | undefined,
+  ): Pick<RedialOptions, 'dial' | 'improve'> {
     const action = `reach the guest of sandbox "${id}"`;
     const dial = async (signal: AbortSignal) => {
       await starting();
-      return spares.take(pod.metadata.uid) ?? bridgeStream(client, { namespace, pod: pod.metadata.name, action, signal });
+      return (
+        spares.take(pod.metadata.uid) ??
+        bridgeStream(client, { namespace, pod: pod.metadata.name, action, signal })
+      );
     };
     const host = pod.status?.podIP;
     if (directPort === undefined || host === undefined) return { dial };

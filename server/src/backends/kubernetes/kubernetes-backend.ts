@@ -6,8 +6,14 @@ import { podBackend, type PodBackendKind, type PodBackendOptions } from './pod-b
 import { projectNamespaces } from './project-namespaces.ts';
 import { checkSettings } from './settings.ts';
 
-/** A backend on Kubernetes: all of its sandboxes in one namespace, or those of each project in one of their own. */
-export async function kubernetesBackend(kind: PodBackendKind, options: PodBackendOptions): Promise<Backend & Sweeping> {
+/**
+ * A backend on Kubernetes: all of its sandboxes in one namespace, or those of each project in one of their
+ * own.
+ */
+export async function kubernetesBackend(
+  kind: PodBackendKind,
+  options: PodBackendOptions,
+): Promise<Backend & Sweeping> {
   const client = await kubernetesClient(options);
   const namespace = options.namespace ?? client.namespace ?? 'default';
   const network = enforcingOf(kind, options, { client, namespace });
@@ -43,6 +49,7 @@ function enforcingOf(
   return networkEnforcing({
     required,
     onError: (error) => options.onError?.(error),
-    probe: (runtime, signal) => probeNetwork({ ...place, installation: settings.installation, settings, render, signal }, runtime),
+    probe: (runtime, signal) =>
+      probeNetwork({ ...place, installation: settings.installation, settings, render, signal }, runtime),
   });
 }

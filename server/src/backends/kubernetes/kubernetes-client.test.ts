@@ -13,7 +13,9 @@ describe('kubernetesClient', () => {
   it('reads the namespace of the context, and counts what it asks', async () => {
     api = await fakeApiServer({ answer: (_, response) => void response.end('{"a":1}') });
     expect(api.client.namespace).toBe('here');
-    expect(await api.client.json('GET', '/x', { action: 'look', query: { a: ['1', '2'], b: undefined } })).toEqual({ a: 1 });
+    expect(
+      await api.client.json('GET', '/x', { action: 'look', query: { a: ['1', '2'], b: undefined } }),
+    ).toEqual({ a: 1 });
     expect(api.asked).toEqual(['GET /x?a=1&a=2']);
     expect(api.client.requests).toBe(1);
   });
@@ -22,7 +24,9 @@ describe('kubernetesClient', () => {
     let left = 2;
     api = await fakeApiServer({
       answer: (_, response) =>
-        void (left-- > 0 ? response.writeHead(429, { 'Retry-After': '0.01' }).end('{"message":"slow"}') : response.end('{}')),
+        void (left-- > 0
+          ? response.writeHead(429, { 'Retry-After': '0.01' }).end('{"message":"slow"}')
+          : response.end('{}')),
     });
     expect(await api.client.json('GET', '/x', { action: 'look' })).toEqual({});
     expect(api.asked.length).toBe(3);
@@ -35,21 +39,29 @@ describe('kubernetesClient', () => {
       answer: (_, response) => void response.end('{}'),
       upgrade(request, raw, head) {
         if (left-- <= 0) return sockets.handleUpgrade(request, raw, head, () => {});
-        raw.end('HTTP/1.1 429 Too Many Requests\r\nRetry-After: 0.01\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}');
+        raw.end(
+          'HTTP/1.1 429 Too Many Requests\r\nRetry-After: 0.01\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}',
+        );
       },
     });
     (await api.client.socket('/x', { action: 'look' })).terminate();
     expect(left).toBe(-1);
     left = 100;
-    await expect(api.client.socket('/x', { action: 'look' })).rejects.toMatchObject({ code: 'resource_exhausted' });
-    await expect(api.client.socket('/x', { action: 'look', signal: AbortSignal.timeout(15) })).rejects.toMatchObject({
+    await expect(api.client.socket('/x', { action: 'look' })).rejects.toMatchObject({
+      code: 'resource_exhausted',
+    });
+    await expect(
+      api.client.socket('/x', { action: 'look', signal: AbortSignal.timeout(15) }),
+    ).rejects.toMatchObject({
       code: 'deadline_exceeded',
     });
   });
 
   it('gives up when the caller does', async () => {
     api = await fakeApiServer({ answer: () => {} });
-    await expect(api.client.json('GET', '/x', { action: 'look', signal: AbortSignal.timeout(50) })).rejects.toMatchObject({
+    await expect(
+      api.client.json('GET', '/x', { action: 'look', signal: AbortSignal.timeout(50) }),
+    ).rejects.toMatchObject({
       code: 'deadline_exceeded',
     });
     const aborter = new AbortController();

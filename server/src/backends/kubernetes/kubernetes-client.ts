@@ -1,6 +1,7 @@
 /**
- * As much of the Kubernetes API as the backends need: requests with bounded JSON answers, watches as lines, and exec's WebSocket.
- * Who we are and where the cluster is, proxies, tokens that are renewed and login programs included, is read as `kubectl` does it.
+ * As much of the Kubernetes API as the backends need: requests with bounded JSON answers, watches as lines,
+ * and exec's WebSocket. Who we are and where the cluster is, proxies, tokens that are renewed and login
+ * programs included, is read as `kubectl` does it.
  */
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
 import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
@@ -65,9 +66,13 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
   const config = await loadConfig(options);
   const cluster = config.getCurrentCluster();
   if (!cluster) {
-    throw new CayError('failed_precondition', 'Cannot use Kubernetes: the kubeconfig names no current cluster', {
-      hint: 'Run "kubectl config use-context NAME", or name a context in the settings',
-    });
+    throw new CayError(
+      'failed_precondition',
+      'Cannot use Kubernetes: the kubeconfig names no current cluster',
+      {
+        hint: 'Run "kubectl config use-context NAME", or name a context in the settings',
+      },
+    );
   }
   const base = new URL(cluster.server);
   const where = cluster.server;
@@ -81,17 +86,29 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
     if (identity && Date.now() - identity.at < IDENTITY_MS) return identity.options;
     const found: RequestOptions = {};
     await config.applyToHTTPSOptions(found);
-    // One agent for all requests: a connection costs several round trips. Behind a proxy the library's own agent is needed.
+    // One agent for all requests: a connection costs several round trips. Behind a proxy the library's own
+    // agent is needed.
     if (!cluster?.proxyUrl && base.protocol === 'https:') {
       const { ca, cert, key, passphrase, pfx, rejectUnauthorized, servername } = found;
-      agent ??= new HttpsAgent({ ca, cert, key, passphrase, pfx, rejectUnauthorized, servername, keepAlive: true, maxSockets: 64 });
+      agent ??= new HttpsAgent({
+        ca,
+        cert,
+        key,
+        passphrase,
+        pfx,
+        rejectUnauthorized,
+        servername,
+        keepAlive: true,
+        maxSockets: 64,
+      });
       found.agent = agent;
     }
     identity = { options: found, at: Date.now() };
     return found;
   }
 
-  const target = (path: string, query?: Query) => new URL(base.pathname.replace(/\/$/, '') + path + queryOf(query), base);
+  const target = (path: string, query?: Query) =>
+    new URL(base.pathname.replace(/\/$/, '') + path + queryOf(query), base);
 
   async function send(method: string, path: string, call: KubernetesCall): Promise<IncomingMessage> {
     const known = await identified();
@@ -161,7 +178,8 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
       inBackground(read, reject);
     });
     // A caller who gives up has the socket closed, which is then what it complains about.
-    const failed = (error: Error) => reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
+    const failed = (error: Error) =>
+      reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
     socket.on('error', failed);
     socket.once('close', () => failed(new Error('it was closed')));
     if (call.signal?.aborted) abort();
@@ -199,7 +217,8 @@ export async function kubernetesClient(options: ClientOptions): Promise<Kubernet
 
     async *lines(path, call) {
       const answer = await send('GET', path, call);
-      if (!ok(answer)) throw fromKubernetesAnswer(answer.statusCode ?? 0, await body(answer, call.action), call.action);
+      if (!ok(answer))
+        throw fromKubernetesAnswer(answer.statusCode ?? 0, await body(answer, call.action), call.action);
       try {
         yield* jsonLines(answer, MAX_LINE_BYTES);
       } catch (error) {
@@ -250,10 +269,14 @@ async function loadConfig({ kubeconfig, context }: ClientOptions): Promise<KubeC
     else config.loadFromFile(kubeconfig);
     if (context !== undefined) config.setCurrentContext(context);
   } catch (cause) {
-    throw new CayError('failed_precondition', `Cannot use Kubernetes: the kubeconfig cannot be read: ${(cause as Error).message}`, {
-      cause,
-      hint: 'Set KUBECONFIG to a file that "kubectl" accepts',
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot use Kubernetes: the kubeconfig cannot be read: ${(cause as Error).message}`,
+      {
+        cause,
+        hint: 'Set KUBECONFIG to a file that "kubectl" accepts',
+      },
+    );
   }
   return config;
 }

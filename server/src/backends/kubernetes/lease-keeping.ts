@@ -28,7 +28,8 @@ export function leaseKeeping(
       if (stopped) return;
       const workload = view.find(id)?.workload;
       if (!workload || workloads.whyOver(workload)) continue;
-      if (workloads.leftSeconds(workload) < leaseSeconds * (1 - 0.9 / LOOKS)) await workloads.renew(workload, leaseSeconds).catch(onError);
+      if (workloads.leftSeconds(workload) < leaseSeconds * (1 - 0.9 / LOOKS))
+        await workloads.renew(workload, leaseSeconds).catch(onError);
     }
   }
 

@@ -3,7 +3,13 @@ import { ANNOTATIONS } from './names.ts';
 import type { Found } from './workloads.ts';
 
 /** The limits that a sandbox was made with, as they are written on what keeps it. */
-export function limitsOf({ workload }: Pick<Found, 'workload'>): Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'> {
+export function limitsOf({
+  workload,
+}: Pick<Found, 'workload'>): Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'> {
   const read = (name: string) => Number(workload.metadata.annotations?.[name]) || null;
-  return { cpus: read(ANNOTATIONS.cpus), memoryBytes: read(ANNOTATIONS.memoryBytes), diskBytes: read(ANNOTATIONS.diskBytes) };
+  return {
+    cpus: read(ANNOTATIONS.cpus),
+    memoryBytes: read(ANNOTATIONS.memoryBytes),
+    diskBytes: read(ANNOTATIONS.diskBytes),
+  };
 }

@@ -1,8 +1,10 @@
 /**
- * A copy of all objects of one kind that a selector names, kept up by a list and the watch that goes on from it.
+ * A copy of all objects of one kind that a selector names, kept up by a list and the watch that goes on from
+ * it.
  *
- * A watch that ends goes on where it was. One whose place the API server has forgotten (410), or that reports an error, begins
- * anew with a list, and what was missed meanwhile is told as if it had been watched: also what has gone.
+ * A watch that ends goes on where it was. One whose place the API server has forgotten (410), or that reports
+ * an error, begins anew with a list, and what was missed meanwhile is told as if it had been watched: also
+ * what has gone.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isCayError } from '@cay/sdk/protocol';
@@ -34,11 +36,17 @@ interface WatchEvent<T> {
 
 const FIRST_DELAY_MS = 50;
 const MAX_DELAY_MS = 5_000;
-/** The server ends the watch after that time, so that one which nobody serves any more is not believed for ever. */
+/**
+ * The server ends the watch after that time, so that one which nobody serves any more is not believed for
+ * ever.
+ */
 const WATCH_SECONDS = 240;
 const PAGE = 500;
 
-export function mirror<T extends KubernetesObject>(client: KubernetesClient, options: MirrorOptions<T>): Mirror<T> {
+export function mirror<T extends KubernetesObject>(
+  client: KubernetesClient,
+  options: MirrorOptions<T>,
+): Mirror<T> {
   const { path, what, selector, onChange } = options;
   const objects = new Map<string, T>();
   const closing = new AbortController();
@@ -50,7 +58,11 @@ export function mirror<T extends KubernetesObject>(client: KubernetesClient, opt
     let next: string | undefined;
     do {
       const query = { labelSelector: selector, limit: PAGE, continue: next };
-      const page = (await client.json('GET', path, { action: `list ${what}`, query, signal: closing.signal })) as List<T> & {
+      const page = (await client.json('GET', path, {
+        action: `list ${what}`,
+        query,
+        signal: closing.signal,
+      })) as List<T> & {
         metadata: { continue?: string };
       };
       for (const item of page.items) found.set(item.metadata.uid, item);
@@ -75,8 +87,18 @@ export function mirror<T extends KubernetesObject>(client: KubernetesClient, opt
   /** Resolves with where to go on; `undefined` if only a list can tell. */
   async function follow(from: string): Promise<string | undefined> {
     let version = from;
-    const query = { watch: true, allowWatchBookmarks: true, labelSelector: selector, resourceVersion: from, timeoutSeconds: WATCH_SECONDS };
-    for await (const event of client.lines(path, { action: `watch ${what}`, query, signal: closing.signal })) {
+    const query = {
+      watch: true,
+      allowWatchBookmarks: true,
+      labelSelector: selector,
+      resourceVersion: from,
+      timeoutSeconds: WATCH_SECONDS,
+    };
+    for await (const event of client.lines(path, {
+      action: `watch ${what}`,
+      query,
+      signal: closing.signal,
+    })) {
       const { type, object } = event as WatchEvent<T>;
       if (type === 'ERROR') return undefined;
       version = object.metadata.resourceVersion ?? version;
@@ -98,7 +120,8 @@ export function mirror<T extends KubernetesObject>(client: KubernetesClient, opt
         // Forgotten, or not to be had: a place that nobody knows is of no use.
         if (!isCayError(error) || error.details['status'] !== undefined) version = undefined;
       }
-      delayMs = Date.now() - at > MAX_DELAY_MS ? 0 : Math.min(Math.max(FIRST_DELAY_MS, delayMs * 2), MAX_DELAY_MS);
+      delayMs =
+        Date.now() - at > MAX_DELAY_MS ? 0 : Math.min(Math.max(FIRST_DELAY_MS, delayMs * 2), MAX_DELAY_MS);
       await sleep(delayMs, undefined, { signal: closing.signal }).catch(() => {});
     }
   }

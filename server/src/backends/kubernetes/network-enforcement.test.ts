@@ -36,7 +36,10 @@ describe('networkEnforcing', () => {
     const open = { state: 'not_enforced', reason: 'a pod has reached another pod (10.0.0.1:7072)' } as const;
     const strict = enforcing([open]);
     strict.made.begin(runtime);
-    await expect(strict.made.require()).rejects.toMatchObject({ ...refused, message: expect.stringContaining('10.0.0.1:7072') as string });
+    await expect(strict.made.require()).rejects.toMatchObject({
+      ...refused,
+      message: expect.stringContaining('10.0.0.1:7072') as string,
+    });
     const lenient = enforcing([open], false);
     lenient.made.begin(runtime);
     await expect(lenient.made.require()).resolves.toBeUndefined();
@@ -46,9 +49,14 @@ describe('networkEnforcing', () => {
   });
 
   it('tries again what could not be seen, until it is stopped', async () => {
-    const { made, tried } = enforcing([new Error('no image'), { state: 'enforced', reason: 'nothing was reached' }]);
+    const { made, tried } = enforcing([
+      new Error('no image'),
+      { state: 'enforced', reason: 'nothing was reached' },
+    ]);
     made.begin(runtime);
-    await expect(made.require()).rejects.toMatchObject({ message: expect.stringContaining('no image') as string });
+    await expect(made.require()).rejects.toMatchObject({
+      message: expect.stringContaining('no image') as string,
+    });
     await expect.poll(() => made.current.state).toBe('enforced');
     expect(tried).toHaveLength(2);
     await made.stop();

@@ -1,4 +1,7 @@
-/** What is known of whether the cluster enforces its NetworkPolicies, tried in the background once the cluster can be used. */
+/**
+ * What is known of whether the cluster enforces its NetworkPolicies, tried in the background once the cluster
+ * can be used.
+ */
 import { CayError, type NetworkEnforcement } from '@cay/sdk/protocol';
 import type { Runtime } from './runtimes.ts';
 
@@ -9,7 +12,10 @@ export interface NetworkEnforcing {
   /** Tries it, once: what was seen is remembered. Begun is done. */
   begin(runtime: Runtime): void;
   readonly current: NetworkEnforcement;
-  /** Rejects `failed_precondition` unless it is enforced, where the settings demand that. Waits for an attempt that is under way. */
+  /**
+   * Rejects `failed_precondition` unless it is enforced, where the settings demand that. Waits for an attempt
+   * that is under way.
+   */
   require(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -24,7 +30,12 @@ export interface NetworkEnforcingOptions {
   againMs?: number;
 }
 
-export function networkEnforcing({ probe, required, onError, againMs = AGAIN_MS }: NetworkEnforcingOptions): NetworkEnforcing {
+export function networkEnforcing({
+  probe,
+  required,
+  onError,
+  againMs = AGAIN_MS,
+}: NetworkEnforcingOptions): NetworkEnforcing {
   const closing = new AbortController();
   let current: NetworkEnforcement = { state: 'unknown', reason: 'it has not been tried yet' };
   let trying: Promise<void> | undefined;
@@ -38,7 +49,8 @@ export function networkEnforcing({ probe, required, onError, againMs = AGAIN_MS 
     }
     if (closing.signal.aborted) return;
     if (current.state === 'not_enforced') onError(refusal(current));
-    if (current.state === 'unknown') timer = setTimeout(() => void (trying = attempt(runtime)), againMs).unref();
+    if (current.state === 'unknown')
+      timer = setTimeout(() => void (trying = attempt(runtime)), againMs).unref();
   }
 
   return {

@@ -1,10 +1,12 @@
 /**
- * Tries whether the cluster keeps pods off the network, as the NetworkPolicy of their namespace asks. The API server takes such an object
- * whether or not anything enforces it: that is for the network plugin, and only a pod can tell.
+ * Tries whether the cluster keeps pods off the network, as the NetworkPolicy of their namespace asks. The API
+ * server takes such an object whether or not anything enforces it: that is for the network plugin, and only a
+ * pod can tell.
  *
- * Two pods of the guest's image are made beside where sandboxes are. One tries to reach the other, the API server, the metadata service
- * of clouds and the server itself. A connection that is made is the proof that nothing is enforced. That none is made says something
- * only if the other pod listens, which it is asked itself. The pods are removed afterwards, by us or when their time is over.
+ * Two pods of the guest's image are made beside where sandboxes are. One tries to reach the other, the API
+ * server, the metadata service of clouds and the server itself. A connection that is made is the proof that
+ * nothing is enforced. That none is made says something only if the other pod listens, which it is asked
+ * itself. The pods are removed afterwards, by us or when their time is over.
  */
 import { lookup } from 'node:dns/promises';
 import { networkInterfaces } from 'node:os';
@@ -85,7 +87,8 @@ export async function probeNetwork(options: ProbeOptions, runtime: Runtime): Pro
       return { state: 'not_enforced', reason: `a pod ${where} has reached ${named}` };
     }
     const own = await reach(options, other, [peer]);
-    if (!own.has(peer)) return { state: 'unknown', reason: `the pod ${where} that was to be reached does not reach itself` };
+    if (!own.has(peer))
+      return { state: 'unknown', reason: `the pod ${where} that was to be reached does not reach itself` };
     const tried = targets.map(({ what }) => what);
     return { state: 'enforced', reason: `a pod ${where} could not reach ${[...new Set(tried)].join(', ')}` };
   } finally {
@@ -95,7 +98,11 @@ export async function probeNetwork(options: ProbeOptions, runtime: Runtime): Pro
 
 /** It may have been made even if nobody said so. */
 async function remove(client: KubernetesClient, path: string): Promise<void> {
-  const call = { action: 'remove what the network was tried with', allow: [404, 409], body: { propagationPolicy: 'Background' } };
+  const call = {
+    action: 'remove what the network was tried with',
+    allow: [404, 409],
+    body: { propagationPolicy: 'Background' },
+  };
   // What stays is ended by the cluster.
   await client.json('DELETE', path, { ...call, signal: AbortSignal.timeout(5_000) }).catch(() => {});
 }
@@ -105,20 +112,33 @@ async function runningPods({ client, namespace, signal }: ProbeOptions, name: st
   const query = { labelSelector: `${LABELS.probe}=${name}` };
   const deadline = Date.now() + START_MS;
   for (;;) {
-    const { items } = (await client.json('GET', `/api/v1/namespaces/${namespace}/pods`, { action, query, signal })) as List<Pod>;
-    const [one, other] = items.filter((pod) => isRunning(pod) && pod.status?.podIP !== undefined && isIP(pod.status.podIP) > 0);
+    const { items } = (await client.json('GET', `/api/v1/namespaces/${namespace}/pods`, {
+      action,
+      query,
+      signal,
+    })) as List<Pod>;
+    const [one, other] = items.filter(
+      (pod) => isRunning(pod) && pod.status?.podIP !== undefined && isIP(pod.status.podIP) > 0,
+    );
     if (one && other) return [one, other];
     for (const pod of items) {
       const why = whyNotStarting(pod, action, { hasRun: false });
       if (why) throw why;
     }
     if (Date.now() > deadline)
-      throw new CayError('deadline_exceeded', `Cannot ${action}: two pods did not run within ${START_MS / 1000} s`);
+      throw new CayError(
+        'deadline_exceeded',
+        `Cannot ${action}: two pods did not run within ${START_MS / 1000} s`,
+      );
     await sleep(LOOK_AGAIN_MS, undefined, { signal });
   }
 }
 
-async function reach({ client, namespace, signal }: ProbeOptions, pod: Pod, addresses: string[]): Promise<Set<string>> {
+async function reach(
+  { client, namespace, signal }: ProbeOptions,
+  pod: Pod,
+  addresses: string[],
+): Promise<Set<string>> {
   const timeout = AbortSignal.timeout(EXEC_MS);
   const within = signal ? AbortSignal.any([signal, timeout]) : timeout;
   const stream = await execStream(client, {
@@ -129,14 +149,20 @@ async function reach({ client, namespace, signal }: ProbeOptions, pod: Pod, addr
     action: 'try the network of pods',
     signal: within,
   });
-  const end = () => stream.destroy(new CayError('deadline_exceeded', `Cannot try the network of pods: no answer within ${EXEC_MS} ms`));
+  const end = () =>
+    stream.destroy(
+      new CayError('deadline_exceeded', `Cannot try the network of pods: no answer within ${EXEC_MS} ms`),
+    );
   within.addEventListener('abort', end, { once: true });
   try {
     let said = '';
     for await (const part of stream) if ((said += String(part)).length > MAX_SAID_BYTES) break;
     const answers = said.split('\n').map((line) => line.split(' '));
     if (answers.filter(([address]) => addresses.includes(address ?? '')).length < addresses.length) {
-      throw new CayError('unavailable', `Cannot try the network of pods: the guest said ${JSON.stringify(said.slice(0, 200))}`);
+      throw new CayError(
+        'unavailable',
+        `Cannot try the network of pods: the guest said ${JSON.stringify(said.slice(0, 200))}`,
+      );
     }
     return new Set(answers.filter(([, result]) => result === 'reached').map(([address]) => address!));
   } finally {
@@ -156,13 +182,23 @@ async function targetsOf({ client, settings }: ProbeOptions): Promise<{ what: st
         () => undefined,
       );
   const addresses = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
-  const own = addresses.filter(({ internal, address }) => !internal && !address.startsWith('fe80:')).slice(0, 8);
+  const own = addresses
+    .filter(({ internal, address }) => !internal && !address.startsWith('fe80:'))
+    .slice(0, 8);
   return [
     { what: 'the metadata service', address: METADATA },
     ...(api === undefined || isLoopback(api)
       ? []
-      : [{ what: 'the API server', address: `${addressed(api)}:${port || (protocol === 'http:' ? 80 : 443)}` }]),
-    ...own.map(({ address }) => ({ what: 'the server', address: `${addressed(address)}:${settings.serverPort ?? DEFAULT_SERVER_PORT}` })),
+      : [
+          {
+            what: 'the API server',
+            address: `${addressed(api)}:${port || (protocol === 'http:' ? 80 : 443)}`,
+          },
+        ]),
+    ...own.map(({ address }) => ({
+      what: 'the server',
+      address: `${addressed(address)}:${settings.serverPort ?? DEFAULT_SERVER_PORT}`,
+    })),
   ];
 }
 

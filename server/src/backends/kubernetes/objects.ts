@@ -52,7 +52,13 @@ export interface Pod extends KubernetesObject {
 
 export interface Job extends KubernetesObject {
   spec?: { activeDeadlineSeconds?: number };
-  status?: { startTime?: string; active?: number; succeeded?: number; failed?: number; conditions?: Condition[] };
+  status?: {
+    startTime?: string;
+    active?: number;
+    succeeded?: number;
+    failed?: number;
+    conditions?: Condition[];
+  };
 }
 
 export interface List<T> {

@@ -3,7 +3,10 @@ import type { Account } from './tenancy.ts';
 
 const ACCOUNT = /^system:serviceaccount:([^:]+):([^:]+)$/;
 
-/** Who we are for the cluster, if that is a service account: only such a one has no rights but those that are given to it. */
+/**
+ * Who we are for the cluster, if that is a service account: only such a one has no rights but those that are
+ * given to it.
+ */
 export async function ownAccount(client: KubernetesClient): Promise<Account | undefined> {
   const answer = (await client.json('POST', '/apis/authentication.k8s.io/v1/selfsubjectreviews', {
     action: 'ask who we are for the cluster',

@@ -19,5 +19,8 @@ export function podAbilitiesOf(
   { freezes = false, suspends = false, notes: own }: PodAbilities,
 ): Pick<Capabilities, 'abilities' | 'notes'> {
   const { abilities, notes } = abilitiesOf(runtime, own);
-  return { abilities: { ...abilities, freeze: freezes, suspend: suspends }, notes: freezes ? { ...notes, freeze: HOW_FROZEN } : notes };
+  return {
+    abilities: { ...abilities, freeze: freezes, suspend: suspends },
+    notes: freezes ? { ...notes, freeze: HOW_FROZEN } : notes,
+  };
 }

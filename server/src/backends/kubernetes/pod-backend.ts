@@ -1,17 +1,27 @@
 /**
  * A backend whose sandboxes are pods, with our guest as their first process.
  *
- * All that has to be known lives in the workload that keeps the pod: labels say which sandbox and which incarnation it is, annotations
- * from what spec it was made and how it stands. A server that starts anew finds everything by label. Unless the workload keeps files
- * apart they are the pod's: stopping a sandbox ends its processes and keeps the pod, and a guest that crashes is started again by the
- * kubelet beside its files.
+ * All that has to be known lives in the workload that keeps the pod: labels say which sandbox and which
+ * incarnation it is, annotations from what spec it was made and how it stands. A server that starts anew
+ * finds everything by label. Unless the workload keeps files apart they are the pod's: stopping a sandbox
+ * ends its processes and keeps the pod, and a guest that crashes is started again by the kubelet beside its
+ * files.
  *
- * Every workload has a deadline, which the cluster enforces and the server moves on while it lives: what nobody answers for is gone when
- * the lease is over. The guest is reached through one exec stream that carries all our frames, or directly over the network of pods.
+ * Every workload has a deadline, which the cluster enforces and the server moves on while it lives: what
+ * nobody answers for is gone when the lease is over. The guest is reached through one exec stream that
+ * carries all our frames, or directly over the network of pods.
  */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
-import type { Backend, CallOptions, Freezing, Observation, Orphan, Suspending, Sweeping } from '../backend.ts';
+import type {
+  Backend,
+  CallOptions,
+  Freezing,
+  Observation,
+  Orphan,
+  Suspending,
+  Sweeping,
+} from '../backend.ts';
 import { requireSandboxId, requireSpec, requireWanted } from '../check.ts';
 import { checkSpec } from '../check-spec.ts';
 import { inTime } from './answer-in-time.ts';
@@ -67,7 +77,10 @@ export interface PodBackendKind extends PodAbilities {
   rights: Right[];
   in(place: Place): KindInPlace;
   /** What keeps a pod with which the network is tried. */
-  renderProbe(probe: Parameters<ProbeOptions['render']>[0], place: Pick<Place, 'namespace' | 'client'>): ProbeObject;
+  renderProbe(
+    probe: Parameters<ProbeOptions['render']>[0],
+    place: Pick<Place, 'namespace' | 'client'>,
+  ): ProbeObject;
 }
 
 export interface KindInPlace {
@@ -97,7 +110,11 @@ export interface Whereabouts extends Pick<Place, 'client' | 'namespace'> {
   network?: NetworkEnforcing | undefined;
 }
 
-export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whereabouts: Whereabouts): Backend & Sweeping {
+export function podBackend(
+  kind: PodBackendKind,
+  options: PodBackendOptions,
+  whereabouts: Whereabouts,
+): Backend & Sweeping {
   const settings = { ...options, ...checkSettings(options) };
   const { installation } = settings;
   const { client, namespace, project, vacant, network } = whereabouts;
@@ -121,7 +138,13 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
   let learning = true;
 
   const spares = spareStreams(({ metadata: { name: pod } }) =>
-    bridgeStream(client, { namespace, pod, action: `reach the guest of pod "${pod}"`, signal: closing.signal, later: true }),
+    bridgeStream(client, {
+      namespace,
+      pod,
+      action: `reach the guest of pod "${pod}"`,
+      signal: closing.signal,
+      later: true,
+    }),
   );
   const links = guestLinks({
     client,
@@ -143,7 +166,8 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     onChange(id) {
       const found = view.find(id);
       const observation = found ? observed(id, found) : absent(id);
-      if (observation.phase === 'failed' || observation.phase === 'absent') links.hangUp(id, observation.message ?? 'it was removed');
+      if (observation.phase === 'failed' || observation.phase === 'absent')
+        links.hangUp(id, observation.message ?? 'it was removed');
       if (learning) changes.learn(observation);
       else changes.see(observation);
     },
@@ -157,7 +181,16 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     return view;
   }
 
-  const ground: WorkloadGround = { client, namespace, installation, settings, workloads, links, looking, closing: closing.signal };
+  const ground: WorkloadGround = {
+    client,
+    namespace,
+    installation,
+    settings,
+    workloads,
+    links,
+    looking,
+    closing: closing.signal,
+  };
 
   function knownRuntimes(): Promise<RuntimeChoice> {
     return (runtimes ??= prepare().catch((error: unknown) => {
@@ -169,16 +202,25 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
   async function prepare(): Promise<RuntimeChoice> {
     // The rights in a project's namespace come with it, and are those that were tried in the installation's.
     if (project === undefined) {
-      await requirePrerequisites(client, { namespace, kinds: kind.kinds, rights: neededRights(kind.rights, settings) });
-      if (settings.tenancy?.perProject) await requireServerPolicy(client, { installation, signal: closing.signal });
+      await requirePrerequisites(client, {
+        namespace,
+        kinds: kind.kinds,
+        rights: neededRights(kind.rights, settings),
+      });
+      if (settings.tenancy?.perProject)
+        await requireServerPolicy(client, { installation, signal: closing.signal });
     }
     await tenancy?.ready();
     const found = await findRuntimes(client, options.runtimeClass);
     if (options.runtimeClass !== undefined && !found.has(options.runtimeClass)) {
-      throw new CayError('failed_precondition', `Cannot use Kubernetes: it has no RuntimeClass "${options.runtimeClass}"`, {
-        details: { reason: 'runtime_class_missing' },
-        hint: `There are: ${[...found.keys()].join(', ')}`,
-      });
+      throw new CayError(
+        'failed_precondition',
+        `Cannot use Kubernetes: it has no RuntimeClass "${options.runtimeClass}"`,
+        {
+          details: { reason: 'runtime_class_missing' },
+          hint: `There are: ${[...found.keys()].join(', ')}`,
+        },
+      );
     }
     const choice = runtimeChoice(found, options);
     const usual = choice.pick();
@@ -197,7 +239,10 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     imageOf(spec.template, settings);
     checkWorkdir(spec.workdir);
     if (!USERS.includes(spec.user)) {
-      throw new CayError('unsupported', `Kubernetes cannot run sandboxes as "${spec.user}": everybody in a pod is "${USER.name}"`);
+      throw new CayError(
+        'unsupported',
+        `Kubernetes cannot run sandboxes as "${spec.user}": everybody in a pod is "${USER.name}"`,
+      );
     }
     return runtime;
   }
@@ -217,7 +262,10 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
     const pod = found.pods.find(({ metadata }) => metadata.uid === standingOf(found.workload).pod);
     if (phase !== 'ready' || !pod) {
       links.hangUp(id, message ?? `it is ${phase}`);
-      throw new CayError('failed_precondition', `Cannot ${action}: sandbox "${id}" is ${phase}${message ? ` (${message})` : ''}`);
+      throw new CayError(
+        'failed_precondition',
+        `Cannot ${action}: sandbox "${id}" is ${phase}${message ? ` (${message})` : ''}`,
+      );
     }
     // The guest knows its limits from whoever started it.
     const live = links.open({ id, pod, incarnation, limits: limitsOf(found) });
@@ -274,7 +322,13 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
       const usual = known.pick();
       const templates = ['base', ...Object.keys(options.templates ?? {})];
       const enforcement = network && { enforcement: { network: network.current } };
-      return { backend: kind.name, runtimes: known.names, templates, ...podAbilitiesOf(usual, kind), ...enforcement };
+      return {
+        backend: kind.name,
+        runtimes: known.names,
+        templates,
+        ...podAbilitiesOf(usual, kind),
+        ...enforcement,
+      };
     },
 
     async validate(spec) {
@@ -289,10 +343,17 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, whe
       return changes.changing(id, async () => {
         const found = await workloads.find(id, call);
         if (found && found.workload.metadata.annotations?.[ANNOTATIONS.specHash] !== hashOf(spec)) {
-          throw new CayError('already_exists', `Cannot ensure sandbox "${id}": it was made from a different spec`);
+          throw new CayError(
+            'already_exists',
+            `Cannot ensure sandbox "${id}": it was made from a different spec`,
+          );
         }
         const now = found && observed(id, found);
-        if (now?.frozen) return setFrozen(ground, id, await reach(id, `thaw sandbox "${id}"`, call), { frozen: false, ...call });
+        if (now?.frozen)
+          return setFrozen(ground, id, await reach(id, `thaw sandbox "${id}"`, call), {
+            frozen: false,
+            ...call,
+          });
         if (now?.phase === 'ready') return now;
         await network?.require();
         links.hangUp(id, 'it is started anew');

@@ -5,7 +5,10 @@ import { USER } from '../sandbox-user.ts';
 
 const MAX_BYTES = 256 * 1024;
 
-/** The guest, with the environment of its image below that of each command. The cluster does not tell it; the first process has it. */
+/**
+ * The guest, with the environment of its image below that of each command. The cluster does not tell it; the
+ * first process has it.
+ */
 export function guestWithPodEnv(guest: Guest): Guest {
   let env: Promise<Record<string, string>> | undefined;
   const known = () =>
@@ -14,7 +17,11 @@ export function guestWithPodEnv(guest: Guest): Guest {
       env = undefined;
       return {};
     }));
-  return { ...guest, exec: async (request, options) => guest.exec({ ...request, env: { ...(await known()), ...request.env } }, options) };
+  return {
+    ...guest,
+    exec: async (request, options) =>
+      guest.exec({ ...request, env: { ...(await known()), ...request.env } }, options),
+  };
 }
 
 async function read(guest: Guest): Promise<Record<string, string>> {

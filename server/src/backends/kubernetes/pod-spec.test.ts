@@ -11,9 +11,18 @@ interface Container {
 
 const MiB = 1024 * 1024;
 
-function pod(spec: SandboxSpecInput = {}, runtime = { name: 'default', gvisor: false }, more: { diskBytes?: number } = {}) {
+function pod(
+  spec: SandboxSpecInput = {},
+  runtime = { name: 'default', gvisor: false },
+  more: { diskBytes?: number } = {},
+) {
   const settings = { guestImage: 'guest:1', baseImage: 'base:1', ...more };
-  const options = { settings, runtime, pullPolicy: 'IfNotPresent', requests: { cpus: 0.05, memoryBytes: 64 * 1024 * 1024 } };
+  const options = {
+    settings,
+    runtime,
+    pullPolicy: 'IfNotPresent',
+    requests: { cpus: 0.05, memoryBytes: 64 * 1024 * 1024 },
+  };
   return podSpec(newId('sbx'), SandboxSpecSchema.parse(spec), options) as Record<string, unknown> & {
     initContainers: Container[];
     containers: Container[];
@@ -71,7 +80,9 @@ describe('podSpec', () => {
       const { containers, initContainers, volumes } = pod(spec, undefined, more);
       const sizes = Object.fromEntries(volumes.map(({ name, emptyDir }) => [name, emptyDir.sizeLimit]));
       expect(Object.values(sizes)).not.toContain(undefined);
-      const [limit, ...others] = [...containers, ...initContainers].map(({ resources }) => resources.limits['ephemeral-storage']);
+      const [limit, ...others] = [...containers, ...initContainers].map(
+        ({ resources }) => resources.limits['ephemeral-storage'],
+      );
       expect(others).toEqual([limit]);
       expect(containers[0]!.resources.requests['ephemeral-storage']).toBe(String(64 * MiB));
       return [limit, sizes['files']];

@@ -1,9 +1,11 @@
 /**
- * The pod of a sandbox. It satisfies Pod Security `restricted` and asks for more: nobody in it is root or can become it, it has no account
- * at the API server, no capability, the runtime's own seccomp filter, and a root filesystem that cannot be written.
+ * The pod of a sandbox. It satisfies Pod Security `restricted` and asks for more: nobody in it is root or can
+ * become it, it has no account at the API server, no capability, the runtime's own seccomp filter, and a root
+ * filesystem that cannot be written.
  *
- * A first container puts the guest, and the accounts that the sandbox knows, into a volume, and makes the directories that can be
- * written; it needs nothing of the sandbox's image. The guest is then the first process of the one other container.
+ * A first container puts the guest, and the accounts that the sandbox knows, into a volume, and makes the
+ * directories that can be written; it needs nothing of the sandbox's image. The guest is then the first
+ * process of the one other container.
  */
 import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { USER } from '../sandbox-user.ts';
@@ -21,14 +23,18 @@ const SOCKET_DIRECTORY = '/.cay-run';
 export const GUEST_PATH = `${GUEST_DIRECTORY}/guest`;
 export const SOCKET_PATH = `${SOCKET_DIRECTORY}/guest.sock`;
 /**
- * Where the node mounts the file for the last words of the container: one of its own, which everybody may write and no limit counts. It
- * lies in a directory that nobody in the pod can enter, on a volume that nobody there can change.
+ * Where the node mounts the file for the last words of the container: one of its own, which everybody may
+ * write and no limit counts. It lies in a directory that nobody in the pod can enter, on a volume that nobody
+ * there can change.
  */
 const LAST_WORDS = `${GUEST_DIRECTORY}/closed/file`;
 /** Where the guest lies in the image that it comes in. */
 export const GUEST_IN_IMAGE = '/cay-guest';
 
-/** A pod that is told to end is not asked twice: the guest ends what runs within this time, or the kubelet does. */
+/**
+ * A pod that is told to end is not asked twice: the guest ends what runs within this time, or the kubelet
+ * does.
+ */
 const TERMINATION_SECONDS = 2;
 /** How long pods of a node that does not answer are waited for. */
 const LOST_NODE_SECONDS = 30;
@@ -51,7 +57,8 @@ export interface PodOptions {
 export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: PodOptions): object {
   const { settings, runtime, pullPolicy } = options;
   const writable = writableOf(spec);
-  // For both containers alike: the limits of a pod, which are those that hold for gVisor, are those of its largest container.
+  // For both containers alike: the limits of a pod, which are those that hold for gVisor, are those of its
+  // largest container.
   const disk = diskLimitOf(spec.limits, settings);
   const allowed = resources({ ...hardLimits(spec.limits, runtime), diskBytes: disk }, options.requests);
   const security = {
@@ -86,7 +93,12 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
         name: INSTALLER,
         image: settings.guestImage,
         imagePullPolicy: pullPolicy,
-        command: [GUEST_IN_IMAGE, 'install', '/guest', ...writable.map(({ name, mode }) => `${mode}:/files/${name}`)],
+        command: [
+          GUEST_IN_IMAGE,
+          'install',
+          '/guest',
+          ...writable.map(({ name, mode }) => `${mode}:/files/${name}`),
+        ],
         securityContext: security,
         resources: allowed,
         volumeMounts: [
@@ -122,22 +134,29 @@ export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: P
   };
 }
 
-/** What can be written: everything that a program expects to be, or the least where the root was asked to be read-only. */
+/**
+ * What can be written: everything that a program expects to be, or the least where the root was asked to be
+ * read-only.
+ */
 function writableOf(spec: SandboxSpec): Writable[] {
   const always = [
     { path: '/tmp', name: 'tmp', mode: '1777' },
     { path: '/run', name: 'run', mode: '0755' },
   ];
   if (spec.readOnlyRoot) return always;
-  const usual = [{ path: USER.home, name: 'home', mode: '0755' }, ...always, { path: '/var/tmp', name: 'var-tmp', mode: '1777' }];
+  const usual = [
+    { path: USER.home, name: 'home', mode: '0755' },
+    ...always,
+    { path: '/var/tmp', name: 'var-tmp', mode: '1777' },
+  ];
   const below = (directory: string) => spec.workdir === directory || spec.workdir.startsWith(`${directory}/`);
   if (spec.workdir === '/' || usual.some(({ path }) => below(path))) return usual;
   return [...usual, { path: spec.workdir, name: 'work', mode: '0755' }];
 }
 
 /**
- * In gVisor the guest guards memory itself, because Linux would end the whole sandbox. What the cluster enforces is the second line,
- * far enough above that the guest acts first, with room for what gVisor needs.
+ * In gVisor the guest guards memory itself, because Linux would end the whole sandbox. What the cluster
+ * enforces is the second line, far enough above that the guest acts first, with room for what gVisor needs.
  */
 function hardLimits(limits: Limits, { gvisor }: Runtime): Limits {
   const { memoryBytes } = limits;

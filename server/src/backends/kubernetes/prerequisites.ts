@@ -1,4 +1,7 @@
-/** Whether the cluster has the kinds and gives us the rights that a backend needs, asked before anything is tried. */
+/**
+ * Whether the cluster has the kinds and gives us the rights that a backend needs, asked before anything is
+ * tried.
+ */
 import { CayError } from '@cay/sdk/protocol';
 import type { KubernetesClient } from './kubernetes-client.ts';
 
@@ -27,7 +30,10 @@ export interface Kind {
   hint: string;
 }
 
-/** Rejects `failed_precondition` naming all kinds that are missing, or `permission_denied` naming all rights that are. */
+/**
+ * Rejects `failed_precondition` naming all kinds that are missing, or `permission_denied` naming all rights
+ * that are.
+ */
 export async function requirePrerequisites(
   client: KubernetesClient,
   options: { namespace: string; kinds: Kind[]; rights: Right[]; signal?: AbortSignal },
@@ -40,17 +46,23 @@ export async function requirePrerequisites(
       'failed_precondition',
       `Cannot use Kubernetes: it has no ${absent.map(({ groupVersion, resource }) => `"${resource}" of ${groupVersion}`).join(', ')}`,
       {
-        details: { reason: 'kind_missing', kinds: absent.map(({ groupVersion, resource }) => `${groupVersion}/${resource}`) },
+        details: {
+          reason: 'kind_missing',
+          kinds: absent.map(({ groupVersion, resource }) => `${groupVersion}/${resource}`),
+        },
         hint: absent[0]!.hint,
       },
     );
   }
-  const asked = rights.filter(({ optional }) => !optional).flatMap((right) => right.verbs.map((verb) => ({ ...right, verb })));
+  const asked = rights
+    .filter(({ optional }) => !optional)
+    .flatMap((right) => right.verbs.map((verb) => ({ ...right, verb })));
   const answers = await Promise.all(asked.map((right) => mayWe(client, right, namespace, signal)));
   const denied = asked.filter((_, at) => !answers[at]);
   if (denied.length === 0) return;
   const named = denied.map(
-    ({ verb, group, resource, subresource }) => `${verb} ${resource}${subresource ? `/${subresource}` : ''}${group ? `.${group}` : ''}`,
+    ({ verb, group, resource, subresource }) =>
+      `${verb} ${resource}${subresource ? `/${subresource}` : ''}${group ? `.${group}` : ''}`,
   );
   const first = denied[0]!;
   throw new CayError(
@@ -63,11 +75,17 @@ export async function requirePrerequisites(
   );
 }
 
-export async function isInstalled(client: KubernetesClient, { groupVersion, resource }: Kind, signal?: AbortSignal): Promise<boolean> {
+export async function isInstalled(
+  client: KubernetesClient,
+  { groupVersion, resource }: Kind,
+  signal?: AbortSignal,
+): Promise<boolean> {
   const path = groupVersion.includes('/') ? `/apis/${groupVersion}` : `/api/${groupVersion}`;
-  const found = (await client.json('GET', path, { action: `look for ${groupVersion}`, allow: [404], signal })) as
-    | { resources?: { name: string }[] }
-    | undefined;
+  const found = (await client.json('GET', path, {
+    action: `look for ${groupVersion}`,
+    allow: [404],
+    signal,
+  })) as { resources?: { name: string }[] } | undefined;
   return found?.resources?.some(({ name }) => name === resource) ?? false;
 }
 
@@ -81,7 +99,11 @@ export async function mayWe(
   const attributes = { group, resource, subresource, name, verb, ...(!clusterWide && { namespace }) };
   const answer = (await client.json('POST', '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews', {
     action: 'ask which rights the account has',
-    body: { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec: { resourceAttributes: attributes } },
+    body: {
+      apiVersion: 'authorization.k8s.io/v1',
+      kind: 'SelfSubjectAccessReview',
+      spec: { resourceAttributes: attributes },
+    },
     signal,
   })) as { status?: { allowed?: boolean } };
   return answer.status?.allowed === true;

@@ -1,4 +1,6 @@
-/** The pod that tries the network: the guest's image alone, with the rights and on the runtime of a sandbox. */
+/**
+ * The pod that tries the network: the guest's image alone, with the rights and on the runtime of a sandbox.
+ */
 import { USER } from '../sandbox-user.ts';
 import { DISK_REQUEST, EPHEMERAL_STORAGE } from './disk.ts';
 import { CONTAINER, GUEST_IN_IMAGE } from './pod-spec.ts';
@@ -7,7 +9,10 @@ import { DEFAULT_RUNTIME, type KubernetesSettings } from './settings.ts';
 
 export const PROBE_PORT = 7072;
 
-export function probePod({ guestImage, pullSecrets, pullPolicy }: KubernetesSettings & { pullPolicy: string }, runtime: Runtime): object {
+export function probePod(
+  { guestImage, pullSecrets, pullPolicy }: KubernetesSettings & { pullPolicy: string },
+  runtime: Runtime,
+): object {
   return {
     ...(runtime.name !== DEFAULT_RUNTIME && { runtimeClassName: runtime.name }),
     restartPolicy: 'Never',

@@ -1,9 +1,9 @@
 /**
  * The sandboxes of each project in a namespace of their own, beside that of the installation.
  *
- * Each namespace has a backend to itself, opened when its project makes its first sandbox or when somebody looks for what there is.
- * Nothing is kept of who is where: namespaces say by a label whose they are. In the installation's own namespace no project has
- * sandboxes: there the rights are tried when the server starts.
+ * Each namespace has a backend to itself, opened when its project makes its first sandbox or when somebody
+ * looks for what there is. Nothing is kept of who is where: namespaces say by a label whose they are. In the
+ * installation's own namespace no project has sandboxes: there the rights are tried when the server starts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@cay/sdk/protocol';
@@ -41,7 +41,13 @@ export interface ProjectNamespacesOptions {
 
 const AGAIN_MS = 5_000;
 
-export function projectNamespaces({ client, namespace, installation, open, onError }: ProjectNamespacesOptions): Backend & Sweeping {
+export function projectNamespaces({
+  client,
+  namespace,
+  installation,
+  open,
+  onError,
+}: ProjectNamespacesOptions): Backend & Sweeping {
   const rooms = new Map<string, Room>();
   const where = new Map<SandboxId, Room>();
   const changes = new Broadcast<Observation>();
@@ -67,11 +73,13 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
         () => true,
         () => false, // told to whoever wants something there
       );
-    while (!signal.aborted && !(await isUsable())) await sleep(AGAIN_MS, undefined, { signal, ref: false }).catch(() => {});
+    while (!signal.aborted && !(await isUsable()))
+      await sleep(AGAIN_MS, undefined, { signal, ref: false }).catch(() => {});
     await passOn(backend, changes, { signal, onError });
   }
 
-  const roomOf = (project: string) => room({ client, namespace: projectNamespace(namespace, project), project });
+  const roomOf = (project: string) =>
+    room({ client, namespace: projectNamespace(namespace, project), project });
 
   /** All that there are, those of earlier servers included. */
   async function allRooms({ signal }: CallOptions = {}): Promise<Room[]> {
@@ -90,7 +98,10 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
     requireSandboxId(id);
     const known = where.get(id);
     if (known) return known;
-    const asked = (await allRooms(options)).map(async (each) => ({ each, seen: await each.observe(id, options) }));
+    const asked = (await allRooms(options)).map(async (each) => ({
+      each,
+      seen: await each.observe(id, options),
+    }));
     const found = (await Promise.all(asked)).find(({ seen }) => seen.phase !== 'absent');
     if (!found) return common;
     where.set(id, found.each);
@@ -111,7 +122,8 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
 
     async ensure(id, spec, options = {}) {
       requireSandboxId(id);
-      const home = where.get(id) ?? (options.project === undefined ? await at(id, options) : roomOf(options.project));
+      const home =
+        where.get(id) ?? (options.project === undefined ? await at(id, options) : roomOf(options.project));
       const made = await home.ensure(id, spec, options);
       where.set(id, home);
       return made;
@@ -138,7 +150,8 @@ export function projectNamespaces({ client, namespace, installation, open, onErr
       where.delete(id);
     },
 
-    sweep: async (options) => (await Promise.all((await allRooms(options)).map((each) => each.sweep(options)))).flat(),
+    sweep: async (options) =>
+      (await Promise.all((await allRooms(options)).map((each) => each.sweep(options)))).flat(),
 
     async close() {
       closing.abort();

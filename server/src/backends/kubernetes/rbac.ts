@@ -35,8 +35,17 @@ export function rulesOf(rights: Right[]): Rule[] {
   }));
 }
 
-/** A Role for what is in the namespace, a ClusterRole for what is in none, and their bindings; for projects also what bounds the account. */
-export function rbacObjects({ installation, namespace, rights, account, perProject }: RbacOptions): Declared[] {
+/**
+ * A Role for what is in the namespace, a ClusterRole for what is in none, and their bindings; for projects
+ * also what bounds the account.
+ */
+export function rbacObjects({
+  installation,
+  namespace,
+  rights,
+  account,
+  perProject,
+}: RbacOptions): Declared[] {
   const labels = { [LABELS.managedBy]: MANAGER, [LABELS.installation]: installation };
   const within = rulesOf(rights.filter(({ clusterWide }) => !clusterWide));
   const beyond = rulesOf(rights.filter(({ clusterWide }) => clusterWide));
@@ -44,20 +53,38 @@ export function rbacObjects({ installation, namespace, rights, account, perProje
     { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { ...account, labels } },
     ...(perProject
       ? [
-          { apiVersion, kind: 'ClusterRole', metadata: { name: sandboxesRole(installation), labels }, rules: within },
+          {
+            apiVersion,
+            kind: 'ClusterRole',
+            metadata: { name: sandboxesRole(installation), labels },
+            rules: within,
+          },
           sandboxesBinding({ namespace, installation, account, labels }),
           ...serverPolicy({ installation, account, labels }),
         ]
       : bound('Role', { name: 'cay-server', namespace, labels }, within, account)),
     // Several installations may share a cluster, and its names.
-    ...(beyond.length > 0 ? bound('ClusterRole', { name: `cay-server-${installation}`, labels }, beyond, account) : []),
+    ...(beyond.length > 0
+      ? bound('ClusterRole', { name: `cay-server-${installation}`, labels }, beyond, account)
+      : []),
   ];
 }
 
-function bound(kind: 'Role' | 'ClusterRole', metadata: Declared['metadata'], rules: Rule[], account: Account): Declared[] {
+function bound(
+  kind: 'Role' | 'ClusterRole',
+  metadata: Declared['metadata'],
+  rules: Rule[],
+  account: Account,
+): Declared[] {
   const roleRef = { apiGroup: RBAC, kind, name: metadata.name };
   return [
     { apiVersion, kind, metadata, rules },
-    { apiVersion, kind: `${kind}Binding`, metadata, roleRef, subjects: [{ kind: 'ServiceAccount', ...account }] },
+    {
+      apiVersion,
+      kind: `${kind}Binding`,
+      metadata,
+      roleRef,
+      subjects: [{ kind: 'ServiceAccount', ...account }],
+    },
   ];
 }

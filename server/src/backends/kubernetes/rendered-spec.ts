@@ -10,7 +10,10 @@ import { checkSettings, type KubernetesSettings } from './settings.ts';
 import { checkWorkdir } from './workdir.ts';
 import { workloadOptionsOf, type WorkloadOptions } from './workloads.ts';
 
-/** A spec as somebody wrote it, made whole and checked as a create would be, with all that is needed to render it. */
+/**
+ * A spec as somebody wrote it, made whole and checked as a create would be, with all that is needed to render
+ * it.
+ */
 export async function renderedSpec(
   { client, namespace, installation }: Place,
   settings: KubernetesSettings,

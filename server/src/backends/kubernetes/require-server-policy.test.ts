@@ -6,7 +6,8 @@ import { fakeApiServer } from './testing/fake-api-server.ts';
 async function asked(username: string, statuses: number[], withinMs = 2_000) {
   const api = await fakeApiServer({
     answer(url, response) {
-      if (url.pathname.endsWith('/selfsubjectreviews')) return void response.end(JSON.stringify({ status: { userInfo: { username } } }));
+      if (url.pathname.endsWith('/selfsubjectreviews'))
+        return void response.end(JSON.stringify({ status: { userInfo: { username } } }));
       response.statusCode = statuses.length > 1 ? statuses.shift()! : statuses[0]!;
       response.end('{}');
     },

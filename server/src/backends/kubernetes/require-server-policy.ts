@@ -9,12 +9,17 @@ const WITHIN_MS = 10_000;
 const AGAIN_MS = 250;
 
 /**
- * An account that may make namespaces and bind rights in them could do so everywhere; a policy of the cluster refuses all but its own. Whether it does
- * is asked by a dry run of what has to be refused. Whoever is no service account is an administrator, and has all rights by intent.
+ * An account that may make namespaces and bind rights in them could do so everywhere; a policy of the cluster
+ * refuses all but its own. Whether it does is asked by a dry run of what has to be refused. Whoever is no
+ * service account is an administrator, and has all rights by intent.
  */
 export async function requireServerPolicy(
   client: KubernetesClient,
-  { installation, signal, withinMs = WITHIN_MS }: { installation: string; signal?: AbortSignal; withinMs?: number },
+  {
+    installation,
+    signal,
+    withinMs = WITHIN_MS,
+  }: { installation: string; signal?: AbortSignal; withinMs?: number },
 ): Promise<void> {
   const account = await ownAccount(client);
   if (!account) return;

@@ -8,7 +8,10 @@ import { DEFAULT_RUNTIME, type KubernetesSettings } from './settings.ts';
 
 export interface Runtime {
   name: string;
-  /** gVisor's kernel belongs to one pod: it counts what Linux counts for the whole node, and kills whom Linux would not. */
+  /**
+   * gVisor's kernel belongs to one pod: it counts what Linux counts for the whole node, and kills whom Linux
+   * would not.
+   */
   gvisor: boolean;
 }
 
@@ -24,10 +27,12 @@ export async function findRuntimes(
       action: 'list RuntimeClasses',
       signal,
     })) as List<RuntimeClass>;
-    for (const { metadata, handler } of items) found.set(metadata.name, { name: metadata.name, gvisor: /runsc|gvisor/i.test(handler) });
+    for (const { metadata, handler } of items)
+      found.set(metadata.name, { name: metadata.name, gvisor: /runsc|gvisor/i.test(handler) });
   } catch (error) {
     if (!isCayError(error, 'permission_denied')) throw error;
-    if (configured !== undefined) found.set(configured, { name: configured, gvisor: /runsc|gvisor/i.test(configured) });
+    if (configured !== undefined)
+      found.set(configured, { name: configured, gvisor: /runsc|gvisor/i.test(configured) });
   }
   return found;
 }
@@ -41,8 +46,8 @@ export interface RuntimeChoice {
 }
 
 /**
- * What the operator allows of what there is. With a RuntimeClass in the settings and no list of what is allowed, pods without any
- * RuntimeClass are not: they would be the weaker isolation.
+ * What the operator allows of what there is. With a RuntimeClass in the settings and no list of what is
+ * allowed, pods without any RuntimeClass are not: they would be the weaker isolation.
  */
 export function runtimeChoice(
   found: ReadonlyMap<string, Runtime>,
@@ -58,7 +63,9 @@ export function runtimeChoice(
       const wanted = name ?? preferredRuntime(allowed, runtimeClass ?? DEFAULT_RUNTIME, known);
       const runtime = found.get(wanted);
       if (runtime) return runtime;
-      throw new CayError('not_found', `Runtime "${wanted}" is unknown to Kubernetes`, { hint: `Known runtimes: ${this.names.join(', ')}` });
+      throw new CayError('not_found', `Runtime "${wanted}" is unknown to Kubernetes`, {
+        hint: `Known runtimes: ${this.names.join(', ')}`,
+      });
     },
   };
 }
@@ -89,8 +96,13 @@ const HOW: Partial<Record<Ability, string>> = {
 };
 
 /** `said` in place of the usual reasons. */
-export function abilitiesOf(runtime: Runtime, said: Partial<Record<Ability, string>> = {}): Pick<Capabilities, 'abilities' | 'notes'> {
+export function abilitiesOf(
+  runtime: Runtime,
+  said: Partial<Record<Ability, string>> = {},
+): Pick<Capabilities, 'abilities' | 'notes'> {
   const notes = { ...MISSING, ...(runtime.gvisor ? MISSING_ON_GVISOR : MISSING_ON_LINUX), ...said };
-  const abilities = Object.fromEntries(ABILITIES.map((ability) => [ability, notes[ability] === undefined])) as Record<Ability, boolean>;
+  const abilities = Object.fromEntries(
+    ABILITIES.map((ability) => [ability, notes[ability] === undefined]),
+  ) as Record<Ability, boolean>;
   return { abilities, notes: { ...HOW, ...notes } };
 }

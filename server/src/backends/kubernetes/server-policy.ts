@@ -1,6 +1,7 @@
 /**
- * What keeps the server's account to its own namespaces where it may make some: rights over namespaces cannot be given for those of a label,
- * so the API server is told to refuse the others. Without it, whoever takes over the server could give itself rights everywhere.
+ * What keeps the server's account to its own namespaces where it may make some: rights over namespaces cannot
+ * be given for those of a label, so the API server is told to refuse the others. Without it, whoever takes
+ * over the server could give itself rights everywhere.
  */
 import type { Declared } from './apply.ts';
 import { LABELS } from './names.ts';
@@ -9,7 +10,11 @@ import type { Account } from './tenancy.ts';
 const apiVersion = 'admissionregistration.k8s.io/v1';
 const ENFORCE = 'pod-security.kubernetes.io/enforce';
 
-export function serverPolicy(options: { installation: string; account: Account; labels: Record<string, string> }): Declared[] {
+export function serverPolicy(options: {
+  installation: string;
+  account: Account;
+  labels: Record<string, string>;
+}): Declared[] {
   const { installation, account, labels } = options;
   const name = `cay-server-${installation}`;
   const label = LABELS.installation;

@@ -11,7 +11,10 @@ import { observationOf } from './workload-state.ts';
 const LOOK_AGAIN_MS = 1_000;
 const UNDO_MS = 3_000;
 
-/** Noted before it stands still and after it goes on, so that whoever comes after a crash finds one to be thawed, and none that is forgotten. */
+/**
+ * Noted before it stands still and after it goes on, so that whoever comes after a crash finds one to be
+ * thawed, and none that is forgotten.
+ */
 export async function setFrozen(
   ground: WorkloadGround,
   id: SandboxId,
@@ -24,7 +27,8 @@ export async function setFrozen(
   const found = await workloads.find(id, call);
   if (!found) throw new CayError('not_found', `Cannot ${action}: it does not exist`);
   const before = observationOf(id, found, workloads);
-  if (before.phase !== 'ready') throw new CayError('failed_precondition', `Cannot ${action}: it is ${before.phase}`);
+  if (before.phase !== 'ready')
+    throw new CayError('failed_precondition', `Cannot ${action}: it is ${before.phase}`);
   const guest = await live.link.ready({ ...call, timeoutMs: ANSWER_MS });
   const standing = standingOf(found.workload);
   const note = (still: boolean) => workloads.note(found.workload, { ...standing, frozen: still }, call);
@@ -40,11 +44,15 @@ export async function setFrozen(
     await note(false);
   }
   // What is told from now on must not be older than this.
-  const seen = (await looking()).until(id, (now) => (now && (standingOf(now.workload).frozen ?? false) === frozen) || undefined, {
-    action,
-    withinMs: ANSWER_MS,
-    everyMs: LOOK_AGAIN_MS,
-  });
+  const seen = (await looking()).until(
+    id,
+    (now) => (now && (standingOf(now.workload).frozen ?? false) === frozen) || undefined,
+    {
+      action,
+      withinMs: ANSWER_MS,
+      everyMs: LOOK_AGAIN_MS,
+    },
+  );
   await seen;
   const { frozen: _, ...ready } = before;
   return { ...ready, ...(frozen && { frozen }) };

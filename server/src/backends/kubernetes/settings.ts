@@ -22,13 +22,18 @@ export interface KubernetesSettings extends ClientOptions {
   policy?: Policy;
   pullPolicy?: 'Always' | 'IfNotPresent' | 'Never';
   pullSecrets?: string[];
-  /** How long objects outlive a server that is gone for ever. Renewed while the server lives. Default an hour. */
+  /**
+   * How long objects outlive a server that is gone for ever. Renewed while the server lives. Default an hour.
+   */
   leaseSeconds?: number;
   /** What the scheduler sets aside for a sandbox, whatever its limits are. */
   requests?: { cpus: number; memoryBytes: number };
   /** How much a sandbox may write that has no limit of its own. Default 10 GiB. */
   diskBytes?: number;
-  /** How guests are reached: by an exec through API server and kubelet (default), or from inside the cluster over the network of pods. */
+  /**
+   * How guests are reached: by an exec through API server and kubelet (default), or from inside the cluster
+   * over the network of pods.
+   */
   reach?: 'exec' | 'direct';
   /** The port on which guests listen for that. Default 7071. */
   directPort?: number;
@@ -38,7 +43,10 @@ export interface KubernetesSettings extends ClientOptions {
   requireNetworkPolicy?: boolean;
   /** Where the server listens, which no sandbox has any business with. Default 7070. */
   serverPort?: number;
-  /** The namespace is ours to make and to keep, with these bounds. Absent: it is somebody else's, and nothing of it is touched. */
+  /**
+   * The namespace is ours to make and to keep, with these bounds. Absent: it is somebody else's, and nothing
+   * of it is touched.
+   */
   tenancy?: TenancySettings;
 }
 
@@ -51,27 +59,45 @@ const INSTALLATION = /^[a-z0-9]+(-[a-z0-9]+)*$/;
 
 export function checkSettings(
   settings: KubernetesSettings,
-): Required<Pick<KubernetesSettings, 'installation' | 'leaseSeconds' | 'requests' | 'pullPolicy' | 'directPort'>> {
-  const { installation = 'default', leaseSeconds = 3600, requests = { cpus: 0.05, memoryBytes: 64 * 1024 * 1024 } } = settings;
+): Required<
+  Pick<KubernetesSettings, 'installation' | 'leaseSeconds' | 'requests' | 'pullPolicy' | 'directPort'>
+> {
+  const {
+    installation = 'default',
+    leaseSeconds = 3600,
+    requests = { cpus: 0.05, memoryBytes: 64 * 1024 * 1024 },
+  } = settings;
   const { directPort = DIRECT_PORT } = settings;
   if (!INSTALLATION.test(installation) || installation.length > 63) {
-    throw new CayError('invalid_argument', `Installation "${installation}" must be lower-case letters, digits and single dashes`);
+    throw new CayError(
+      'invalid_argument',
+      `Installation "${installation}" must be lower-case letters, digits and single dashes`,
+    );
   }
   if (!Number.isInteger(leaseSeconds) || leaseSeconds < 60) {
     throw new CayError('invalid_argument', `A lease of ${leaseSeconds} s cannot be: must be 60 s or more`);
   }
   // Below 1024 is for root, whom there is none of in a pod.
   if (!Number.isInteger(directPort) || directPort < 1024 || directPort > 65_535) {
-    throw new CayError('invalid_argument', `Guests cannot listen on port ${directPort}: must be from 1024 to 65535`);
+    throw new CayError(
+      'invalid_argument',
+      `Guests cannot listen on port ${directPort}: must be from 1024 to 65535`,
+    );
   }
-  return { installation, leaseSeconds, requests, directPort, pullPolicy: settings.pullPolicy ?? 'IfNotPresent' };
+  return {
+    installation,
+    leaseSeconds,
+    requests,
+    directPort,
+    pullPolicy: settings.pullPolicy ?? 'IfNotPresent',
+  };
 }
 
 const TAGGED = /^[a-z0-9]+(?:[._/:-]+[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|@sha256:[0-9a-f]{64})$/;
 
 /**
- * The image of a template: one that has a name in the settings, or an image that says which version is meant and that the operator
- * allows. Rejects `not_found` and `permission_denied`.
+ * The image of a template: one that has a name in the settings, or an image that says which version is meant
+ * and that the operator allows. Rejects `not_found` and `permission_denied`.
  */
 export function imageOf(template: string, settings: KubernetesSettings): string {
   const named =

@@ -1,6 +1,6 @@
 /**
- * Streams to the guests of pods that run before anybody asks for them, open already for whoever comes: an exec takes longer than all
- * else about being given such a pod.
+ * Streams to the guests of pods that run before anybody asks for them, open already for whoever comes: an
+ * exec takes longer than all else about being given such a pod.
  */
 import type { Duplex } from 'node:stream';
 import type { Pod } from './objects.ts';
@@ -9,7 +9,9 @@ import { isRunning } from './pod-state.ts';
 export interface SpareStreams {
   /** Tells of a pod that nobody has yet, or that is gone. */
   see(pod: Pod, gone: boolean): void;
-  /** The stream to a pod, for the taker alone; `undefined` if there is none. It may have ended a moment ago. */
+  /**
+   * The stream to a pod, for the taker alone; `undefined` if there is none. It may have ended a moment ago.
+   */
   take(uid: string): Duplex | undefined;
   close(): void;
 }

@@ -38,7 +38,14 @@ export interface StandingPatch {
   metadata: { labels: Record<string, string>; annotations: Record<string, string | null> };
 }
 
-export function standingPatch({ incarnation, mark, pod, restarts, frozen, suspended }: Standing): StandingPatch {
+export function standingPatch({
+  incarnation,
+  mark,
+  pod,
+  restarts,
+  frozen,
+  suspended,
+}: Standing): StandingPatch {
   return {
     metadata: {
       labels: { [LABELS.incarnation]: String(incarnation) },

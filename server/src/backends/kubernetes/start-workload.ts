@@ -43,7 +43,11 @@ interface Seen {
 }
 
 /** `before` is what there is of it. When this rejects, what was begun is undone. */
-export async function startWorkload(ground: WorkloadGround, before: Found | undefined, wanted: Wanted): Promise<Observation> {
+export async function startWorkload(
+  ground: WorkloadGround,
+  before: Found | undefined,
+  wanted: Wanted,
+): Promise<Observation> {
   const { workloads, links } = ground;
   const { id, spec, runtime, project, ...call } = wanted;
   const last = before && standingOf(before.workload);
@@ -52,7 +56,8 @@ export async function startWorkload(ground: WorkloadGround, before: Found | unde
   // One that is over keeps nothing that could go on, nor does one whose files have ended with its pod.
   const lost = hasRun && !before?.pods.some(goesOn);
   const keepsFiles = before !== undefined && workloads.keepsFiles(before.workload);
-  const kept = before && (!lost || keepsFiles) && !workloads.whyOver(before.workload) ? before.workload : undefined;
+  const kept =
+    before && (!lost || keepsFiles) && !workloads.whyOver(before.workload) ? before.workload : undefined;
   try {
     if (before && !kept) await endWorkload(ground, id, call);
     await faultPoint('kubernetes.start.cleared');
@@ -60,7 +65,12 @@ export async function startWorkload(ground: WorkloadGround, before: Found | unde
     if (kept && lost && before && before.pods.length > 0) await suspend(ground, kept, id, { incarnation });
     if (kept && hasRun) await workloads.note(kept, { incarnation, mark: 'starting', restarts: 0 }, call);
     const workload =
-      kept ?? (await workloads.create(id, spec, incarnation, { ...workloadOptionsOf(ground, spec, runtime), project, ...call }));
+      kept ??
+      (await workloads.create(id, spec, incarnation, {
+        ...workloadOptionsOf(ground, spec, runtime),
+        project,
+        ...call,
+      }));
     await faultPoint('kubernetes.start.begun');
     return await finish(ground, workload, { ...wanted, incarnation, hasRun: kept !== undefined && hasRun });
   } catch (error) {
@@ -69,7 +79,12 @@ export async function startWorkload(ground: WorkloadGround, before: Found | unde
     if (!kept) await endWorkload(ground, id);
     else {
       const now = await workloads.find(id).catch(() => undefined);
-      const standing = { incarnation, mark: 'stopped', pod: now?.pods.at(-1)?.metadata.uid, restarts: 0 } as const;
+      const standing = {
+        incarnation,
+        mark: 'stopped',
+        pod: now?.pods.at(-1)?.metadata.uid,
+        restarts: 0,
+      } as const;
       await workloads.note(now?.workload ?? kept, standing).catch(() => {});
     }
     throw error;
@@ -86,7 +101,8 @@ export async function suspend(
   await workloads.note(workload, { ...standing, mark: 'stopped', restarts: 0 });
   await faultPoint('kubernetes.suspend.recorded');
   const options = { action: `stop sandbox "${id}"`, withinMs: SUSPEND_MS, everyMs: LOOK_AGAIN_MS };
-  const isDone = (found: Found | undefined) => found && found.pods.length === 0 && standingOf(found.workload).mark === 'stopped';
+  const isDone = (found: Found | undefined) =>
+    found && found.pods.length === 0 && standingOf(found.workload).mark === 'stopped';
   await (await looking()).until(id, (found) => isDone(found) || undefined, options);
 }
 
@@ -103,8 +119,11 @@ async function finish(ground: WorkloadGround, made: Workload, wanted: Starting):
     await guest.files(USER.name).mkdir(spec.workdir, inTime(call));
   await startMain(guest, spec, inTime(call));
   await faultPoint('kubernetes.start.prepared');
-  // A watch may be behind: how often the container was started again has to be right, or the next look takes it for a crash.
-  if (hasRun) pod = (await workloads.find(id, call))?.pods.find(({ metadata }) => metadata.uid === pod.metadata.uid) ?? pod;
+  // A watch may be behind: how often the container was started again has to be right, or the next look takes
+  // it for a crash.
+  if (hasRun)
+    pod =
+      (await workloads.find(id, call))?.pods.find(({ metadata }) => metadata.uid === pod.metadata.uid) ?? pod;
   const restarts = containerOf(pod)?.restartCount ?? 0;
   const standing = { incarnation, mark: 'ready', pod: pod.metadata.uid, restarts } as const;
   await workloads.note(found.workload, standing, call);
@@ -123,7 +142,11 @@ async function finish(ground: WorkloadGround, made: Workload, wanted: Starting):
 }
 
 /** Waits for a pod of the workload whose guest answers. */
-async function answering(ground: WorkloadGround, made: Workload, wanted: Starting): Promise<Seen & Pick<Live, 'guest'>> {
+async function answering(
+  ground: WorkloadGround,
+  made: Workload,
+  wanted: Starting,
+): Promise<Seen & Pick<Live, 'guest'>> {
   const { id, spec, runtime, incarnation, hasRun, signal: given } = wanted;
   const call = { signal: given };
   const { limits } = spec;
@@ -169,10 +192,14 @@ async function until(
     id,
     async (found) => {
       // What is seen of an earlier one of that name says nothing.
-      if (!found || (found.workload.metadata.uid !== made.metadata.uid && !isOwnedBy(found.workload, made))) return undefined;
+      if (!found || (found.workload.metadata.uid !== made.metadata.uid && !isOwnedBy(found.workload, made)))
+        return undefined;
       const { workload, pods } = workloads.given?.(found.workload, view.pods()) ?? found;
       const over = workloads.whyOver(found.workload);
-      if (over) throw new CayError('unavailable', `Cannot ${action}: ${over.message}`, { details: { reason: 'start_failed' } });
+      if (over)
+        throw new CayError('unavailable', `Cannot ${action}: ${over.message}`, {
+          details: { reason: 'start_failed' },
+        });
       const pod = newest(pods.filter(goesOn)) ?? newest(pods);
       if (pod && is(pod)) return { workload, pod };
       const why = pod && whyNotStarting(pod, action, { hasRun });
@@ -181,7 +208,12 @@ async function until(
       const stuck = workloads.whyStuck?.(workload, action, Date.now() - startedAt > SCHEDULE_MS);
       if (stuck) throw stuck;
       if (Date.now() - startedAt < LOOK_AGAIN_MS) return undefined;
-      const trouble = await troubleOf(client, { namespace, uid: pod?.metadata.uid ?? workload.metadata.uid, action, signal });
+      const trouble = await troubleOf(client, {
+        namespace,
+        uid: pod?.metadata.uid ?? workload.metadata.uid,
+        action,
+        signal,
+      });
       if (trouble) throw trouble;
       return undefined;
     },
@@ -191,9 +223,15 @@ async function until(
 
 /** Runs, or may still come to. */
 function goesOn({ metadata, status }: Pod): boolean {
-  return metadata.deletionTimestamp === undefined && status?.phase !== 'Failed' && status?.phase !== 'Succeeded';
+  return (
+    metadata.deletionTimestamp === undefined && status?.phase !== 'Failed' && status?.phase !== 'Succeeded'
+  );
 }
 
 function newest(pods: Pod[]): Pod | undefined {
-  return pods.toSorted((one, other) => (one.metadata.creationTimestamp ?? '').localeCompare(other.metadata.creationTimestamp ?? '')).at(-1);
+  return pods
+    .toSorted((one, other) =>
+      (one.metadata.creationTimestamp ?? '').localeCompare(other.metadata.creationTimestamp ?? ''),
+    )
+    .at(-1);
 }

@@ -30,13 +30,22 @@ export async function stopWorkload(
   const found = await find();
   if (!found) throw new CayError('not_found', `Cannot ${action}: it does not exist`);
   const { phase, incarnation, runtime, ...now } = observationOf(id, found, workloads);
-  const stopped: Observation = { id, phase: 'stopped', incarnation, runtime, ...(suspended && { suspended }) };
+  const stopped: Observation = {
+    id,
+    phase: 'stopped',
+    incarnation,
+    runtime,
+    ...(suspended && { suspended }),
+  };
   if (phase === 'stopped' && (now.suspended ?? false) === suspended) return stopped;
-  if (suspended && phase !== 'ready') throw new CayError('failed_precondition', `Cannot ${action}: it is ${phase}`);
+  if (suspended && phase !== 'ready')
+    throw new CayError('failed_precondition', `Cannot ${action}: it is ${phase}`);
   if (workloads.whyOver(found.workload)) return stopped;
   const { pod: ranIn } = standingOf(found.workload);
   // The node may have yet to tell of one that has answered.
-  const pod = found.pods.find((each) => isRunning(each) || (phase === 'ready' && each.metadata.uid === ranIn));
+  const pod = found.pods.find(
+    (each) => isRunning(each) || (phase === 'ready' && each.metadata.uid === ranIn),
+  );
   const keepsFiles = workloads.keepsFiles(found.workload);
   if (phase !== 'failed' && phase !== 'stopped' && pod) {
     const { link } = links.open({ id, pod, incarnation, limits: limitsOf(found) });
@@ -48,7 +57,8 @@ export async function stopWorkload(
         break;
       } catch (error) {
         if (!isAway(error)) throw error;
-        // One that has ended meanwhile has no processes either; and the cluster ends a pod that keeps no files.
+        // One that has ended meanwhile has no processes either; and the cluster ends a pod that keeps no
+        // files.
         const later = keepsFiles ? undefined : await find();
         if (keepsFiles || (later && observationOf(id, later, workloads).phase === 'failed')) break;
         // A guest that somebody else has just asked for the same hangs up, and begins anew.
@@ -63,9 +73,14 @@ export async function stopWorkload(
     return stopped;
   }
   const last = pod ?? found.pods.at(-1);
-  await workloads.note(found.workload, { incarnation, mark: 'stopped', pod: last?.metadata.uid, restarts: 0 }, call);
+  await workloads.note(
+    found.workload,
+    { incarnation, mark: 'stopped', pod: last?.metadata.uid, restarts: 0 },
+    call,
+  );
   await faultPoint('kubernetes.stop.recorded');
-  const isSeen = (view: Awaited<ReturnType<typeof find>>) => (view && standingOf(view.workload).mark === 'stopped') || undefined;
+  const isSeen = (view: Awaited<ReturnType<typeof find>>) =>
+    (view && standingOf(view.workload).mark === 'stopped') || undefined;
   await (await looking()).until(id, isSeen, { action, withinMs: ANSWER_MS, everyMs: LOOK_AGAIN_MS });
   return stopped;
 }

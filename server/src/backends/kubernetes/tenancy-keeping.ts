@@ -13,7 +13,10 @@ const AGAIN_MS = 60_000;
 const USABLE_MS = 10_000;
 
 export interface TenancyKeeping {
-  /** Resolves when everything was as declared once. Rejects with what stands in the way, and is tried again by the next call. */
+  /**
+   * Resolves when everything was as declared once. Rejects with what stands in the way, and is tried again by
+   * the next call.
+   */
   ready(): Promise<void>;
   stop(): void;
 }
@@ -36,8 +39,10 @@ export function tenancyKeeping(client: KubernetesClient, options: TenancyKeeping
   async function apply(): Promise<void> {
     for (const object of await objects()) {
       const made = await applyOurs(client, object, installation, closing.signal).catch(explained);
-      if (made && object.kind === 'Namespace') await untilUsable(client, object.metadata.name, closing.signal);
-      if (made && object.kind === 'RoleBinding') await untilBound(client, object.metadata.namespace!, closing.signal);
+      if (made && object.kind === 'Namespace')
+        await untilUsable(client, object.metadata.name, closing.signal);
+      if (made && object.kind === 'RoleBinding')
+        await untilBound(client, object.metadata.namespace!, closing.signal);
     }
   }
 
@@ -65,12 +70,18 @@ export function tenancyKeeping(client: KubernetesClient, options: TenancyKeeping
   };
 }
 
-/** A pod needs the account that the cluster gives to each namespace a moment after it was made, also if it may not use it. */
+/**
+ * A pod needs the account that the cluster gives to each namespace a moment after it was made, also if it may
+ * not use it.
+ */
 async function untilUsable(client: KubernetesClient, namespace: string, signal: AbortSignal): Promise<void> {
   const deadline = Date.now() + USABLE_MS;
   const call = { action: `look at namespace "${namespace}"`, allow: [404], signal };
   try {
-    while (Date.now() < deadline && !(await client.json('GET', `/api/v1/namespaces/${namespace}/serviceaccounts/default`, call))) {
+    while (
+      Date.now() < deadline &&
+      !(await client.json('GET', `/api/v1/namespaces/${namespace}/serviceaccounts/default`, call))
+    ) {
       await sleep(50, undefined, { signal });
     }
   } catch (error) {

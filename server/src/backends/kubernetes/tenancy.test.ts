@@ -5,8 +5,11 @@ const GiB = 1024 ** 3;
 
 function bounds(tenancy: TenancySettings) {
   const objects = tenancyObjects({ namespace: 'here', installation: 'ours', tenancy });
-  const specOf = (kind: string) => objects.find((object) => object.kind === kind)?.['spec'] as Record<string, never>;
-  const { limits } = specOf('LimitRange') as unknown as { limits: { default: object; max?: object; defaultRequest: object }[] };
+  const specOf = (kind: string) =>
+    objects.find((object) => object.kind === kind)?.['spec'] as Record<string, never>;
+  const { limits } = specOf('LimitRange') as unknown as {
+    limits: { default: object; max?: object; defaultRequest: object }[];
+  };
   return { quota: specOf('ResourceQuota')['hard'] as unknown as Record<string, string>, range: limits[0]! };
 }
 
@@ -20,10 +23,19 @@ describe('tenancyObjects', () => {
   });
 
   it('takes the bounds of the settings', () => {
-    const { quota, range } = bounds({ pods: 7, disk: '1Ti', maxDisk: '20Gi', diskBytes: 2 * GiB, cpu: '16', maxCpu: '4' });
+    const { quota, range } = bounds({
+      pods: 7,
+      disk: '1Ti',
+      maxDisk: '20Gi',
+      diskBytes: 2 * GiB,
+      cpu: '16',
+      maxCpu: '4',
+    });
     expect(quota).toMatchObject({ 'limits.ephemeral-storage': '1Ti', 'limits.cpu': '16' });
     expect(range.default).toEqual({ cpu: '4', 'ephemeral-storage': String(2 * GiB) });
     expect(range.max).toEqual({ cpu: '4', 'ephemeral-storage': '20Gi' });
-    expect(bounds({ pods: 3, diskBytes: GiB }).quota).toMatchObject({ 'limits.ephemeral-storage': String(3 * GiB) });
+    expect(bounds({ pods: 3, diskBytes: GiB }).quota).toMatchObject({
+      'limits.ephemeral-storage': String(3 * GiB),
+    });
   });
 });

@@ -1,9 +1,10 @@
 /**
- * The ground that sandboxes of a project stand on, or those of an installation: a namespace of their own in which only pods that Pod Security
- * `restricted` takes can be made, with a bound for all of them and for each, and no network.
+ * The ground that sandboxes of a project stand on, or those of an installation: a namespace of their own in
+ * which only pods that Pod Security `restricted` takes can be made, with a bound for all of them and for
+ * each, and no network.
  *
- * Secrets are not among these objects, nor anywhere else: what a sandbox has to know travels to its guest and stands in no object of the
- * cluster.
+ * Secrets are not among these objects, nor anywhere else: what a sandbox has to know travels to its guest and
+ * stands in no object of the cluster.
  */
 import type { Declared } from './apply.ts';
 import { DEFAULT_DISK_BYTES, DISK_REQUEST, EPHEMERAL_STORAGE } from './disk.ts';
@@ -15,7 +16,9 @@ export interface TenancySettings {
   perProject?: boolean;
   /** How many pods there may be at once. */
   pods: number;
-  /** Of all sandboxes together, as Kubernetes writes amounts: `16`, `64Gi`. Absent: as much as the nodes have. */
+  /**
+   * Of all sandboxes together, as Kubernetes writes amounts: `16`, `64Gi`. Absent: as much as the nodes have.
+   */
   cpu?: string;
   memory?: string;
   /** The most that one sandbox may have. */
@@ -37,8 +40,18 @@ export const TENANCY_RIGHTS: Right[] = [
     verbs: ['get', 'patch'],
     why: 'puts back the Pod Security labels of the namespace, and of no other',
   },
-  { group: '', resource: 'resourcequotas', verbs: ['get', 'create', 'patch'], why: 'keeps the bound of all sandboxes together' },
-  { group: '', resource: 'limitranges', verbs: ['get', 'create', 'patch'], why: 'keeps the bounds of one sandbox' },
+  {
+    group: '',
+    resource: 'resourcequotas',
+    verbs: ['get', 'create', 'patch'],
+    why: 'keeps the bound of all sandboxes together',
+  },
+  {
+    group: '',
+    resource: 'limitranges',
+    verbs: ['get', 'create', 'patch'],
+    why: 'keeps the bounds of one sandbox',
+  },
   {
     group: 'networking.k8s.io',
     resource: 'networkpolicies',
@@ -120,7 +133,10 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
       kind: 'Namespace',
       metadata: {
         name: namespace,
-        labels: { ...labels, ...Object.fromEntries(LEVELS.map((level) => [`pod-security.kubernetes.io/${level}`, 'restricted'])) },
+        labels: {
+          ...labels,
+          ...Object.fromEntries(LEVELS.map((level) => [`pod-security.kubernetes.io/${level}`, 'restricted'])),
+        },
       },
     },
     ...(account ? [sandboxesBinding({ namespace, installation, account, labels })] : []),
@@ -147,7 +163,8 @@ export function tenancyObjects(options: TenancyOptions): Declared[] {
           {
             type: 'Container',
             defaultRequest: { cpu: '50m', memory: '64Mi', [EPHEMERAL_STORAGE]: DISK_REQUEST },
-            // Under a bound of all, a pod without limits is refused: it may have what there is, and of the disk what is usual.
+            // Under a bound of all, a pod without limits is refused: it may have what there is, and of the
+            // disk what is usual.
             default: { ...all, ...most, [EPHEMERAL_STORAGE]: String(diskBytes) },
             ...(Object.keys(most).length > 0 && { max: most }),
           },
@@ -187,12 +204,21 @@ export function sandboxesBinding(options: {
 
 function fromServer({ port, namespace, labels }: NonNullable<TenancySettings['direct']>): object {
   return {
-    from: [{ namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': namespace } }, podSelector: { matchLabels: labels } }],
+    from: [
+      {
+        namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': namespace } },
+        podSelector: { matchLabels: labels },
+      },
+    ],
     ports: [{ port, protocol: 'TCP' }],
   };
 }
 
-function amounts(cpu: string | undefined, memory: string | undefined, disk: string | undefined): Record<string, string> {
+function amounts(
+  cpu: string | undefined,
+  memory: string | undefined,
+  disk: string | undefined,
+): Record<string, string> {
   return {
     ...(cpu !== undefined && { cpu }),
     ...(memory !== undefined && { memory }),

@@ -1,4 +1,6 @@
-/** What the cluster's events say about an object that does not come to life, where its status says nothing. */
+/**
+ * What the cluster's events say about an object that does not come to life, where its status says nothing.
+ */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { refusalOf } from './from-kubernetes.ts';
 import type { KubernetesClient } from './kubernetes-client.ts';
@@ -39,16 +41,27 @@ export async function troubleOf(
   for (const { reason, message = '' } of events.toReversed()) {
     if (reason === 'FailedCreate') {
       const known = refusalOf(message);
-      return new CayError(known?.code ?? 'failed_precondition', `Cannot ${action}: the cluster refuses its pod: ${message}`, {
-        details: known?.details ?? { reason: 'admission_refused' },
-        hint: known?.hint,
-      });
+      return new CayError(
+        known?.code ?? 'failed_precondition',
+        `Cannot ${action}: the cluster refuses its pod: ${message}`,
+        {
+          details: known?.details ?? { reason: 'admission_refused' },
+          hint: known?.hint,
+        },
+      );
     }
-    if (reason === 'FailedCreatePodSandBox' && /no runtime for|runtime handler|failed to resolve runtime path/i.test(message)) {
-      return new CayError('not_found', `Cannot ${action}: the node does not know the RuntimeClass: ${message}`, {
-        details: { reason: 'runtime_class_unusable' },
-        hint: 'Configure its handler in containerd of the node, or choose another runtime',
-      });
+    if (
+      reason === 'FailedCreatePodSandBox' &&
+      /no runtime for|runtime handler|failed to resolve runtime path/i.test(message)
+    ) {
+      return new CayError(
+        'not_found',
+        `Cannot ${action}: the node does not know the RuntimeClass: ${message}`,
+        {
+          details: { reason: 'runtime_class_unusable' },
+          hint: 'Configure its handler in containerd of the node, or choose another runtime',
+        },
+      );
     }
   }
   return undefined;

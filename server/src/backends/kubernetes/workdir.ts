@@ -1,4 +1,7 @@
-/** Which directory of a pod can be that of its commands: one that is not there already is a volume that can be written. */
+/**
+ * Which directory of a pod can be that of its commands: one that is not there already is a volume that can be
+ * written.
+ */
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 

@@ -9,7 +9,11 @@ export interface WorkloadGround {
   client: KubernetesClient;
   namespace: string;
   installation: string;
-  settings: KubernetesSettings & { leaseSeconds: number; requests: { cpus: number; memoryBytes: number }; pullPolicy: string };
+  settings: KubernetesSettings & {
+    leaseSeconds: number;
+    requests: { cpus: number; memoryBytes: number };
+    pullPolicy: string;
+  };
   workloads: Workloads;
   links: GuestLinks;
   /** Aborted when the backend lets go: what is under way then stays as it is, for whoever comes next. */

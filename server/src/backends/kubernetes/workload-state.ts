@@ -25,11 +25,20 @@ export function observationOf(
   if (mark === 'stopped' && kept) return { ...seen, phase: 'stopped', ...(suspended && { suspended }) };
   const pod = pods.find(({ metadata }) => metadata.uid === uid);
   if (!pod) {
-    return { ...seen, phase: 'failed', reason: 'removed_outside', message: `Its pod is gone${kept ? '' : ', and its files with it'}` };
+    return {
+      ...seen,
+      phase: 'failed',
+      reason: 'removed_outside',
+      message: `Its pod is gone${kept ? '' : ', and its files with it'}`,
+    };
   }
   const failure = failureOf(pod, restarts);
-  if (mark === 'ready') return failure ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'ready', ...(frozen && { frozen }) };
-  // A guest that was started again meanwhile has no processes either way; only a pod that ends takes the files along.
+  if (mark === 'ready')
+    return failure
+      ? { ...seen, phase: 'failed', ...failure }
+      : { ...seen, phase: 'ready', ...(frozen && { frozen }) };
+  // A guest that was started again meanwhile has no processes either way; only a pod that ends takes the
+  // files along.
   const ended = failure?.reason === 'removed_outside' || failure?.reason === 'disk_full';
   return ended ? { ...seen, phase: 'failed', ...failure } : { ...seen, phase: 'stopped' };
 }

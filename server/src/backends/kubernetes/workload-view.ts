@@ -1,4 +1,7 @@
-/** The workloads of an installation and their pods as the cluster tells of them, for whoever waits for a change. */
+/**
+ * The workloads of an installation and their pods as the cluster tells of them, for whoever waits for a
+ * change.
+ */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { KubernetesClient } from './kubernetes-client.ts';
 import { mirror } from './mirror.ts';
@@ -14,10 +17,15 @@ export interface WorkloadView {
   /** All pods that are seen, those that are nobody's yet included. */
   pods(): Pod[];
   /**
-   * Resolves with what `look` makes of the sandbox as soon as that is something, or rejects with what it throws. Looks at once,
-   * at every change, and every `everyMs`. Rejects `deadline_exceeded` when the time is over, `unavailable` when the backend is closed.
+   * Resolves with what `look` makes of the sandbox as soon as that is something, or rejects with what it
+   * throws. Looks at once, at every change, and every `everyMs`. Rejects `deadline_exceeded` when the time is
+   * over, `unavailable` when the backend is closed.
    */
-  until<T>(id: SandboxId, look: (found: Found | undefined) => Promise<T | undefined> | T | undefined, options: UntilOptions): Promise<T>;
+  until<T>(
+    id: SandboxId,
+    look: (found: Found | undefined) => Promise<T | undefined> | T | undefined,
+    options: UntilOptions,
+  ): Promise<T>;
 }
 
 export interface UntilOptions {
@@ -36,7 +44,10 @@ interface ViewOptions {
   onSpare(pod: Pod, gone: boolean): void;
 }
 
-export function workloadView(client: KubernetesClient, { workloads, closing, onChange, onSpare }: ViewOptions): WorkloadView {
+export function workloadView(
+  client: KubernetesClient,
+  { workloads, closing, onChange, onSpare }: ViewOptions,
+): WorkloadView {
   const waiting = new Map<SandboxId, Set<() => void>>();
 
   function changed(id: SandboxId): void {
@@ -117,10 +128,15 @@ export function workloadView(client: KubernetesClient, { workloads, closing, onC
         signal?.addEventListener('abort', wake, { once: true });
         try {
           if (closing.aborted) throw new CayError('unavailable', `Cannot ${action}: the backend was closed`);
-          if (signal?.aborted) throw new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: signal.reason });
+          if (signal?.aborted)
+            throw new CayError('cancelled', `Cannot ${action}: the caller gave up`, { cause: signal.reason });
           const found = await look(find(id));
           if (found !== undefined) return found;
-          if (Date.now() > deadline) throw new CayError('deadline_exceeded', `Cannot ${action}: it has taken more than ${withinMs} ms`);
+          if (Date.now() > deadline)
+            throw new CayError(
+              'deadline_exceeded',
+              `Cannot ${action}: it has taken more than ${withinMs} ms`,
+            );
           await promise;
         } finally {
           clearTimeout(timer);

@@ -32,7 +32,16 @@ export function workloadOptionsOf(
   runtime: Runtime,
 ): WorkloadOptions {
   const { requests, pullPolicy, leaseSeconds } = settings;
-  return { settings, requests, pullPolicy, leaseSeconds, namespace, installation, runtime, specHash: hashOf(spec) };
+  return {
+    settings,
+    requests,
+    pullPolicy,
+    leaseSeconds,
+    namespace,
+    installation,
+    runtime,
+    specHash: hashOf(spec),
+  };
 }
 
 /** Objects that are kept in sight, each with the words for it in messages. */
@@ -51,8 +60,16 @@ export interface Workloads {
   exists(id: SandboxId): Promise<boolean>;
   list(options?: CallOptions): Promise<(Found & { id: SandboxId })[]>;
   /** Makes the workload, or finds the one that an earlier call has made. */
-  create(id: SandboxId, spec: SandboxSpec, incarnation: number, options: WorkloadOptions & CallOptions): Promise<Workload>;
-  /** Writes how it stands. One that keeps its files apart has its pod ended by `stopped`, and made anew by any other mark. */
+  create(
+    id: SandboxId,
+    spec: SandboxSpec,
+    incarnation: number,
+    options: WorkloadOptions & CallOptions,
+  ): Promise<Workload>;
+  /**
+   * Writes how it stands. One that keeps its files apart has its pod ended by `stopped`, and made anew by any
+   * other mark.
+   */
   note(workload: Workload, standing: Standing, options?: CallOptions): Promise<void>;
   /** How long the cluster keeps it, if nobody renews that. */
   leftSeconds(workload: Workload): number;
@@ -66,7 +83,10 @@ export interface Workloads {
   keepsFiles(workload: Workload): boolean;
   /** What its own status says that stands in the way of a pod. `lasting`: it has for a while. */
   whyStuck?(workload: Workload, action: string, lasting: boolean): CayError | undefined;
-  /** What the cluster has given for this workload out of these pods, if it has: it is what counts from the next note on. */
+  /**
+   * What the cluster has given for this workload out of these pods, if it has: it is what counts from the
+   * next note on.
+   */
   given?(workload: Workload, pods: Pod[]): Found | undefined;
   /** The view has seen what was noted. */
   settled?(workload: Workload, standing: Standing): Promise<void>;
@@ -99,7 +119,11 @@ export function sandboxLabels(
   id: SandboxId,
   { installation, project }: Pick<WorkloadOptions, 'installation' | 'project'>,
 ): Record<string, string> {
-  return { ...installationLabels(installation), [LABELS.sandbox]: id, ...(project !== undefined && { [LABELS.project]: project }) };
+  return {
+    ...installationLabels(installation),
+    [LABELS.sandbox]: id,
+    ...(project !== undefined && { [LABELS.project]: project }),
+  };
 }
 
 export function installationLabels(installation: string): Record<string, string> {

@@ -4,7 +4,11 @@ import { fromYaml, toYaml } from './yaml.ts';
 
 describe('toYaml', () => {
   it('leaves nothing out of what a namespace of sandboxes has', () => {
-    const objects = tenancyObjects({ namespace: 'here', installation: 'ours', tenancy: { pods: 7, cpu: '4', maxDisk: '20Gi' } });
+    const objects = tenancyObjects({
+      namespace: 'here',
+      installation: 'ours',
+      tenancy: { pods: 7, cpu: '4', maxDisk: '20Gi' },
+    });
     const text = toYaml(objects);
     expect(text).toContain('default:\n');
     expect(text).not.toContain('_default');

@@ -16,7 +16,12 @@ import { grownBy } from './grown-by.ts';
 import { snapshotFactsOf, type SnapshotRecord } from './snapshot-record.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
-export const IMPORT_FAULTS = ['local.import.unpacked', 'local.import.recorded', 'local.import.committed', 'local.import.kept'] as const;
+export const IMPORT_FAULTS = [
+  'local.import.unpacked',
+  'local.import.recorded',
+  'local.import.committed',
+  'local.import.kept',
+] as const;
 
 export async function* exportSnapshot(
   engine: Engine,
@@ -47,7 +52,8 @@ export async function importSnapshot(
   return engine.snapshotQueue.run(snapshot, async () => {
     requireWanted(signal);
     const there = engine.snapshots.get(snapshot);
-    if (there?.state === 'kept') throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
+    if (there?.state === 'kept')
+      throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
     if (there?.state === 'removing') await setAside(engine, there);
     else if (there) await undoSnapshot(engine, there);
     try {
@@ -55,20 +61,25 @@ export async function importSnapshot(
     } catch (error) {
       requireWanted(signal);
       if (!isDiskFull(error)) throw error;
-      throw new CayError('resource_exhausted', `Cannot take in snapshot "${snapshot}": the disk is full`, { cause: error });
+      throw new CayError('resource_exhausted', `Cannot take in snapshot "${snapshot}": the disk is full`, {
+        cause: error,
+      });
     }
   });
 }
 
-/** What was removed and others descend from keeps its tree until they are gone, under a name that nobody asks for. */
+/**
+ * What was removed and others descend from keeps its tree until they are gone, under a name that nobody asks
+ * for.
+ */
 async function setAside({ snapshots }: Engine, record: SnapshotRecord): Promise<void> {
   await snapshots.save({ ...record, id: newId('snap') });
   await snapshots.delete(record.id);
 }
 
 /**
- * Whether an archive is whole is known at its end only: until then it is a tree and an image that nobody answers for but
- * this call, and that are swept if it does not come to its end.
+ * Whether an archive is whole is known at its end only: until then it is a tree and an image that nobody
+ * answers for but this call, and that are swept if it does not come to its end.
  */
 async function takeIn(
   engine: Engine,
@@ -119,7 +130,10 @@ async function read(archive: AsyncIterable<Uint8Array>, options: ReadArchiveOpti
 }
 
 /** A runtime believes what is in an image, so it is taken from nobody but ourselves. */
-function foreignness({ sha256, signature }: ReadArchive['digest'], seal: ArchiveSeal | undefined): MemoryDropped | undefined {
+function foreignness(
+  { sha256, signature }: ReadArchive['digest'],
+  seal: ArchiveSeal | undefined,
+): MemoryDropped | undefined {
   if (signature === undefined) return 'unsigned';
   return seal?.verify(sha256, signature) ? undefined : 'foreign';
 }
@@ -128,7 +142,12 @@ async function recordOf(
   engine: Engine,
   id: SnapshotId,
   { sandbox, spec, runtime, memory }: Manifest,
-  { tree, image, usual, foreign }: { tree: string; image: string; usual: Runtime; foreign: MemoryDropped | undefined },
+  {
+    tree,
+    image,
+    usual,
+    foreign,
+  }: { tree: string; image: string; usual: Runtime; foreign: MemoryDropped | undefined },
 ): Promise<SnapshotRecord> {
   const theirs = engine.ground.runtimes.get(runtime ?? usual.name);
   const same = theirs && theirs.ids.hostId === usual.ids.hostId ? theirs : undefined;
@@ -141,7 +160,9 @@ async function recordOf(
     footing: footingOf(await engine.templates.prepare(spec.template, usual.ids)),
     runtime: (same ?? usual).name,
     // Processes of a runtime that is not here have nowhere to go on.
-    ...(memory && !foreign && same?.checkpoints && { memory: { image, compatibility: memory.compatibility } }),
+    ...(memory &&
+      !foreign &&
+      same?.checkpoints && { memory: { image, compatibility: memory.compatibility } }),
   };
 }
 

@@ -5,10 +5,13 @@ import type { Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 
 /**
- * Asks every runtime that is allowed to prove itself, and reads the rest off the machine. Where runtimes differ the
- * abilities are those of the one that a sandbox gets if nobody asks for another.
+ * Asks every runtime that is allowed to prove itself, and reads the rest off the machine. Where runtimes
+ * differ the abilities are those of the one that a sandbox gets if nobody asks for another.
  */
-export async function localCapabilities(engine: Engine, templates: Map<string, Template>): Promise<Capabilities> {
+export async function localCapabilities(
+  engine: Engine,
+  templates: Map<string, Template>,
+): Promise<Capabilities> {
   const { ground, policy } = engine;
   const runtimes: string[] = [];
   for (const one of ground.runtimes.values()) {
@@ -17,24 +20,32 @@ export async function localCapabilities(engine: Engine, templates: Map<string, T
   const usual = await pickRuntime(engine).catch(() => undefined);
   const shift = await ground.shift();
   const { controllers } = ground.cgroups;
-  const missing: Partial<Record<Ability, string>> = { suspend: 'a pause keeps processes here; stopping keeps the files alone' };
+  const missing: Partial<Record<Ability, string>> = {
+    suspend: 'a pause keeps processes here; stopping keeps the files alone',
+  };
   if (!usual) missing.isolation = 'no isolating runtime works on this machine';
-  if (usual?.isolation === 'none') missing.isolation = `${usual.name} isolates nothing but the root directory`;
-  if (!shift.works) missing.ownIds = `files cannot be shown with other ids on the ${ground.trees.name} storage: ${shift.reason}`;
+  if (usual?.isolation === 'none')
+    missing.isolation = `${usual.name} isolates nothing but the root directory`;
+  if (!shift.works)
+    missing.ownIds = `files cannot be shown with other ids on the ${ground.trees.name} storage: ${shift.reason}`;
   if (usual?.isolation === 'none') missing.ownIds = `${usual.name} has the server's own ids`;
-  if (usual?.name === 'runsc') missing.xattrs = 'gVisor has no user extended attributes on the root filesystem';
+  if (usual?.name === 'runsc')
+    missing.xattrs = 'gVisor has no user extended attributes on the root filesystem';
   if (!controllers.cpu) missing.cpuLimit = 'the cpu cgroup controller is missing';
   if (!controllers.memory) missing.memoryLimit = 'the memory cgroup controller is missing';
   if (!controllers.pids) missing.pidsLimit = 'the pids cgroup controller is missing';
   if (!controllers.freezer) missing.freeze = 'the freezer cgroup controller is missing';
   if (!usual?.checkpoints) missing.memorySnapshots = `${usual?.name ?? 'no runtime'} cannot keep processes`;
-  if (!controllers.cpu || !controllers.memory) missing.resize = 'the cpu or memory cgroup controller is missing';
+  if (!controllers.cpu || !controllers.memory)
+    missing.resize = 'the cpu or memory cgroup controller is missing';
   if (!ground.trees.capabilities.quota) missing.diskLimit = `the ${ground.trees.name} storage has no quota`;
   return {
     backend: 'local',
     runtimes,
     templates: [...templates.keys()],
-    abilities: Object.fromEntries(ABILITIES.map((ability) => [ability, missing[ability] === undefined])) as Record<Ability, boolean>,
+    abilities: Object.fromEntries(
+      ABILITIES.map((ability) => [ability, missing[ability] === undefined]),
+    ) as Record<Ability, boolean>,
     notes: missing,
   };
 }

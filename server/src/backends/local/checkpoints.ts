@@ -12,7 +12,11 @@ export function requireCheckpoints({ ground }: Engine, runtime: string): Checkpo
 }
 
 /** Rejects `failed_precondition` for processes that cannot go on here. */
-export async function requireRevivable(engine: Engine, of: string, kept: { runtime: string; compatibility: string }): Promise<void> {
+export async function requireRevivable(
+  engine: Engine,
+  of: string,
+  kept: { runtime: string; compatibility: string },
+): Promise<void> {
   const here = await engine.ground.runtimes.get(kept.runtime)?.checkpoints?.compatibility();
   if (here === kept.compatibility) return;
   throw new CayError(

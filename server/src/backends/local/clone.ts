@@ -59,12 +59,22 @@ export async function clone(
 /** A snapshot does not lead to a sandbox without isolation by itself: that is named, by somebody who may. */
 function requireNamed(engine: Engine, spec: SandboxSpec, runtime: string): void {
   if (runtime !== UNISOLATED || (spec.runtime ?? engine.runtime) === UNISOLATED) return;
-  throw new CayError('permission_denied', `The runtime "${UNISOLATED}" of the snapshot has to be named: it isolates nothing`, {
-    details: { runtime: UNISOLATED },
-  });
+  throw new CayError(
+    'permission_denied',
+    `The runtime "${UNISOLATED}" of the snapshot has to be named: it isolates nothing`,
+    {
+      details: { runtime: UNISOLATED },
+    },
+  );
 }
 
-function recordOf(id: SandboxId, spec: SandboxSpec, tree: string, from: SnapshotRecord, memory: boolean): SandboxRecord {
+function recordOf(
+  id: SandboxId,
+  spec: SandboxSpec,
+  tree: string,
+  from: SnapshotRecord,
+  memory: boolean,
+): SandboxRecord {
   return {
     id,
     spec,
@@ -79,7 +89,10 @@ function recordOf(id: SandboxId, spec: SandboxSpec, tree: string, from: Snapshot
   };
 }
 
-/** Rejects unless a sandbox on this runtime can have the snapshot's files, and with `memory` its processes too. */
+/**
+ * Rejects unless a sandbox on this runtime can have the snapshot's files, and with `memory` its processes
+ * too.
+ */
 export async function requireUsable(
   engine: Engine,
   from: SnapshotRecord,
@@ -87,11 +100,16 @@ export async function requireUsable(
 ): Promise<void> {
   const [mine, theirs] = [runtime, from.runtime].map((name) => engine.ground.runtimes.get(name)?.ids.hostId);
   if (mine !== theirs) {
-    throw new CayError('unsupported', `Cannot use snapshot "${from.id}" with ${runtime}: its files belong to the users of ${from.runtime}`);
+    throw new CayError(
+      'unsupported',
+      `Cannot use snapshot "${from.id}" with ${runtime}: its files belong to the users of ${from.runtime}`,
+    );
   }
   if (!memory) return;
   if (!from.memory) {
-    throw new CayError('failed_precondition', `Snapshot "${from.id}" has no processes, only files`, { hint: 'use its files alone' });
+    throw new CayError('failed_precondition', `Snapshot "${from.id}" has no processes, only files`, {
+      hint: 'use its files alone',
+    });
   }
   if (runtime !== from.runtime) {
     throw new CayError(

@@ -7,11 +7,20 @@ import type { Observation } from '../backend.ts';
 import { requireRecord, save, type Engine } from './engine.ts';
 import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 
-export const END_FAULTS = ['local.stop.recorded', 'local.stop.ended', 'local.remove.recorded', 'local.remove.cleared'] as const;
+export const END_FAULTS = [
+  'local.stop.recorded',
+  'local.stop.ended',
+  'local.remove.recorded',
+  'local.remove.cleared',
+] as const;
 
 const DEFAULT_GRACE_MS = 10_000;
 
-export async function stop(engine: Engine, id: SandboxId, { graceMs = DEFAULT_GRACE_MS }: { graceMs?: number }): Promise<Observation> {
+export async function stop(
+  engine: Engine,
+  id: SandboxId,
+  { graceMs = DEFAULT_GRACE_MS }: { graceMs?: number },
+): Promise<Observation> {
   const record = requireRecord(engine, id);
   const instance = engine.live.get(id);
   if (instance) {
@@ -22,7 +31,13 @@ export async function stop(engine: Engine, id: SandboxId, { graceMs = DEFAULT_GR
   } else await clear(engine, record);
   if (record.phase === 'stopped' && record.instance === undefined) return observationOf(record);
   const { reason: _reason, message: _message, stopping: _stopping, ...rest } = record;
-  const stopped: SandboxRecord = { ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined };
+  const stopped: SandboxRecord = {
+    ...rest,
+    phase: 'stopped',
+    instance: undefined,
+    frozen: false,
+    memory: undefined,
+  };
   try {
     await faultPoint('local.stop.ended');
     await save(engine, stopped);
@@ -39,7 +54,8 @@ export async function stop(engine: Engine, id: SandboxId, { graceMs = DEFAULT_GR
 }
 
 async function noteStopping({ records }: Engine, record: SandboxRecord): Promise<void> {
-  // A full disk is no reason to let it run. After a crash halfway it is then taken for one that ended by itself.
+  // A full disk is no reason to let it run. After a crash halfway it is then taken for one that ended by
+  // itself.
   await records.save({ ...record, stopping: true }).catch(ignoreFullDisk);
   await faultPoint('local.stop.recorded');
 }
@@ -51,7 +67,8 @@ function ignoreFullDisk(error: unknown): void {
 /** Removes the sandbox and all that it had. */
 export async function takeAway(engine: Engine, record: SandboxRecord): Promise<void> {
   const { ground, records, changes } = engine;
-  // A full disk is no reason to keep what fills it. After a crash halfway the sandbox then has failed, and can still be removed.
+  // A full disk is no reason to keep what fills it. After a crash halfway the sandbox then has failed, and
+  // can still be removed.
   await records.save({ ...record, phase: 'removing' }).catch(ignoreFullDisk);
   await faultPoint('local.remove.recorded');
   await clear(engine, record);
@@ -64,7 +81,10 @@ export async function takeAway(engine: Engine, record: SandboxRecord): Promise<v
 }
 
 /** Takes away the instance that a record names, also one that an end cut short has left. */
-export async function clear({ ground, live }: Engine, { id, instance, runtime }: SandboxRecord): Promise<void> {
+export async function clear(
+  { ground, live }: Engine,
+  { id, instance, runtime }: SandboxRecord,
+): Promise<void> {
   const held = live.get(id);
   live.delete(id);
   if (held) await destroyInstance(ground, held);

@@ -1,6 +1,6 @@
 /**
- * What the verbs of the local backend share: the ground, the records, what runs, and what is kept ready. Each verb is a
- * function of its own that takes the engine.
+ * What the verbs of the local backend share: the ground, the records, what runs, and what is kept ready. Each
+ * verb is a function of its own that takes the engine.
  */
 import { CayError, type Limits, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { Ground } from '../../host/instances/ground.ts';
@@ -63,7 +63,10 @@ export async function save({ records, changes }: Engine, record: SandboxRecord):
   const before = records.get(record.id);
   await records.save(record);
   const observation = observationOf(record);
-  const same = before?.phase === record.phase && before.incarnation === record.incarnation && before.frozen === record.frozen;
+  const same =
+    before?.phase === record.phase &&
+    before.incarnation === record.incarnation &&
+    before.frozen === record.frozen;
   if (!same) changes.send(observation);
   return observation;
 }
@@ -71,12 +74,16 @@ export async function save({ records, changes }: Engine, record: SandboxRecord):
 /** Rejects `not_found`. */
 export function requireRecord({ records }: Pick<Engine, 'records'>, id: SandboxId): SandboxRecord {
   const record = records.get(id);
-  if (!record || record.phase === 'removing') throw new CayError('not_found', `Sandbox "${id}" does not exist`);
+  if (!record || record.phase === 'removing')
+    throw new CayError('not_found', `Sandbox "${id}" does not exist`);
   return record;
 }
 
 /** Rejects `not_found`, or `failed_precondition` unless it runs or is frozen. */
-export function requireReady(engine: Pick<Engine, 'records' | 'live'>, id: SandboxId): { record: SandboxRecord; instance: Instance } {
+export function requireReady(
+  engine: Pick<Engine, 'records' | 'live'>,
+  id: SandboxId,
+): { record: SandboxRecord; instance: Instance } {
   const record = requireRecord(engine, id);
   const instance = engine.live.get(id);
   if (record.phase === 'ready' && instance) return { record, instance };
@@ -90,10 +97,17 @@ export function wrongPhase({ id, phase, reason }: SandboxRecord): CayError {
   });
 }
 
-export function quotaOf({ trees }: Pick<Ground, 'trees'>, limits: Pick<Limits, 'diskBytes'>): number | null | undefined {
+export function quotaOf(
+  { trees }: Pick<Ground, 'trees'>,
+  limits: Pick<Limits, 'diskBytes'>,
+): number | null | undefined {
   return trees.capabilities.quota ? limits.diskBytes : undefined;
 }
 
-export async function setQuota({ trees }: Pick<Ground, 'trees'>, tree: string, limits: Pick<Limits, 'diskBytes'>): Promise<void> {
+export async function setQuota(
+  { trees }: Pick<Ground, 'trees'>,
+  tree: string,
+  limits: Pick<Limits, 'diskBytes'>,
+): Promise<void> {
   if (trees.capabilities.quota) await trees.setQuota(tree, limits.diskBytes);
 }

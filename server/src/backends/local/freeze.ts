@@ -7,7 +7,10 @@ import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 
 export const FREEZE_FAULTS = ['local.freeze.recorded', 'local.freeze.done'] as const;
 
-/** Has the sandbox's processes stand still, or lets them go on. A crash between record and deed is mended when the next server opens. */
+/**
+ * Has the sandbox's processes stand still, or lets them go on. A crash between record and deed is mended when
+ * the next server opens.
+ */
 export async function setFrozen(engine: Engine, id: SandboxId, frozen: boolean): Promise<Observation> {
   const { record, instance } = requireReady(engine, id);
   if (record.frozen === frozen && instance.frozen === frozen) return observationOf(record);
@@ -29,7 +32,8 @@ async function note(engine: Engine, record: SandboxRecord): Promise<Observation>
     return await save(engine, record);
   } catch (error) {
     if (record.frozen || !isCayError(error, 'resource_exhausted')) throw error;
-    // A full disk is no reason to let callers wait for one that stands still. After a crash it does so again, and is paused.
+    // A full disk is no reason to let callers wait for one that stands still. After a crash it does so again,
+    // and is paused.
     engine.onError(error);
     engine.records.remember(record);
     engine.changes.send(observationOf(record));

@@ -58,8 +58,14 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
   return observationOf(hibernated);
 }
 
-/** Takes away what ran. What could not be stays in the record: the next verb, or the next server, tries again. */
-async function finish({ ground, records, live, changes, onError }: Engine, record: SandboxRecord, instance: Instance): Promise<void> {
+/**
+ * Takes away what ran. What could not be stays in the record: the next verb, or the next server, tries again.
+ */
+async function finish(
+  { ground, records, live, changes, onError }: Engine,
+  record: SandboxRecord,
+  instance: Instance,
+): Promise<void> {
   live.delete(record.id);
   changes.send(observationOf(record));
   try {
@@ -77,7 +83,8 @@ async function takeBack(
   record: SandboxRecord,
   { instance, image }: { instance: Instance; image: string },
 ): Promise<void> {
-  // A record that cannot be written still names an image: the next server sees that the sandbox runs, and drops that.
+  // A record that cannot be written still names an image: the next server sees that the sandbox runs, and
+  // drops that.
   await records.save(record).catch(onError);
   await instance.runtime.checkpoints?.release(instance.facts.name).catch(onError);
   await images.remove(image).catch(onError);

@@ -35,12 +35,15 @@ export async function openImages(dir: string): Promise<Images> {
     make,
     async copy(from, to) {
       await make(to);
-      for (const entry of await readdir(path(from))) await link(join(path(from), entry), join(path(to), entry));
+      for (const entry of await readdir(path(from)))
+        await link(join(path(from), entry), join(path(to), entry));
       await syncPath(path(to));
       await syncPath(dir);
     },
     async bytes(name) {
-      const sizes = await Promise.all((await readdir(path(name))).map(async (entry) => (await stat(join(path(name), entry))).size));
+      const sizes = await Promise.all(
+        (await readdir(path(name))).map(async (entry) => (await stat(join(path(name), entry))).size),
+      );
       return sizes.reduce((sum, size) => sum + size, 0);
     },
     async sync(name) {

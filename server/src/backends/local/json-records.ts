@@ -1,6 +1,6 @@
 /**
- * Records as one JSON file each, named by their ids and replaced in one step: after every change and before every deed.
- * All are in memory too, so reading one costs nothing.
+ * Records as one JSON file each, named by their ids and replaced in one step: after every change and before
+ * every deed. All are in memory too, so reading one costs nothing.
  */
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,7 +15,10 @@ export interface JsonRecords<I extends string, R extends { id: I }> {
   get(id: I): R | undefined;
   /** Rejects `resource_exhausted` when the disk is full. */
   save(record: R): Promise<void>;
-  /** Of what has happened and cannot be written now: it counts from here on, and goes to the disk with the next `save`. */
+  /**
+   * Of what has happened and cannot be written now: it counts from here on, and goes to the disk with the
+   * next `save`.
+   */
   remember(record: R): void;
   delete(id: I): Promise<void>;
 }
@@ -33,7 +36,13 @@ export interface JsonRecordsOptions<R> {
 
 export async function openJsonRecords<I extends string, R extends { id: I }>(
   dir: string,
-  { schema, noun, toDisk = (record) => record, fromDisk = (record) => record, outdated = () => false }: JsonRecordsOptions<R>,
+  {
+    schema,
+    noun,
+    toDisk = (record) => record,
+    fromDisk = (record) => record,
+    outdated = () => false,
+  }: JsonRecordsOptions<R>,
 ): Promise<JsonRecords<I, R>> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
   const all = new Map<I, R>();
@@ -42,7 +51,9 @@ export async function openJsonRecords<I extends string, R extends { id: I }>(
     // Of a write that was cut short: the record it was to replace stands.
     if (name.endsWith('.tmp')) await rm(path, { force: true });
     if (!name.endsWith('.json')) continue;
-    const parsed = schema.safeParse(await readJson(path).catch((error: unknown) => requireSyntaxError(error)));
+    const parsed = schema.safeParse(
+      await readJson(path).catch((error: unknown) => requireSyntaxError(error)),
+    );
     if (!parsed.success || `${parsed.data.id}.json` !== name) {
       throw new CayError('internal', `Cannot read the ${noun} record "${path}": it is damaged`, {
         hint: `move the file away to start without that ${noun}, whose files are then removed`,
@@ -76,7 +87,9 @@ export async function openJsonRecords<I extends string, R extends { id: I }>(
   };
 }
 
-/** What is no JSON is as damaged as what has the wrong fields; what cannot be read at all is another matter. */
+/**
+ * What is no JSON is as damaged as what has the wrong fields; what cannot be read at all is another matter.
+ */
 function requireSyntaxError(error: unknown): undefined {
   if (error instanceof SyntaxError) return undefined;
   throw error;

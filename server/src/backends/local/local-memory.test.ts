@@ -14,7 +14,10 @@ const reason = whyNoLocal();
 function elsewhere(laid: Laid): Laid {
   const runtimes = new Map(laid.ground.runtimes);
   const runsc = runtimes.get('runsc')!;
-  runtimes.set('runsc', { ...runsc, checkpoints: { ...runsc.checkpoints!, compatibility: async () => 'another build' } });
+  runtimes.set('runsc', {
+    ...runsc,
+    checkpoints: { ...runsc.checkpoints!, compatibility: async () => 'another build' },
+  });
   return { ...laid, ground: { ...laid.ground, runtimes } };
 }
 
@@ -32,7 +35,9 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     const first = await world.open();
     const id = await world.box(first);
     const guest = await first.connect(id);
-    await (await guest.exec({ id: 'count', shell: count, env: {}, workdir: '/', user: 'user' }))[Symbol.asyncDispose]();
+    await (
+      await guest.exec({ id: 'count', shell: count, env: {}, workdir: '/', user: 'user' })
+    )[Symbol.asyncDispose]();
     const memory = { image: expect.any(String), compatibility: expect.stringContaining('runsc') };
     await first.hibernate(id);
     expect(await world.record(id)).toMatchObject({ phase: 'hibernated', memory });
@@ -62,7 +67,8 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     });
     await expect(backend.snapshot(id, newId('snap'), { memory: true })).rejects.toThrow();
     armFaultPoints();
-    for (let tries = 0; (await backend.observe(id)).phase !== 'failed' && tries < 200; tries++) await sleep(50);
+    for (let tries = 0; (await backend.observe(id)).phase !== 'failed' && tries < 200; tries++)
+      await sleep(50);
     expect(await backend.observe(id)).toMatchObject({ phase: 'failed' });
     expect(await backend.ensure(id, world.spec)).toMatchObject({ phase: 'ready' });
   }, 60_000);
@@ -72,10 +78,15 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     const backend = await world.open();
     const id = await world.box(backend);
     const snapshot = newId('snap');
-    expect(await backend.snapshot(id, snapshot, { memory: true })).toMatchObject({ memory: true, runtime: 'runsc' });
+    expect(await backend.snapshot(id, snapshot, { memory: true })).toMatchObject({
+      memory: true,
+      runtime: 'runsc',
+    });
     const [one, two] = [newId('sbx'), newId('sbx')];
     for (const child of [one, two]) {
-      expect(await backend.clone(child, world.spec, snapshot, { memory: true })).toMatchObject({ phase: 'hibernated' });
+      expect(await backend.clone(child, world.spec, snapshot, { memory: true })).toMatchObject({
+        phase: 'hibernated',
+      });
     }
     await backend.ensure(one, world.spec);
     await backend.stop(two, { graceMs: 0 });
@@ -113,7 +124,11 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     await first.close();
 
     const second = await world.open({}, elsewhere);
-    const mismatch = { code: 'failed_precondition', details: { reason: 'checkpoint_mismatch' }, hint: expect.any(String) };
+    const mismatch = {
+      code: 'failed_precondition',
+      details: { reason: 'checkpoint_mismatch' },
+      hint: expect.any(String),
+    };
     const child = newId('sbx');
     await expect(second.clone(child, world.spec, snapshot, { memory: true })).rejects.toMatchObject(mismatch);
     expect((await second.observe(child)).phase).toBe('absent');
@@ -151,13 +166,17 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     const backend = await world.open();
     const id = await world.box(backend);
     const guest = await backend.connect(id);
-    await (await guest.exec({ id: 'count', shell: count, env: {}, workdir: '/', user: 'user' }))[Symbol.asyncDispose]();
+    await (
+      await guest.exec({ id: 'count', shell: count, env: {}, workdir: '/', user: 'user' })
+    )[Symbol.asyncDispose]();
     const snapshot = newId('snap');
     await backend.snapshot(id, snapshot, { memory: true });
     const child = newId('sbx');
     await backend.clone(child, world.spec, snapshot, { memory: true });
     // It counts on for a while before it is taken away again.
-    armFaultPoints({ 'local.wake.revived': () => sleep(300).then(() => Promise.reject(new Error('on purpose'))) });
+    armFaultPoints({
+      'local.wake.revived': () => sleep(300).then(() => Promise.reject(new Error('on purpose'))),
+    });
     await expect(backend.ensure(child, world.spec)).rejects.toThrow('on purpose');
     armFaultPoints();
     const kept = newId('snap');
@@ -177,7 +196,10 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     await world.note(first, asleep, 'kept');
     await first.hibernate(asleep);
     await first.close();
-    const second = await world.open({}, (laid) => ({ ...laid, ground: { ...laid.ground, bootId: 'another boot' } }));
+    const second = await world.open({}, (laid) => ({
+      ...laid,
+      ground: { ...laid.ground, bootId: 'another boot' },
+    }));
     expect(await second.observe(awake)).toMatchObject({ phase: 'failed', reason: 'host_restarted' });
     expect(await second.observe(asleep)).toMatchObject({ phase: 'hibernated' });
     await second.ensure(asleep, world.spec);
@@ -189,7 +211,9 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     const backend = await world.open();
     const id = await world.box(backend);
     await expect(backend.hibernate(id)).rejects.toMatchObject({ code: 'unsupported' });
-    await expect(backend.snapshot(id, newId('snap'), { memory: true })).rejects.toMatchObject({ code: 'unsupported' });
+    await expect(backend.snapshot(id, newId('snap'), { memory: true })).rejects.toMatchObject({
+      code: 'unsupported',
+    });
     expect(await backend.observe(id)).toMatchObject({ phase: 'ready', incarnation: 1 });
     expect(await world.images()).toEqual([]);
     expect(await backend.snapshots()).toEqual([]);

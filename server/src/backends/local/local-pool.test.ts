@@ -31,7 +31,8 @@ describe.skipIf(reason !== undefined)(`the warm pool${reason ? ` (skipped: ${rea
 
   const instances = () => readdir(join(dir, 'instances'));
   const instanceOf = async (id: SandboxId) =>
-    (JSON.parse(await readFile(join(dir, 'sandboxes', `${id}.json`), 'utf8')) as { instance: string }).instance;
+    (JSON.parse(await readFile(join(dir, 'sandboxes', `${id}.json`), 'utf8')) as { instance: string })
+      .instance;
 
   async function create(spec: SandboxSpecInput = {}): Promise<{ id: SandboxId; guest: Guest }> {
     const id = newId('sbx');
@@ -63,7 +64,13 @@ describe.skipIf(reason !== undefined)(`the warm pool${reason ? ` (skipped: ${rea
   it('gives it the limits that were asked for', async () => {
     const { id, guest } = await create({ limits: { memoryBytes: 128 * MiB, pids: 40, diskBytes: 32 * MiB } });
     expect((await backend.stats(id)).memoryLimitBytes).toBe(128 * MiB);
-    const greedy = await guest.exec({ id: `pool-${++counter}`, argv: ['tail', '/dev/zero'], env: {}, workdir: '/', user: 'user' });
+    const greedy = await guest.exec({
+      id: `pool-${++counter}`,
+      argv: ['tail', '/dev/zero'],
+      env: {},
+      workdir: '/',
+      user: 'user',
+    });
     expect((await collect(greedy, { maxBytes: 1024 })).end).toEqual({ kind: 'oom_killed' });
     expect(
       await run(
@@ -82,7 +89,10 @@ describe.skipIf(reason !== undefined)(`the warm pool${reason ? ` (skipped: ${rea
   });
 
   it('starts the command of the spec in what it hands out', async () => {
-    const { id, guest } = await create({ cmd: ['sh', '-c', 'echo $GREETING > /tmp/said'], env: { GREETING: 'hello' } });
+    const { id, guest } = await create({
+      cmd: ['sh', '-c', 'echo $GREETING > /tmp/said'],
+      env: { GREETING: 'hello' },
+    });
     await expect.poll(() => run(guest, 'cat /tmp/said')).toBe('hello');
     await backend.remove(id);
   });

@@ -1,6 +1,6 @@
 /**
- * Each verb that changes a sandbox or a snapshot, failing and being killed between any two of its steps: afterwards everything
- * is as before or as after, and nothing is left behind.
+ * Each verb that changes a sandbox or a snapshot, failing and being killed between any two of its steps:
+ * afterwards everything is as before or as after, and nothing is left behind.
  */
 import { newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -91,7 +91,9 @@ const files: Scene[] = [
     async check(stage) {
       const { frozen, incarnation } = await stage.backend.observe(stage.id);
       expect({ frozen, incarnation }).toEqual(
-        incarnation === stage.incarnation ? { frozen: true, incarnation } : { frozen: undefined, incarnation: stage.incarnation + 1 },
+        incarnation === stage.incarnation
+          ? { frozen: true, incarnation }
+          : { frozen: undefined, incarnation: stage.incarnation + 1 },
       );
       await stage.backend.ensure(stage.id, stage.world.spec);
       await beforeOrBack(stage);
@@ -178,7 +180,8 @@ const memory: Scene[] = [
     verb: 'importSnapshot()',
     memory: true,
     faults: IMPORT_FAULTS,
-    act: ({ backend, snapshot, taken }) => backend.importSnapshot(taken, backend.exportSnapshot(snapshot), { foreignMemory: true }),
+    act: ({ backend, snapshot, taken }) =>
+      backend.importSnapshot(taken, backend.exportSnapshot(snapshot), { foreignMemory: true }),
     async check({ backend, world, child, taken }) {
       if ((await backend.snapshots()).some(({ id }) => id === taken)) {
         await backend.clone(child, world.spec, taken, { memory: true });
@@ -212,7 +215,8 @@ const memory: Scene[] = [
     verb: 'ensure() of a clone with memory',
     memory: true,
     faults: WAKE_FAULTS,
-    before: ({ backend, world, child, snapshot }) => backend.clone(child, world.spec, snapshot, { memory: true }),
+    before: ({ backend, world, child, snapshot }) =>
+      backend.clone(child, world.spec, snapshot, { memory: true }),
     act: ({ backend, world, child }) => backend.ensure(child, world.spec),
     async check(stage) {
       await runsOrWakes({ ...stage, id: stage.child }, 'then');
@@ -236,86 +240,104 @@ scenes('runc', files);
 scenes('runsc', memory);
 
 function scenes(runtime: string, list: Scene[]): void {
-  describe.skipIf(reason !== undefined)(`faults of time travel on ${runtime}${reason ? ` (skipped: ${reason})` : ''}`, () => {
-    let world: LocalWorld;
-    let backend: LocalBackend;
-    let id: SandboxId;
+  describe.skipIf(reason !== undefined)(
+    `faults of time travel on ${runtime}${reason ? ` (skipped: ${reason})` : ''}`,
+    () => {
+      let world: LocalWorld;
+      let backend: LocalBackend;
+      let id: SandboxId;
 
-    beforeAll(async () => {
-      // With a disk of a size that no tree is kept ready for: a server that was killed would not take those away either.
-      world = await localWorld({ runtime, limits: { diskBytes: 1024 ** 3 } });
-      backend = await world.open();
-      id = await world.box(backend);
-    }, STEP_MS);
-    afterEach(() => armFaultPoints());
-    afterAll(() => world?.destroy(), STEP_MS);
+      beforeAll(async () => {
+        // With a disk of a size that no tree is kept ready for: a server that was killed would not take those
+        // away either.
+        world = await localWorld({ runtime, limits: { diskBytes: 1024 ** 3 } });
+        backend = await world.open();
+        id = await world.box(backend);
+      }, STEP_MS);
+      afterEach(() => armFaultPoints());
+      afterAll(() => world?.destroy(), STEP_MS);
 
-    async function setUp(scene: Scene): Promise<Stage> {
-      await backend.ensure(id, world.spec);
-      await world.note(backend, id, 'then');
-      const guest = await backend.connect(id);
-      if (!(await guest.commands()).some((command) => command.id === 'work' && !command.end)) {
-        const handle = await guest.exec({ id: 'work', argv: ['sleep', '1000'], env: {}, workdir: '/', user: 'user' });
-        await handle[Symbol.asyncDispose]();
+      async function setUp(scene: Scene): Promise<Stage> {
+        await backend.ensure(id, world.spec);
+        await world.note(backend, id, 'then');
+        const guest = await backend.connect(id);
+        if (!(await guest.commands()).some((command) => command.id === 'work' && !command.end)) {
+          const handle = await guest.exec({
+            id: 'work',
+            argv: ['sleep', '1000'],
+            env: {},
+            workdir: '/',
+            user: 'user',
+          });
+          await handle[Symbol.asyncDispose]();
+        }
+        const snapshot = newId('snap');
+        await backend.snapshot(id, snapshot, { memory: scene.memory ?? false });
+        await world.note(backend, id, 'now');
+        const { incarnation } = await backend.observe(id);
+        const stage = {
+          world,
+          backend,
+          id,
+          snapshot,
+          child: newId('sbx'),
+          taken: newId('snap'),
+          incarnation,
+        };
+        await scene.before?.(stage);
+        return stage;
       }
-      const snapshot = newId('snap');
-      await backend.snapshot(id, snapshot, { memory: scene.memory ?? false });
-      await world.note(backend, id, 'now');
-      const { incarnation } = await backend.observe(id);
-      const stage = { world, backend, id, snapshot, child: newId('sbx'), taken: newId('snap'), incarnation };
-      await scene.before?.(stage);
-      return stage;
-    }
 
-    async function tearDown(stage: Stage, fault: string): Promise<void> {
-      // The sandbox may stand on the snapshot now, and then nobody else does.
-      const standing = await stage.backend.removeSnapshot(stage.snapshot).then(
-        () => [],
-        (error: { details?: { sandboxes?: string[] } }) => error.details?.sandboxes,
-      );
-      expect(standing === undefined ? 'an error' : standing.filter((one) => one !== id)).toEqual([]);
-      const left = await stage.backend.sweep();
-      if (!IN_BACKGROUND.includes(fault)) expect(left).toEqual([]);
-      expect(await stage.backend.sweep({ dryRun: true })).toEqual([]);
-      expect(await world.instances()).toHaveLength(1);
-      if (standing?.length === 0) return;
-      await stage.backend.remove(id);
-      await stage.backend.removeSnapshot(stage.snapshot);
-      expect(await world.images()).toEqual([]);
-      id = await world.box(backend);
-    }
+      async function tearDown(stage: Stage, fault: string): Promise<void> {
+        // The sandbox may stand on the snapshot now, and then nobody else does.
+        const standing = await stage.backend.removeSnapshot(stage.snapshot).then(
+          () => [],
+          (error: { details?: { sandboxes?: string[] } }) => error.details?.sandboxes,
+        );
+        expect(standing === undefined ? 'an error' : standing.filter((one) => one !== id)).toEqual([]);
+        const left = await stage.backend.sweep();
+        if (!IN_BACKGROUND.includes(fault)) expect(left).toEqual([]);
+        expect(await stage.backend.sweep({ dryRun: true })).toEqual([]);
+        expect(await world.instances()).toHaveLength(1);
+        if (standing?.length === 0) return;
+        await stage.backend.remove(id);
+        await stage.backend.removeSnapshot(stage.snapshot);
+        expect(await world.images()).toEqual([]);
+        id = await world.box(backend);
+      }
 
-    for (const scene of list) {
-      it.each(scene.faults)(
-        `${scene.verb} that fails at %s is as before or as after`,
-        async (fault) => {
-          const stage = await setUp(scene);
-          armFaultPoints({ [fault]: 'error' });
-          await scene.act(stage).catch(() => {});
-          armFaultPoints();
-          await scene.check(stage);
-          await tearDown(stage, fault);
-        },
-        STEP_MS,
-      );
+      for (const scene of list) {
+        it.each(scene.faults)(
+          `${scene.verb} that fails at %s is as before or as after`,
+          async (fault) => {
+            const stage = await setUp(scene);
+            armFaultPoints({ [fault]: 'error' });
+            await scene.act(stage).catch(() => {});
+            armFaultPoints();
+            await scene.check(stage);
+            await tearDown(stage, fault);
+          },
+          STEP_MS,
+        );
 
-      it.each(scene.faults)(
-        `${scene.verb} of a server that is killed at %s is as before or as after`,
-        async (fault) => {
-          const stage = await setUp(scene);
-          const struck = Promise.withResolvers<void>();
-          armFaultPoints({ [fault]: () => (struck.resolve(), new Promise(() => {})) });
-          await Promise.race([struck.promise, scene.act(stage)]);
-          await world.abandon(backend);
-          armFaultPoints();
-          backend = await world.open();
-          await scene.check({ ...stage, backend });
-          await tearDown({ ...stage, backend }, fault);
-        },
-        STEP_MS,
-      );
-    }
-  });
+        it.each(scene.faults)(
+          `${scene.verb} of a server that is killed at %s is as before or as after`,
+          async (fault) => {
+            const stage = await setUp(scene);
+            const struck = Promise.withResolvers<void>();
+            armFaultPoints({ [fault]: () => (struck.resolve(), new Promise(() => {})) });
+            await Promise.race([struck.promise, scene.act(stage)]);
+            await world.abandon(backend);
+            armFaultPoints();
+            backend = await world.open();
+            await scene.check({ ...stage, backend });
+            await tearDown({ ...stage, backend }, fault);
+          },
+          STEP_MS,
+        );
+      }
+    },
+  );
 }
 
 async function running({ backend, id }: Stage): Promise<string[]> {
@@ -344,7 +366,9 @@ async function beforeOrBack(stage: Stage): Promise<void> {
   expect(observed.phase).toBe('ready');
   const note = await world.readNote(backend, id);
   expect({ note, incarnation: observed.incarnation }).toEqual(
-    observed.incarnation === incarnation ? { note: 'now', incarnation } : { note: 'then', incarnation: incarnation + 1 },
+    observed.incarnation === incarnation
+      ? { note: 'now', incarnation }
+      : { note: 'then', incarnation: incarnation + 1 },
   );
   if (note === 'now') expect(await running(stage)).toEqual(['work']);
 }

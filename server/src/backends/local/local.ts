@@ -1,9 +1,9 @@
 /**
  * The local backend: sandboxes on this machine, by OCI runtimes, cgroups and snapshots.
  *
- * Each verb has a file of its own and takes the engine, which is put together here. What makes an instance is in
- * `host/`, what is remembered in `sandbox-record.ts` and `snapshot-record.ts`, what is kept ready in `pool.ts`, and what
- * happens when the server starts on ground that an earlier one left in `reconcile.ts`.
+ * Each verb has a file of its own and takes the engine, which is put together here. What makes an instance is
+ * in `host/`, what is remembered in `sandbox-record.ts` and `snapshot-record.ts`, what is kept ready in
+ * `pool.ts`, and what happens when the server starts on ground that an earlier one left in `reconcile.ts`.
  */
 import { availableParallelism } from 'node:os';
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
@@ -15,7 +15,17 @@ import { Broadcast } from '../../lib/broadcast.ts';
 import { KeyedQueue } from '../../lib/keyed-queue.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { DEFAULT_POLICY, usualLimits, type Policy } from '../../policy/policy.ts';
-import type { Backend, Freezing, Hibernating, Measuring, Observation, Orphan, Resizing, Snapshotting, Sweeping } from '../backend.ts';
+import type {
+  Backend,
+  Freezing,
+  Hibernating,
+  Measuring,
+  Observation,
+  Orphan,
+  Resizing,
+  Snapshotting,
+  Sweeping,
+} from '../backend.ts';
 import { requireSandboxId, sameSpec } from '../check.ts';
 import { localCapabilities } from './capabilities.ts';
 import { fail, stop, takeAway } from './end.ts';
@@ -54,7 +64,10 @@ export interface LocalOptions {
   /** Sandboxes kept ready; 0 keeps none. */
   poolSize?: number;
   poolTemplate?: string;
-  /** Instances started at the same time. Default one for each core: more only makes each slower, and the server too. */
+  /**
+   * Instances started at the same time. Default one for each core: more only makes each slower, and the
+   * server too.
+   */
   startsAtOnce?: number;
   /** How often what was left behind is looked for while serving. 0, the default, is never. */
   sweepEveryMs?: number;
@@ -65,7 +78,8 @@ export interface LocalOptions {
   onClosed?(how: 'closed' | 'destroyed'): void | Promise<void>;
 }
 
-export interface LocalBackend extends Backend, Resizing, Freezing, Snapshotting, Hibernating, Measuring, Sweeping {
+export interface LocalBackend
+  extends Backend, Resizing, Freezing, Snapshotting, Hibernating, Measuring, Sweeping {
   /** Resolves when the warm pool has as many as it should. */
   warm(): Promise<void>;
   /** Removes every sandbox and all that the engine keeps on this machine. */
@@ -117,7 +131,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 
     ensure: async (id, spec, { signal } = {}) =>
       inOrder(id, async () => {
-        if (engine.closed) throw new CayError('unavailable', `Cannot start sandbox "${id}": the backend is closed`);
+        if (engine.closed)
+          throw new CayError('unavailable', `Cannot start sandbox "${id}": the backend is closed`);
         const found = records.get(id);
         if (found?.phase === 'removing') await takeAway(engine, found);
         const record = records.get(id);
@@ -167,7 +182,11 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 
     ...timeTravel(engine),
 
-    capacity: async () => ({ memory: memoryCapacity(), disk: await ground.trees.space(), pids: pidsCapacity() }),
+    capacity: async () => ({
+      memory: memoryCapacity(),
+      disk: await ground.trees.space(),
+      pids: pidsCapacity(),
+    }),
 
     sweep: (sweepOptions) => sweep(engine, sweepOptions),
 
@@ -195,13 +214,17 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   return nameSandboxes(backend);
 }
 
-/** What a sandbox is started from anew: its limits are those that it has by now, its disk that which it has. */
+/**
+ * What a sandbox is started from anew: its limits are those that it has by now, its disk that which it has.
+ */
 function restarted({ spec: own }: SandboxRecord, { limits }: SandboxSpec): SandboxSpec {
   return { ...own, limits: { ...limits, diskBytes: own.limits.diskBytes } };
 }
 
 /** What opening the backend there would sweep. Nothing is started, adopted, settled or taken away. */
-export function surveyOrphans(options: Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>): Promise<Orphan[]> {
+export function surveyOrphans(
+  options: Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>,
+): Promise<Orphan[]> {
   return sweep(makeEngine(options), { dryRun: true, alone: true });
 }
 

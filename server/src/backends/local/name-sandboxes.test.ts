@@ -15,10 +15,14 @@ describe('what a verb of a sandbox rejects with', () => {
 
   it('speaks of the sandbox wherever the host speaks of its instance, its tree or its cgroup', () => {
     const id = newId('sbx');
-    const error = new CayError('unavailable', `Cannot start container "${INSTANCE}": runc says: cgroup cay/${INSTANCE} is gone`, {
-      details: { words: `cay/${INSTANCE}`, bytes: 3 },
-      hint: `look at tree "${INSTANCE}"`,
-    });
+    const error = new CayError(
+      'unavailable',
+      `Cannot start container "${INSTANCE}": runc says: cgroup cay/${INSTANCE} is gone`,
+      {
+        details: { words: `cay/${INSTANCE}`, bytes: 3 },
+        hint: `look at tree "${INSTANCE}"`,
+      },
+    );
     expect(namingSandbox(id, error)).toMatchObject({
       code: 'unavailable',
       message: `Cannot start sandbox "${id}": runc says: cgroup cay/${id} is gone`,
@@ -33,25 +37,37 @@ describe('what a verb of a sandbox rejects with', () => {
     expect(namingSandbox(newId('sbx'), error)).toBe(error);
   });
 
-  it.skipIf(!root)(`names the sandbox when its guest is gone${root ? '' : ' (skipped: needs root)'}`, async () => {
-    world = await localWorld({ runtime: 'runc' });
-    const backend = await world.open();
-    const id = await world.box(backend);
-    const guest = await backend.connect(id);
-    await backend.stop(id, { graceMs: 0 });
-    await expect(guest.commands()).rejects.toMatchObject({ message: expect.stringContaining(`sandbox "${id}"`) });
-  });
+  it.skipIf(!root)(
+    `names the sandbox when its guest is gone${root ? '' : ' (skipped: needs root)'}`,
+    async () => {
+      world = await localWorld({ runtime: 'runc' });
+      const backend = await world.open();
+      const id = await world.box(backend);
+      const guest = await backend.connect(id);
+      await backend.stop(id, { graceMs: 0 });
+      await expect(guest.commands()).rejects.toMatchObject({
+        message: expect.stringContaining(`sandbox "${id}"`),
+      });
+    },
+  );
 
-  it.skipIf(!root)(`names the sandbox when a runtime cannot start it${root ? '' : ' (skipped: needs root)'}`, async () => {
-    world = await localWorld({ runtime: 'runc' });
-    const backend = await world.open();
-    const id = newId('sbx');
-    // No process fits into so little, so the runtime has something to say.
-    const failure = await backend.ensure(id, { ...world.spec, limits: { ...world.spec.limits, pids: 1 } }).then(
-      () => undefined,
-      (error: unknown) => error as CayError,
-    );
-    expect(failure).toBeInstanceOf(CayError);
-    expect(JSON.stringify([failure!.message, failure!.details, failure!.hint])).not.toMatch(/i-[a-z0-9]{20}/);
-  });
+  it.skipIf(!root)(
+    `names the sandbox when a runtime cannot start it${root ? '' : ' (skipped: needs root)'}`,
+    async () => {
+      world = await localWorld({ runtime: 'runc' });
+      const backend = await world.open();
+      const id = newId('sbx');
+      // No process fits into so little, so the runtime has something to say.
+      const failure = await backend
+        .ensure(id, { ...world.spec, limits: { ...world.spec.limits, pids: 1 } })
+        .then(
+          () => undefined,
+          (error: unknown) => error as CayError,
+        );
+      expect(failure).toBeInstanceOf(CayError);
+      expect(JSON.stringify([failure!.message, failure!.details, failure!.hint])).not.toMatch(
+        /i-[a-z0-9]{20}/,
+      );
+    },
+  );
 });

@@ -9,17 +9,38 @@ const BARE = /\bi-[a-z0-9]{20}\b/g;
 /** The error with the sandbox's own name in place of those that only this backend knows. */
 export function namingSandbox(id: SandboxId, error: unknown): unknown {
   if (!(error instanceof CayError)) return error;
-  const told = (text: string) => text.replace(OF_SANDBOX, `sandbox "${id}"`).replace(OF_SNAPSHOT, 'its snapshot').replace(BARE, id);
+  const told = (text: string) =>
+    text.replace(OF_SANDBOX, `sandbox "${id}"`).replace(OF_SNAPSHOT, 'its snapshot').replace(BARE, id);
   const message = told(error.message);
   const details = Object.fromEntries(
-    Object.entries(error.details).map(([key, value]) => [key, typeof value === 'string' ? told(value) : value]),
+    Object.entries(error.details).map(([key, value]) => [
+      key,
+      typeof value === 'string' ? told(value) : value,
+    ]),
   );
-  if (message === error.message && Object.keys(details).every((key) => details[key] === error.details[key])) return error;
+  if (message === error.message && Object.keys(details).every((key) => details[key] === error.details[key]))
+    return error;
   const { code, hint } = error;
-  return new CayError(code, message, { details, cause: error, ...(hint !== undefined && { hint: told(hint) }) });
+  return new CayError(code, message, {
+    details,
+    cause: error,
+    ...(hint !== undefined && { hint: told(hint) }),
+  });
 }
 
-const VERBS = ['ensure', 'stats', 'stop', 'remove', 'resize', 'freeze', 'thaw', 'hibernate', 'snapshot', 'rollback', 'clone'] as const;
+const VERBS = [
+  'ensure',
+  'stats',
+  'stop',
+  'remove',
+  'resize',
+  'freeze',
+  'thaw',
+  'hibernate',
+  'snapshot',
+  'rollback',
+  'clone',
+] as const;
 
 /** Has what the verbs of a sandbox reject with speak of that sandbox. */
 export function nameSandboxes(backend: LocalBackend): LocalBackend {

@@ -1,4 +1,7 @@
-/** Lays the ground for the local backend in a directory, and opens it there. One server at a time has the directory. */
+/**
+ * Lays the ground for the local backend in a directory, and opens it there. One server at a time has the
+ * directory.
+ */
 import { chmod, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
@@ -38,15 +41,18 @@ export interface OpenLocalOptions extends Pick<
   sweepEveryMs?: number;
   /** The storage driver; chosen by what the disk is if absent. */
   storage?: string;
-  /** Seals the environments of sandboxes in their records. Without it they are in the clear, for root alone. */
+  /**
+   * Seals the environments of sandboxes in their records. Without it they are in the clear, for root alone.
+   */
   box?: SealedBox;
   /** Puts this process into a cgroup of its own beside the sandboxes', where it is in nobody else's. */
   protectServer?: boolean;
 }
 
 /**
- * The files of sandboxes are stored as these ids of the host: beyond all that accounts and other container engines use by
- * default. Where trees cannot be shown with other ids the users of every sandbox have them too.
+ * The files of sandboxes are stored as these ids of the host: beyond all that accounts and other container
+ * engines use by default. Where trees cannot be shown with other ids the users of every sandbox have them
+ * too.
  */
 const IDS = { hostId: 1_879_048_192, size: 65_536 };
 
@@ -73,7 +79,8 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
       ...options,
       ...laid,
       async onClosed(how) {
-        if (how === 'destroyed') for (const name of OURS) await rm(join(options.dir, name), { recursive: true, force: true });
+        if (how === 'destroyed')
+          for (const name of OURS) await rm(join(options.dir, name), { recursive: true, force: true });
         lock.release();
         if (how === 'destroyed') await rm(join(options.dir, LOCK), { force: true });
       },
@@ -85,7 +92,10 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   }
 }
 
-/** What nobody answers for in the directory of a server that does not run. Its storage is mounted for that, and nothing else is touched. */
+/**
+ * What nobody answers for in the directory of a server that does not run. Its storage is mounted for that,
+ * and nothing else is touched.
+ */
 export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Orphan[]> {
   const lock = requireLock(options.dir);
   try {
@@ -103,7 +113,9 @@ export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'stora
 type Laid = Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>;
 
 /** What the backend stands on in that directory. */
-export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>): Promise<Laid> {
+export async function layGround(
+  options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>,
+): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
   const installation = await installationName(dir);
   const [cgroups, records, snapshots, images] = await Promise.all([
@@ -115,7 +127,12 @@ export async function layGround(options: Pick<OpenLocalOptions, 'dir' | 'storage
   // Last, because it mounts: whatever else fails has then left nothing to take back.
   const trees = await openSnapshotter({ dir: join(dir, 'storage'), name: options.storage });
   // What has no isolation does not exist here unless the operator wants it.
-  const makers = [runscRuntime, crunRuntime, runcRuntime, ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : [])];
+  const makers = [
+    runscRuntime,
+    crunRuntime,
+    runcRuntime,
+    ...(allowsRuntime(policy, UNISOLATED) ? [processRuntime] : []),
+  ];
   const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
   let shift: Promise<ShiftProbe> | undefined;
   const ground: Ground = {
@@ -163,9 +180,13 @@ async function makePassable(dir: string): Promise<void> {
   await chmod(dir, 0o711);
   for (let parent = dirname(resolve(dir)); parent !== '/'; parent = dirname(parent)) {
     if (((await stat(parent)).mode & 0o001) !== 0) continue;
-    throw new CayError('failed_precondition', `Cannot keep sandboxes in "${dir}": "${parent}" lets only its owner pass`, {
-      hint: `choose another data directory, or run: chmod o+x ${parent}`,
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot keep sandboxes in "${dir}": "${parent}" lets only its owner pass`,
+      {
+        hint: `choose another data directory, or run: chmod o+x ${parent}`,
+      },
+    );
   }
 }
 

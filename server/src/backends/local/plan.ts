@@ -17,8 +17,15 @@ export interface PlanOptions {
   on?: { tree?: string; footing?: Footing | undefined };
 }
 
-/** Decides on what a new instance stands. Every way to processes comes through here, so a runtime that is not allowed ends here. */
-export async function plan(engine: Engine, wanted: Wanted, { pooled = false, on }: PlanOptions = {}): Promise<InstanceFacts> {
+/**
+ * Decides on what a new instance stands. Every way to processes comes through here, so a runtime that is not
+ * allowed ends here.
+ */
+export async function plan(
+  engine: Engine,
+  wanted: Wanted,
+  { pooled = false, on }: PlanOptions = {},
+): Promise<InstanceFacts> {
   const runtime = await pickRuntime(engine, wanted.runtime);
   const footing = on?.footing ?? footingOf(await engine.templates.prepare(wanted.template, runtime.ids));
   const name = newName.instance();
@@ -35,15 +42,25 @@ export async function plan(engine: Engine, wanted: Wanted, { pooled = false, on 
   };
 }
 
-/** Makes the tree of an instance from its template. One that was removed underneath is made anew, and `facts` changed to it. */
-export async function cloneTemplate({ ground, templates }: Engine, facts: InstanceFacts, limits?: Limits): Promise<void> {
+/**
+ * Makes the tree of an instance from its template. One that was removed underneath is made anew, and `facts`
+ * changed to it.
+ */
+export async function cloneTemplate(
+  { ground, templates }: Engine,
+  facts: InstanceFacts,
+  limits?: Limits,
+): Promise<void> {
   const how = limits && { quotaBytes: quotaOf(ground, limits) };
   try {
     await ground.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
   } catch (error) {
     if (!isCayError(error, 'not_found')) throw error;
     templates.forget(facts.template);
-    Object.assign(facts, footingOf(await templates.prepare(facts.template, ground.runtimes.get(facts.runtime)!.ids)));
+    Object.assign(
+      facts,
+      footingOf(await templates.prepare(facts.template, ground.runtimes.get(facts.runtime)!.ids)),
+    );
     await ground.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
   }
 }

@@ -141,7 +141,11 @@ function sameKey(a: PoolKey, b: PoolKey): boolean {
 
 function isOutdated(entry: PoolKey, wanted: PoolKey): boolean {
   // Under a runtime with other ids the same template is another tree, and neither is the older one.
-  return entry.template === wanted.template && entry.runtime === wanted.runtime && entry.templateTree !== wanted.templateTree;
+  return (
+    entry.template === wanted.template &&
+    entry.runtime === wanted.runtime &&
+    entry.templateTree !== wanted.templateTree
+  );
 }
 
 export function poolKeyOf(facts: InstanceFacts): PoolKey {

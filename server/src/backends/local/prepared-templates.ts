@@ -20,7 +20,11 @@ export interface PreparedTemplates {
 
 const FRESH_MS = 60_000;
 
-export function preparedTemplates(ground: Ground, templates: Map<string, Template>, onError: (error: unknown) => void): PreparedTemplates {
+export function preparedTemplates(
+  ground: Ground,
+  templates: Map<string, Template>,
+  onError: (error: unknown) => void,
+): PreparedTemplates {
   const known = new Map<string, { prepared: PreparedTemplate; atMs: number; looking: boolean }>();
 
   async function look(template: Template, ids: IdMapping): Promise<PreparedTemplate> {
@@ -32,7 +36,9 @@ export function preparedTemplates(ground: Ground, templates: Map<string, Templat
   function get(name: string): Template {
     const template = templates.get(name);
     if (template) return template;
-    throw new CayError('not_found', `Template "${name}" is unknown`, { hint: `known templates: ${[...templates.keys()].join(', ')}` });
+    throw new CayError('not_found', `Template "${name}" is unknown`, {
+      hint: `known templates: ${[...templates.keys()].join(', ')}`,
+    });
   }
 
   return {

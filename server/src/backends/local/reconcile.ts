@@ -1,8 +1,8 @@
 /**
  * Compares what is recorded with what exists, when the engine opens.
  *
- * Each recorded sandbox is adopted if its processes are there, finished if a deed was under way,
- * or marked as ended; a snapshot that is not whole is taken away. Then everything of this installation that no record and
+ * Each recorded sandbox is adopted if its processes are there, finished if a deed was under way, or marked as
+ * ended; a snapshot that is not whole is taken away. Then everything of this installation that no record and
  * no pool answers for is swept.
  */
 import type { Limits } from '@cay/sdk/protocol';
@@ -40,7 +40,9 @@ export async function reconcile(engine: Engine, { poolSize }: { poolSize: number
   for (const facts of await listInstances(engine.ground)) instances.set(facts.name, facts);
 
   // One that cannot be settled is settled by the next verb for it; it keeps nobody else from starting.
-  await Promise.all([...engine.records.all.values()].map((record) => settle(engine, record, instances).catch(engine.onError)));
+  await Promise.all(
+    [...engine.records.all.values()].map((record) => settle(engine, record, instances).catch(engine.onError)),
+  );
   // After the sandboxes: what a rollback had begun stands on a snapshot.
   for (const snapshot of engine.snapshots.all.values()) {
     if (snapshot.state === 'taking') await undoSnapshot(engine, snapshot).catch(engine.onError);
@@ -55,7 +57,9 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
   const { ground, records } = engine;
   const record = await withoutNext(engine, found);
   const remains = () =>
-    record.instance === undefined ? undefined : destroyRemains(ground, { name: record.instance, runtime: record.runtime });
+    record.instance === undefined
+      ? undefined
+      : destroyRemains(ground, { name: record.instance, runtime: record.runtime });
   const facts = record.instance === undefined ? undefined : instances.get(record.instance);
   switch (record.phase) {
     case 'removing':
@@ -72,7 +76,12 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
       return records.save({ ...record, instance: undefined });
     case 'starting':
     case 'ready':
-      if (facts && isWhole(facts) && (record.phase === 'ready' || record.memory) && (await isAlive(ground, facts))) {
+      if (
+        facts &&
+        isWhole(facts) &&
+        (record.phase === 'ready' || record.memory) &&
+        (await isAlive(ground, facts))
+      ) {
         const instance = await adopt(engine, facts, record);
         if (instance) {
           instances.delete(facts.name);
@@ -122,7 +131,11 @@ async function withoutNext(engine: Engine, { next, ...record }: SandboxRecord): 
 }
 
 /** What a server that died was changing is as recorded again. Nothing if it cannot be taken up. */
-async function adopt(engine: Engine, facts: InstanceFacts, record: SandboxRecord): Promise<Instance | undefined> {
+async function adopt(
+  engine: Engine,
+  facts: InstanceFacts,
+  record: SandboxRecord,
+): Promise<Instance | undefined> {
   const instance = await takeUp(engine, facts, record.spec.limits);
   if (!instance) return undefined;
   if (record.phase === 'starting') {
@@ -132,7 +145,8 @@ async function adopt(engine: Engine, facts: InstanceFacts, record: SandboxRecord
       return undefined;
     }
   }
-  if (engine.ground.cgroups.controllers.freezer) await freezeInstance(instance, record.frozen).catch(engine.onError);
+  if (engine.ground.cgroups.controllers.freezer)
+    await freezeInstance(instance, record.frozen).catch(engine.onError);
   if (record.phase !== 'ready' || record.memory || record.stopping) {
     await engine.records.save({ ...record, phase: 'ready', memory: undefined, stopping: undefined });
     await dropImage(engine, record);
@@ -140,7 +154,11 @@ async function adopt(engine: Engine, facts: InstanceFacts, record: SandboxRecord
   return instance;
 }
 
-async function takeUp({ ground, onError }: Engine, facts: InstanceFacts, limits: Limits): Promise<Instance | undefined> {
+async function takeUp(
+  { ground, onError }: Engine,
+  facts: InstanceFacts,
+  limits: Limits,
+): Promise<Instance | undefined> {
   try {
     const instance = await adoptInstance(ground, facts, limits);
     // More may be in use than was allowed before: it goes on with what it has.

@@ -4,7 +4,10 @@ import { faultPoint } from '../../lib/fault-point.ts';
 import type { Engine } from './engine.ts';
 import { undoSnapshot } from './undo-snapshot.ts';
 
-export const REMOVE_SNAPSHOT_FAULTS = ['local.removeSnapshot.recorded', 'local.removeSnapshot.reaping'] as const;
+export const REMOVE_SNAPSHOT_FAULTS = [
+  'local.removeSnapshot.recorded',
+  'local.removeSnapshot.reaping',
+] as const;
 
 export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<void> {
   await engine.snapshotQueue.run(id, async () => {
@@ -14,10 +17,14 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
     await engine.tidying.settled();
     const sandboxes = standingOn(engine, id);
     if (sandboxes.length > 0) {
-      throw new CayError('failed_precondition', `Cannot remove snapshot "${id}": ${sandboxes.length} sandboxes stand on it`, {
-        hint: 'remove these sandboxes first, or roll them back to another snapshot',
-        details: { sandboxes },
-      });
+      throw new CayError(
+        'failed_precondition',
+        `Cannot remove snapshot "${id}": ${sandboxes.length} sandboxes stand on it`,
+        {
+          hint: 'remove these sandboxes first, or roll them back to another snapshot',
+          details: { sandboxes },
+        },
+      );
     }
     const hold = engine.held.hold(id);
     try {
@@ -28,8 +35,8 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
       hold.release();
     }
   });
-  // It is removed: nobody sees it any more. What something came to stand on in this moment, or the disk does not let go of, is for the
-  // sweep of every minute.
+  // It is removed: nobody sees it any more. What something came to stand on in this moment, or the disk does
+  // not let go of, is for the sweep of every minute.
   await reapSnapshots(engine).catch(engine.onError);
 }
 
@@ -40,8 +47,8 @@ function standingOn({ records }: Engine, id: SnapshotId): string[] {
 }
 
 /**
- * Takes away what is left of snapshots that were removed. The tree of one that others descend from stays until they are gone:
- * nobody can see it any more, and what they share takes no space of its own.
+ * Takes away what is left of snapshots that were removed. The tree of one that others descend from stays
+ * until they are gone: nobody can see it any more, and what they share takes no space of its own.
  */
 export async function reapSnapshots(engine: Engine): Promise<void> {
   for (let again = true; again;) {

@@ -24,7 +24,11 @@ export async function resize(engine: Engine, id: SandboxId, limits: Partial<Limi
     await records.save({ ...record, spec });
   } catch (error) {
     // All of them change or none.
-    await limitInstance(instance, { cpus: before.cpus, memoryBytes: before.memoryBytes, pids: before.pids }).catch(onError);
+    await limitInstance(instance, {
+      cpus: before.cpus,
+      memoryBytes: before.memoryBytes,
+      pids: before.pids,
+    }).catch(onError);
     if (diskBytes !== undefined) await setQuota(ground, record.tree, before).catch(onError);
     throw error;
   }

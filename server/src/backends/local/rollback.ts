@@ -1,11 +1,18 @@
 /**
  * Putting a sandbox to where a snapshot is.
  *
- * The new is made beside the old, which stands still meanwhile; one change of the record then makes the new the sandbox's.
- * Until then any failure takes the new away and lets the old go on; after it the old is only something left to be taken away.
+ * The new is made beside the old, which stands still meanwhile; one change of the record then makes the new
+ * the sandbox's. Until then any failure takes the new away and lets the old go on; after it the old is only
+ * something left to be taken away.
  */
 import type { SandboxId, SnapshotId } from '@cay/sdk/protocol';
-import { destroyInstance, freezeInstance, startInstance, type Instance, type InstanceFacts } from '../../host/instances/instance.ts';
+import {
+  destroyInstance,
+  freezeInstance,
+  startInstance,
+  type Instance,
+  type InstanceFacts,
+} from '../../host/instances/instance.ts';
 import { reviveInstance } from '../../host/instances/revive.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { Observation } from '../backend.ts';
@@ -49,7 +56,10 @@ export async function rollback(
       const kept = requireKept(engine.snapshots, snapshot);
       await requireUsable(engine, kept, { runtime: record.runtime, memory });
       intended = true;
-      await engine.records.save({ ...record, next: { ...(old && { instance: name }), tree: name, parent: snapshot } });
+      await engine.records.save({
+        ...record,
+        next: { ...(old && { instance: name }), tree: name, parent: snapshot },
+      });
       return kept;
     });
     await faultPoint('local.rollback.recorded');
@@ -94,12 +104,25 @@ async function startOn(
 }
 
 /** What the record says once the new is the sandbox's. */
-function recordAfter(record: SandboxRecord, from: SnapshotRecord, { name, memory }: { name: string; memory: boolean }): SandboxRecord {
+function recordAfter(
+  record: SandboxRecord,
+  from: SnapshotRecord,
+  { name, memory }: { name: string; memory: boolean },
+): SandboxRecord {
   const { reason: _reason, message: _message, memory: _memory, ...rest } = record;
-  const common = { ...rest, incarnation: record.incarnation + 1, tree: name, footing: from.footing, parent: from.id, frozen: false };
+  const common = {
+    ...rest,
+    incarnation: record.incarnation + 1,
+    tree: name,
+    footing: from.footing,
+    parent: from.id,
+    frozen: false,
+  };
   if (record.phase === 'ready') return { ...common, phase: 'ready', instance: name };
   const rested = { ...common, instance: undefined };
-  return memory ? { ...rested, phase: 'hibernated', memory: { ...from.memory!, snapshot: from.id } } : { ...rested, phase: 'stopped' };
+  return memory
+    ? { ...rested, phase: 'hibernated', memory: { ...from.memory!, snapshot: from.id } }
+    : { ...rested, phase: 'stopped' };
 }
 
 /** The sandbox is as it was, its processes included. */
@@ -115,7 +138,11 @@ async function undo(
 }
 
 function takeAwayOld(engine: Engine, record: SandboxRecord, old: Instance | undefined): void {
-  const hold = engine.held.hold(record.tree, ...(old ? [old.facts.name] : []), ...(record.memory ? [record.memory.image] : []));
+  const hold = engine.held.hold(
+    record.tree,
+    ...(old ? [old.facts.name] : []),
+    ...(record.memory ? [record.memory.image] : []),
+  );
   engine.tidying.start(record.id, async () => {
     try {
       await faultPoint('local.rollback.switched');

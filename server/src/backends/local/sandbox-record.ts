@@ -1,6 +1,6 @@
 /**
- * What the local backend remembers of a sandbox. It says which instance, which tree and which image are the sandbox's,
- * so that a server that starts again can tell its own from what was left over.
+ * What the local backend remembers of a sandbox. It says which instance, which tree and which image are the
+ * sandbox's, so that a server that starts again can tell its own from what was left over.
  *
  * | phase | instance | memory | what it means after a crash |
  * |---|---|---|---|
@@ -22,7 +22,10 @@ import type { SealedBox } from '../../lib/sealed-box.ts';
 import { openJsonRecords, type JsonRecords } from './json-records.ts';
 import { hasOpenEnv, withOpenedEnv, withSealedEnv } from './sealed-env.ts';
 
-/** What a tree needs to be a sandbox's root: the template's tree that it goes back to, and what of the host is shown in it. */
+/**
+ * What a tree needs to be a sandbox's root: the template's tree that it goes back to, and what of the host is
+ * shown in it.
+ */
 export const FootingSchema = z.object({
   templateTree: z.string(),
   binds: z.array(z.object({ source: z.string(), target: z.string(), readOnly: z.boolean() })),
@@ -51,7 +54,12 @@ const SandboxRecordSchema = z.object({
   stopping: z.boolean().optional(),
   /** Its processes on disk: an image of its own, or that of a snapshot. */
   memory: z
-    .object({ image: z.string(), compatibility: z.string(), snapshot: SnapshotIdSchema.optional(), bytes: z.number().optional() })
+    .object({
+      image: z.string(),
+      compatibility: z.string(),
+      snapshot: SnapshotIdSchema.optional(),
+      bytes: z.number().optional(),
+    })
     .optional(),
   next: z.object({ instance: z.string().optional(), tree: z.string(), parent: SnapshotIdSchema }).optional(),
   reason: z.enum(['oom_killed', 'crashed', 'start_failed', 'host_restarted', 'removed_outside']).optional(),

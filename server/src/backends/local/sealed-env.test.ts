@@ -48,9 +48,13 @@ describe('the environment in a record on the disk', () => {
     const [one, other] = [record(), record()];
     const records = await openSandboxRecords(dir, box);
     await records.save(one);
-    await expect(openSandboxRecords(dir, sealedBox(randomBytes(32)))).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(openSandboxRecords(dir, sealedBox(randomBytes(32)))).rejects.toMatchObject({
+      code: 'failed_precondition',
+    });
     await writeFile(join(dir, `${other.id}.json`), (await onDisk(one.id)).replace(one.id, other.id));
-    await expect(openSandboxRecords(dir, box)).rejects.toThrow(`Cannot open the environment of "${other.id}"`);
+    await expect(openSandboxRecords(dir, box)).rejects.toThrow(
+      `Cannot open the environment of "${other.id}"`,
+    );
   });
 
   it('that an earlier version has left in the clear is sealed when it is read', async () => {

@@ -1,4 +1,6 @@
-/** Looking into snapshots: what differs between two, and their files. Owners are those that the sandbox sees. */
+/**
+ * Looking into snapshots: what differs between two, and their files. Owners are those that the sandbox sees.
+ */
 import { CayError, type FileChange, type SnapshotId } from '@cay/sdk/protocol';
 import { readTreeFile } from '../../host/archives/read-tree-file.ts';
 import { tarPaths } from '../../host/archives/tar-paths.ts';
@@ -16,7 +18,10 @@ export async function* changesBetween(
 ): AsyncIterable<FileChange> {
   const [before, after] = [requireSnapshot(engine, from), requireSnapshot(engine, to)];
   const [was, is] = [idsOf(engine, before), idsOf(engine, after)];
-  for await (const change of wanted(engine.ground.trees.changes(before.tree, after.tree, withSignal(signal)), signal)) {
+  for await (const change of wanted(
+    engine.ground.trees.changes(before.tree, after.tree, withSignal(signal)),
+    signal,
+  )) {
     yield {
       ...change,
       ...(change.before && { before: inside(change.before, was) }),
@@ -50,11 +55,17 @@ export function requireSnapshot({ snapshots }: Engine, id: SnapshotId): Snapshot
 export function idsOf({ ground }: Engine, { id, runtime }: SnapshotRecord): IdMapping {
   const ids = ground.runtimes.get(runtime)?.ids;
   if (ids) return ids;
-  throw new CayError('failed_precondition', `Cannot read snapshot "${id}": the runtime "${runtime}" is unknown`);
+  throw new CayError(
+    'failed_precondition',
+    `Cannot read snapshot "${id}": the runtime "${runtime}" is unknown`,
+  );
 }
 
 /** Who gives up hears `cancelled`, whatever the reader underneath says. */
-export async function* wanted<T>(values: AsyncIterable<T>, signal: AbortSignal | undefined): AsyncGenerator<T, void, undefined> {
+export async function* wanted<T>(
+  values: AsyncIterable<T>,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<T, void, undefined> {
   requireWanted(signal);
   try {
     yield* values;

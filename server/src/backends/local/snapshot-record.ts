@@ -1,8 +1,15 @@
 /**
- * What the local backend remembers of a snapshot: `taking` before anything of it is made, `kept` when it is whole,
- * `removing` before anything of it is taken away. What is not `kept` when a server starts is taken away.
+ * What the local backend remembers of a snapshot: `taking` before anything of it is made, `kept` when it is
+ * whole, `removing` before anything of it is taken away. What is not `kept` when a server starts is taken
+ * away.
  */
-import { CayError, SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema, type SnapshotId } from '@cay/sdk/protocol';
+import {
+  CayError,
+  SandboxIdSchema,
+  SandboxSpecSchema,
+  SnapshotIdSchema,
+  type SnapshotId,
+} from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { SnapshotFacts } from '../backend.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
@@ -54,7 +61,15 @@ export function requireKept(snapshots: SnapshotRecords, id: SnapshotId): Snapsho
 }
 
 /** A record as those outside of this backend see it. */
-export function snapshotFactsOf({ id, sandbox, spec, memory, runtime, fileBytes, memoryBytes }: SnapshotRecord): SnapshotFacts {
+export function snapshotFactsOf({
+  id,
+  sandbox,
+  spec,
+  memory,
+  runtime,
+  fileBytes,
+  memoryBytes,
+}: SnapshotRecord): SnapshotFacts {
   return {
     id,
     sandbox,

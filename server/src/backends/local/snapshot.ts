@@ -26,13 +26,19 @@ export interface SnapshotOptions {
 }
 
 /** Runs in the queue of the sandbox. */
-export function takeSnapshot(engine: Engine, id: SandboxId, snapshot: SnapshotId, options: SnapshotOptions): Promise<SnapshotFacts> {
+export function takeSnapshot(
+  engine: Engine,
+  id: SandboxId,
+  snapshot: SnapshotId,
+  options: SnapshotOptions,
+): Promise<SnapshotFacts> {
   return engine.snapshotQueue.run(snapshot, async () => {
     requireWanted(options.signal);
     const sandbox = requireRecord(engine, id);
     const there = engine.snapshots.get(snapshot);
     if (there?.state === 'kept' && there.sandbox === id) return snapshotFactsOf(there);
-    if (there && there.state !== 'taking') throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
+    if (there && there.state !== 'taking')
+      throw new CayError('already_exists', `Snapshot "${snapshot}" exists already`);
     // Of an attempt that could not even be undone.
     if (there) await undoSnapshot(engine, there);
     return take(engine, sandbox, await planSnapshot(engine, sandbox, snapshot, options));
@@ -51,7 +57,12 @@ async function take(engine: Engine, sandbox: SandboxRecord, record: SnapshotReco
       grownBy(engine, record.tree, sandbox.tree),
       record.memory && engine.images.bytes(record.memory.image),
     ]);
-    const kept: SnapshotRecord = { ...record, ...grown, ...(memoryBytes !== undefined && { memoryBytes }), state: 'kept' };
+    const kept: SnapshotRecord = {
+      ...record,
+      ...grown,
+      ...(memoryBytes !== undefined && { memoryBytes }),
+      state: 'kept',
+    };
     await engine.snapshots.save(kept);
     await faultPoint('local.snapshot.kept');
     return snapshotFactsOf(kept);
@@ -60,21 +71,32 @@ async function take(engine: Engine, sandbox: SandboxRecord, record: SnapshotReco
     await engine.snapshots.save(record).catch(engine.onError);
     await undoSnapshot(engine, record).catch(engine.onError);
     if (!isDiskFull(error)) throw error;
-    throw new CayError('resource_exhausted', `Cannot keep sandbox "${sandbox.id}": the disk is full`, { cause: error });
+    throw new CayError('resource_exhausted', `Cannot keep sandbox "${sandbox.id}": the disk is full`, {
+      cause: error,
+    });
   } finally {
     hold.release();
   }
 }
 
-async function planSnapshot(engine: Engine, sandbox: SandboxRecord, id: SnapshotId, { memory }: SnapshotOptions): Promise<SnapshotRecord> {
+async function planSnapshot(
+  engine: Engine,
+  sandbox: SandboxRecord,
+  id: SnapshotId,
+  { memory }: SnapshotOptions,
+): Promise<SnapshotRecord> {
   const { spec, runtime, footing } = sandbox;
   const running = sandbox.phase === 'ready' && engine.live.has(sandbox.id);
   if (sandbox.phase === 'starting' || (sandbox.phase === 'ready' && !running)) throw wrongPhase(sandbox);
   const checkpoints = memory ? requireCheckpoints(engine, runtime) : undefined;
   if (memory && !running && sandbox.phase !== 'hibernated') {
-    throw new CayError('failed_precondition', `Cannot keep the processes of sandbox "${sandbox.id}": it is ${sandbox.phase}`, {
-      details: { phase: sandbox.phase },
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot keep the processes of sandbox "${sandbox.id}": it is ${sandbox.phase}`,
+      {
+        details: { phase: sandbox.phase },
+      },
+    );
   }
   const prepared = footing ?? (await footingToday(engine, sandbox));
   return {
@@ -86,13 +108,19 @@ async function planSnapshot(engine: Engine, sandbox: SandboxRecord, id: Snapshot
     footing: prepared,
     runtime,
     ...(checkpoints && {
-      memory: { image: newName.image(), compatibility: sandbox.memory?.compatibility ?? (await checkpoints.compatibility()) },
+      memory: {
+        image: newName.image(),
+        compatibility: sandbox.memory?.compatibility ?? (await checkpoints.compatibility()),
+      },
     }),
   };
 }
 
 /** Of a sandbox whose record does not say what it stands on. */
-async function footingToday({ templates, ground }: Engine, { spec, runtime }: SandboxRecord): Promise<Footing> {
+async function footingToday(
+  { templates, ground }: Engine,
+  { spec, runtime }: SandboxRecord,
+): Promise<Footing> {
   return footingOf(await templates.prepare(spec.template, ground.runtimes.get(runtime)!.ids));
 }
 

@@ -2,7 +2,8 @@
  * A few clones of the template in use, made before anybody asks: cloning takes about as long as half a
  * container's start, and a clone that waits costs nothing but its name.
  *
- * They are active trees like those of sandboxes. One that nobody has taken is swept with the other orphans when the next server opens.
+ * They are active trees like those of sandboxes. One that nobody has taken is swept with the other orphans
+ * when the next server opens.
  */
 import type { Snapshotter } from '../../host/snapshots/snapshotter.ts';
 import { inBackground } from '../../lib/in-background.ts';

@@ -39,7 +39,11 @@ export async function start(
   await validate(engine, spec);
   if (before) await clear(engine, before);
   // The tree belongs to the ids of the runtime that it was made for.
-  const facts = await plan(engine, before ? { ...spec, runtime: before.runtime } : spec, before && { on: before });
+  const facts = await plan(
+    engine,
+    before ? { ...spec, runtime: before.runtime } : spec,
+    before && { on: before },
+  );
   const hold = engine.held.hold(facts.name, facts.tree);
   const ready = before ? undefined : takeReady(engine, spec, facts);
   const used = ready && 'instance' in ready ? ready.instance.facts : facts;
@@ -82,20 +86,33 @@ export async function start(
   }
 }
 
-/** What was made before anybody asked: a whole instance, or a tree. Nothing waits between finding and having it. */
-function takeReady(engine: Engine, spec: SandboxSpec, facts: InstanceFacts): { instance: Instance } | { tree: string } | undefined {
+/**
+ * What was made before anybody asked: a whole instance, or a tree. Nothing waits between finding and having
+ * it.
+ */
+function takeReady(
+  engine: Engine,
+  spec: SandboxSpec,
+  facts: InstanceFacts,
+): { instance: Instance } | { tree: string } | undefined {
   const poolable = !facts.readOnlyRoot && facts.openFiles === engine.usual.openFiles;
   const instance = poolable ? engine.pool.take(poolKeyOf(facts)) : undefined;
   if (instance) {
     claimInstance(engine.ground, instance);
     return { instance };
   }
-  const tree = spec.limits.diskBytes === engine.usual.diskBytes ? engine.spares.take(facts.templateTree) : undefined;
+  const tree =
+    spec.limits.diskBytes === engine.usual.diskBytes ? engine.spares.take(facts.templateTree) : undefined;
   return tree === undefined ? undefined : { tree };
 }
 
 /** Starts an instance, on a new clone of its template if it is `fresh`, when it is its turn. */
-async function startCold(engine: Engine, facts: InstanceFacts, limits: Limits, { fresh }: { fresh: boolean }): Promise<Instance> {
+async function startCold(
+  engine: Engine,
+  facts: InstanceFacts,
+  limits: Limits,
+  { fresh }: { fresh: boolean },
+): Promise<Instance> {
   return inTurn(engine, async () => {
     if (fresh) await cloneTemplate(engine, facts);
     // The quota is there before anybody but the guest is, and nobody waits for it.
@@ -124,12 +141,22 @@ export async function inTurn<T>(engine: Engine, task: () => Promise<T>): Promise
 async function undo(
   engine: Engine,
   record: SandboxRecord,
-  { before, instance, error }: { before: SandboxRecord | undefined; instance: Instance | undefined; error: Error },
+  {
+    before,
+    instance,
+    error,
+  }: { before: SandboxRecord | undefined; instance: Instance | undefined; error: Error },
 ): Promise<void> {
   const { ground, records, changes } = engine;
   if (instance) await destroyInstance(ground, instance);
   if (before) {
-    await save(engine, { ...record, phase: 'failed', instance: undefined, reason: 'start_failed', message: error.message });
+    await save(engine, {
+      ...record,
+      phase: 'failed',
+      instance: undefined,
+      reason: 'start_failed',
+      message: error.message,
+    });
     return;
   }
   await ground.trees.remove(record.tree);
@@ -142,7 +169,9 @@ async function dress({ ground, usual }: Engine, instance: Instance, limits: Limi
   const same = (key: keyof Limits) => limits[key] === usual[key];
   const { cpus, memoryBytes, pids } = limits;
   await Promise.all([
-    same('cpus') && same('memoryBytes') && same('pids') ? undefined : limitInstance(instance, { cpus, memoryBytes, pids }),
+    same('cpus') && same('memoryBytes') && same('pids')
+      ? undefined
+      : limitInstance(instance, { cpus, memoryBytes, pids }),
     same('diskBytes') ? undefined : setQuota(ground, instance.facts.tree, limits),
   ]);
 }

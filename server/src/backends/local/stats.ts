@@ -4,7 +4,10 @@ import { requireReady, type Engine } from './engine.ts';
 
 export async function statsOf(engine: Engine, id: SandboxId): Promise<Stats> {
   const { record, instance } = requireReady(engine, id);
-  const [reading, diskBytes] = await Promise.all([readInstance(instance), engine.ground.trees.usage(record.tree)]);
+  const [reading, diskBytes] = await Promise.all([
+    readInstance(instance),
+    engine.ground.trees.usage(record.tree),
+  ]);
   return {
     atMs: Date.now(),
     ...reading,

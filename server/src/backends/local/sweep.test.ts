@@ -54,7 +54,10 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
     world = await localWorld({ runtime: 'runc' });
     const swept: Orphan[] = [];
     let laid: Laid | undefined;
-    await world.open({ sweepEveryMs: 50, onSwept: (orphans) => swept.push(...orphans) }, (all) => (laid = all));
+    await world.open(
+      { sweepEveryMs: 50, onSwept: (orphans) => swept.push(...orphans) },
+      (all) => (laid = all),
+    );
     const left = await litter(laid!);
     await until('all of it was found', () => swept.length >= left.length);
     expect(new Set(swept.map(({ kind }) => kind))).toEqual(new Set(left.map(({ kind }) => kind)));

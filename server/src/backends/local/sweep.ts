@@ -1,9 +1,10 @@
 /**
  * Finds what no record, no pool and no deed under way answers for, and takes it away.
  *
- * Names below our own directories and our own cgroup are the proof that a thing is ours; nothing else is ever looked at.
- * While others work, a thing counts as lost only if it was so twice, a moment apart: what is being handed from one
- * to the other belongs to somebody by then. Names are never used again, so what was lost stays lost.
+ * Names below our own directories and our own cgroup are the proof that a thing is ours; nothing else is ever
+ * looked at. While others work, a thing counts as lost only if it was so twice, a moment apart: what is being
+ * handed from one to the other belongs to somebody by then. Names are never used again, so what was lost
+ * stays lost.
  */
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -31,7 +32,10 @@ const APART_MS = 100;
 const STALE_MS = 60_000;
 const clock = openClock();
 
-export async function sweep(engine: Engine, { dryRun = false, alone = false }: SweepOptions = {}): Promise<Orphan[]> {
+export async function sweep(
+  engine: Engine,
+  { dryRun = false, alone = false }: SweepOptions = {},
+): Promise<Orphan[]> {
   let lost = await look(engine, alone);
   if (lost.length > 0 && !alone) {
     const before = new Set(lost.map(keyOf));
@@ -40,7 +44,10 @@ export async function sweep(engine: Engine, { dryRun = false, alone = false }: S
   }
   if (!dryRun) {
     // What runs on a tree goes before the tree.
-    const [running, resting] = [lost.filter(({ kind }) => kind === 'instance'), lost.filter(({ kind }) => kind !== 'instance')];
+    const [running, resting] = [
+      lost.filter(({ kind }) => kind === 'instance'),
+      lost.filter(({ kind }) => kind !== 'instance'),
+    ];
     await Promise.all(running.map((one) => one.remove().catch(engine.onError)));
     for (const one of resting) await one.remove().catch(engine.onError);
   }
@@ -49,7 +56,8 @@ export async function sweep(engine: Engine, { dryRun = false, alone = false }: S
 
 async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
   const { ground, images } = engine;
-  // What exists is read first: what is made after that is not in the list, and whatever is in use by then is spared.
+  // What exists is read first: what is made after that is not in the list, and whatever is in use by then is
+  // spared.
   const [instances, groups, trees, kept, temporary] = await Promise.all([
     listInstances(ground),
     ground.cgroups.list(),
@@ -57,27 +65,35 @@ async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
     images.list(),
     temporaryFiles(engine, alone),
   ]);
-  const containers = await Promise.all([...ground.runtimes.values()].map(async (runtime) => ({ runtime, names: await runtime.list() })));
+  const containers = await Promise.all(
+    [...ground.runtimes.values()].map(async (runtime) => ({ runtime, names: await runtime.list() })),
+  );
   const used = inUse(engine);
   const free = (name: string) => !used.has(name) && !engine.held.has(name);
 
   const lost: Lost[] = [];
-  const found = (kind: Orphan['kind'], name: string, remove: () => Promise<void>) => void (free(name) && lost.push({ kind, name, remove }));
+  const found = (kind: Orphan['kind'], name: string, remove: () => Promise<void>) =>
+    void (free(name) && lost.push({ kind, name, remove }));
   const whole = new Set(instances.map(({ name }) => name));
   // A runtime that is just proving itself has a container and a cgroup, too.
   const stray = (name: string) => !whole.has(name) && (alone || name.startsWith('i-'));
-  for (const facts of instances) found('instance', facts.name, () => destroyRemains(ground, { runtime: 'none', ...facts }));
+  for (const facts of instances)
+    found('instance', facts.name, () => destroyRemains(ground, { runtime: 'none', ...facts }));
   for (const { runtime, names } of containers) {
-    for (const name of names) if (stray(name)) found('container', name, () => runtime.remove(name, ground.cgroups.group(name)));
+    for (const name of names)
+      if (stray(name)) found('container', name, () => runtime.remove(name, ground.cgroups.group(name)));
   }
-  for (const name of groups) if (stray(name)) found('cgroup', name, () => ground.cgroups.group(name).remove());
+  for (const name of groups)
+    if (stray(name)) found('cgroup', name, () => ground.cgroups.group(name).remove());
   for (const { name, kind } of trees) {
     if (kind === 'active' && name.startsWith('i-')) found('tree', name, () => ground.trees.remove(name));
-    if (kind === 'committed' && name.startsWith('s-')) found('snapshot_tree', name, () => ground.trees.remove(name));
+    if (kind === 'committed' && name.startsWith('s-'))
+      found('snapshot_tree', name, () => ground.trees.remove(name));
   }
   for (const name of kept) found('image', name, () => images.remove(name));
   const taking = [...engine.snapshots.all.values()].filter(({ state }) => state === 'taking');
-  for (const snapshot of [...taking, ...reapable(engine, trees)]) found('snapshot', snapshot.id, () => undoSnapshot(engine, snapshot));
+  for (const snapshot of [...taking, ...reapable(engine, trees)])
+    found('snapshot', snapshot.id, () => undoSnapshot(engine, snapshot));
   for (const path of temporary) found('temporary_file', path, () => rm(path, { force: true }));
   return lost;
 }
@@ -85,7 +101,8 @@ async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
 function inUse({ records, snapshots, pool, spares }: Engine): Set<string> {
   const used = new Set<string>([...pool.names(), ...spares.names()]);
   for (const { instance, tree, memory, next } of records.all.values()) {
-    for (const name of [instance, tree, memory?.image, next?.instance, next?.tree]) if (name !== undefined) used.add(name);
+    for (const name of [instance, tree, memory?.image, next?.instance, next?.tree])
+      if (name !== undefined) used.add(name);
   }
   for (const { tree, memory } of snapshots.all.values()) {
     used.add(tree);

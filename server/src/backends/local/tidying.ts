@@ -1,6 +1,6 @@
 /**
- * What is left of something that was replaced is taken away in the background: whoever asked for the change does not
- * wait for it. A failure costs nothing but space until the next sweep.
+ * What is left of something that was replaced is taken away in the background: whoever asked for the change
+ * does not wait for it. A failure costs nothing but space until the next sweep.
  */
 export class Tidying<K> {
   readonly #running = new Map<K, Promise<void>>();

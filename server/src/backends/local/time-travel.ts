@@ -25,7 +25,8 @@ export function timeTravel(engine: Engine): Snapshotting {
       return queue.run(id, () => takeSnapshot(engine, id, snapshot, { memory, signal }));
     },
 
-    snapshots: async () => [...snapshots.all.values()].filter(({ state }) => state === 'kept').map(snapshotFactsOf),
+    snapshots: async () =>
+      [...snapshots.all.values()].filter(({ state }) => state === 'kept').map(snapshotFactsOf),
 
     async removeSnapshot(snapshot) {
       requireSnapshotId(snapshot);

@@ -14,7 +14,11 @@ import { inTurn } from './start.ts';
 export const WAKE_FAULTS = ['local.wake.recorded', 'local.wake.revived', 'local.wake.done'] as const;
 
 /** When it rejects the sandbox is hibernated as before, with its image. */
-export async function wake(engine: Engine, record: SandboxRecord, signal: AbortSignal | undefined): Promise<Observation> {
+export async function wake(
+  engine: Engine,
+  record: SandboxRecord,
+  signal: AbortSignal | undefined,
+): Promise<Observation> {
   requireWanted(signal);
   const { id, spec, runtime } = record;
   const memory = record.memory!;
@@ -22,12 +26,19 @@ export async function wake(engine: Engine, record: SandboxRecord, signal: AbortS
   if (record.instance !== undefined) await clear(engine, record);
   const facts = await plan(engine, { ...spec, runtime }, { on: record });
   const hold = engine.held.hold(facts.name, memory.image);
-  const starting: SandboxRecord = { ...record, phase: 'starting', incarnation: record.incarnation + 1, instance: facts.name };
+  const starting: SandboxRecord = {
+    ...record,
+    phase: 'starting',
+    incarnation: record.incarnation + 1,
+    instance: facts.name,
+  };
   let instance: Instance | undefined;
   try {
     await save(engine, starting);
     await faultPoint('local.wake.recorded');
-    instance = await inTurn(engine, () => reviveInstance(engine.ground, facts, spec.limits, engine.images.path(memory.image)));
+    instance = await inTurn(engine, () =>
+      reviveInstance(engine.ground, facts, spec.limits, engine.images.path(memory.image)),
+    );
     await faultPoint('local.wake.revived');
     engine.live.set(id, instance);
     const observation = await save(engine, { ...starting, phase: 'ready', memory: undefined });
@@ -48,8 +59,8 @@ export async function wake(engine: Engine, record: SandboxRecord, signal: AbortS
 }
 
 /**
- * Notes that a sandbox could not be woken. Its processes may have run for a moment, and written what those in the image know
- * nothing of: one that has just come from a snapshot gets that snapshot's files anew.
+ * Notes that a sandbox could not be woken. Its processes may have run for a moment, and written what those in
+ * the image know nothing of: one that has just come from a snapshot gets that snapshot's files anew.
  */
 export async function fallAsleep(engine: Engine, record: SandboxRecord): Promise<void> {
   const { ground, snapshots, held, onError } = engine;

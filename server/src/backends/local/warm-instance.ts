@@ -5,7 +5,10 @@ import { poolKeyOf, type PoolKey } from './pool.ts';
 import { rehearse } from './rehearse.ts';
 
 /** Makes an instance that nobody has asked for yet. */
-export async function makeWarmInstance(engine: Engine, template: string): Promise<{ instance: Instance; key: PoolKey }> {
+export async function makeWarmInstance(
+  engine: Engine,
+  template: string,
+): Promise<{ instance: Instance; key: PoolKey }> {
   const { ground, usual } = engine;
   const facts = await plan(engine, { template }, { pooled: true });
   const hold = engine.held.hold(facts.name);

@@ -18,7 +18,10 @@ const DIRECTORIES: [path: string, mode: number][] = [
   ['/var', 0o755],
 ];
 
-/** The files that a sandbox starts with. Programs are files too, so that `PATH`, `ls /bin` and rights mean what they say. */
+/**
+ * The files that a sandbox starts with. Programs are files too, so that `PATH`, `ls /bin` and rights mean
+ * what they say.
+ */
 export function baseTree(programs: Iterable<string>, files: Record<string, string | Uint8Array>): FileTree {
   const tree = fileTree();
   for (const [path, mode] of DIRECTORIES) tree.makeDirectory(ROOT, path, mode);
@@ -26,7 +29,8 @@ export function baseTree(programs: Iterable<string>, files: Record<string, strin
   plant(tree, '/etc/group', 'root:x:0:\nuser:x:1000:\n');
   plant(tree, '/etc/hostname', 'sandbox\n');
   tree.put(ROOT, tree.find(ROOT, '/bin'), newSymlink(ROOT, 'usr/bin'));
-  for (const device of ['null', 'zero'] as const) tree.put(ROOT, tree.find(ROOT, `/dev/${device}`), newDevice(ROOT, device));
+  for (const device of ['null', 'zero'] as const)
+    tree.put(ROOT, tree.find(ROOT, `/dev/${device}`), newDevice(ROOT, device));
   for (const name of programs) plant(tree, `/usr/bin/${name}`, `${PROGRAM_MARK}${name}\n`, 0o755);
   const user = lookUpUser(tree, 'user');
   tree.makeDirectory(ROOT, user.home);

@@ -35,14 +35,16 @@ export function memoryCapabilities(): Capabilities {
       ownIds: "Programs run as the server's own user",
       processes: 'Programs are functions; only those registered and a few built-in ones exist',
       pty: 'There are no terminals in memory',
-      signals: 'Every signal that ends a process ends the command; none can be trapped, and SIGSTOP is refused',
+      signals:
+        'Every signal that ends a process ends the command; none can be trapped, and SIGSTOP is refused',
       cpuLimit: 'Counts what programs say that they compute',
       memoryLimit: 'Counts what programs say that they allocate',
       pidsLimit: 'Counts programs',
       openFilesLimit: 'Programs have no file descriptors',
       survivesRestart: "Sandboxes live in the server's own process and end with it",
       freeze: 'A program stands still at its next call to the sandbox; one that makes none goes on',
-      snapshots: "Snapshots live in the server's own process and end with it; its archives are for this backend alone",
+      snapshots:
+        "Snapshots live in the server's own process and end with it; its archives are for this backend alone",
       memorySnapshots: 'What a function has in its variables cannot be kept',
     },
   };

@@ -15,7 +15,11 @@ export function copyTree(tree: FileTree): FileTree {
       node.type === 'file'
         ? { ...node, xattrs, data: contentOf(node) }
         : node.type === 'directory'
-          ? { ...node, xattrs, entries: new Map([...node.entries].map(([name, child]) => [name, copy(child)])) }
+          ? {
+              ...node,
+              xattrs,
+              entries: new Map([...node.entries].map(([name, child]) => [name, copy(child)])),
+            }
           : { ...node, xattrs };
     copies.set(node, made);
     return made;

@@ -17,7 +17,9 @@ export interface Directory extends Common {
 
 export interface RegularFile extends Common {
   type: 'file';
-  /** May be longer than `size`, so that appending does not copy each time. Bytes below `size` never change. */
+  /**
+   * May be longer than `size`, so that appending does not copy each time. Bytes below `size` never change.
+   */
   data: Uint8Array;
   size: number;
 }
@@ -51,14 +53,26 @@ const common = ({ uid, gid }: Owner, mode: number): Common => ({
   xattrs: new Map(),
 });
 
-export const newDirectory = (owner: Owner, mode = 0o755): Directory => ({ ...common(owner, mode), type: 'directory', entries: new Map() });
+export const newDirectory = (owner: Owner, mode = 0o755): Directory => ({
+  ...common(owner, mode),
+  type: 'directory',
+  entries: new Map(),
+});
 export const newFile = (owner: Owner, mode = 0o644): RegularFile => ({
   ...common(owner, mode),
   type: 'file',
   data: new Uint8Array(0),
   size: 0,
 });
-export const newSymlink = (owner: Owner, target: string): Symlink => ({ ...common(owner, 0o777), type: 'symlink', target });
-export const newDevice = (owner: Owner, device: Device['device']): Device => ({ ...common(owner, 0o666), type: 'char', device });
+export const newSymlink = (owner: Owner, target: string): Symlink => ({
+  ...common(owner, 0o777),
+  type: 'symlink',
+  target,
+});
+export const newDevice = (owner: Owner, device: Device['device']): Device => ({
+  ...common(owner, 0o666),
+  type: 'char',
+  device,
+});
 
 export const contentOf = (file: RegularFile): Uint8Array => file.data.subarray(0, file.size);

@@ -56,7 +56,8 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
       if (bits & 1 && node.type === 'file' && !(node.mode & 0o111)) throw fileError('EACCES', path);
       return;
     }
-    const granted = node.uid === user.uid ? node.mode >> 6 : node.gid === user.gid ? node.mode >> 3 : node.mode;
+    const granted =
+      node.uid === user.uid ? node.mode >> 6 : node.gid === user.gid ? node.mode >> 3 : node.mode;
     if ((granted & bits) !== bits) throw fileError('EACCES', path);
   }
 
@@ -97,10 +98,14 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
   }
 
   function demandMutable(path: string): void {
-    if (tree.readOnly && !WRITABLE_ROOTS.some((prefix) => path.startsWith(`${prefix}/`))) throw fileError('EROFS', path);
+    if (tree.readOnly && !WRITABLE_ROOTS.some((prefix) => path.startsWith(`${prefix}/`)))
+      throw fileError('EROFS', path);
   }
 
-  /** What it takes to change the name: the directory must be writable, and if it is sticky, one of both one's own. */
+  /**
+   * What it takes to change the name: the directory must be writable, and if it is sticky, one of both one's
+   * own.
+   */
   function demandName(user: User, { parent, node, path }: Place): void {
     demandMutable(path);
     demand(user, parent, 2, path);
@@ -169,7 +174,8 @@ export function fileTree(root = newDirectory({ uid: 0, gid: 0 })): FileTree {
       tree.emit('renamed', to.path);
     },
     reserve(bytes, path) {
-      if (bytes > 0 && tree.limitBytes !== null && tree.usedBytes + bytes > tree.limitBytes) throw fileError('ENOSPC', path);
+      if (bytes > 0 && tree.limitBytes !== null && tree.usedBytes + bytes > tree.limitBytes)
+        throw fileError('ENOSPC', path);
       tree.usedBytes += bytes;
     },
     append(file, data, path) {
@@ -200,13 +206,16 @@ function checkPath(path: string): void {
 /** The order of names in every listing. */
 export const byBytes = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));
 
-export const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '' && part !== '.');
+export const partsOf = (path: string): string[] =>
+  path.split('/').filter((part) => part !== '' && part !== '.');
 
-const pathOf = (trail: { name: string }[], name: string) => `/${[...trail.map((step) => step.name), name].join('/')}`;
+const pathOf = (trail: { name: string }[], name: string) =>
+  `/${[...trail.map((step) => step.name), name].join('/')}`;
 
 export function infoOf(node: FileNode, path: string): FileInfo {
   const trimmed = path === '/' ? '/' : path.replace(/\/+$/, '');
-  const size = node.type === 'file' ? node.size : node.type === 'symlink' ? Buffer.byteLength(node.target) : 0;
+  const size =
+    node.type === 'file' ? node.size : node.type === 'symlink' ? Buffer.byteLength(node.target) : 0;
   return {
     name: trimmed.slice(trimmed.lastIndexOf('/') + 1),
     path: trimmed,

@@ -14,7 +14,10 @@ export interface WatchOptions {
 }
 
 /** Begins at once; what nobody takes in time is told as one `overflow`. */
-export function watchTree(tree: FileTree, { realPath, path, recursive, signals }: WatchOptions): AsyncIterable<FileEvent> {
+export function watchTree(
+  tree: FileTree,
+  { realPath, path, recursive, signals }: WatchOptions,
+): AsyncIterable<FileEvent> {
   const pending: FileEvent[] = [];
   const changed = bell();
   let over = false;
@@ -23,7 +26,8 @@ export function watchTree(tree: FileTree, { realPath, path, recursive, signals }
   const listener = (type: FileEvent['type'], at: string) => {
     const below = at.startsWith(prefix) ? at.slice(prefix.length) : undefined;
     if (at !== realPath && (below === undefined || (!recursive && below.includes('/')))) return;
-    if (pending.length < MAX_PENDING) pending.push({ type, path: below === undefined ? path : `${path.replace(/\/$/, '')}/${below}` });
+    if (pending.length < MAX_PENDING)
+      pending.push({ type, path: below === undefined ? path : `${path.replace(/\/$/, '')}/${below}` });
     else if (pending.at(-1)!.type !== 'overflow') pending.push({ type: 'overflow', path });
     changed.ring();
   };

@@ -29,7 +29,8 @@ export function gate(): Gate {
       while (closed && !signals.some((signal) => signal?.aborted)) {
         const woken = new AbortController();
         const aborted = new Promise<void>((resolve) => {
-          for (const signal of signals) signal?.addEventListener('abort', () => resolve(), { once: true, signal: woken.signal });
+          for (const signal of signals)
+            signal?.addEventListener('abort', () => resolve(), { once: true, signal: woken.signal });
         });
         await Promise.race([changed.wait(), aborted]);
         woken.abort();

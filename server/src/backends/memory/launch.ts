@@ -54,7 +54,12 @@ export function findProgram(
     }
     const [, interpreter, argument] = /^#!\s*(\S+)(?:[ \t]+(\S.*))?/.exec(content) ?? [];
     if (!interpreter) throw notExecutable(name);
-    current = [interpreter, ...(argument ? [argument] : []), name.includes('/') ? name : paths[0]!, ...current.slice(1)];
+    current = [
+      interpreter,
+      ...(argument ? [argument] : []),
+      name.includes('/') ? name : paths[0]!,
+      ...current.slice(1),
+    ];
   }
   throw notExecutable(argv[0] ?? '');
 

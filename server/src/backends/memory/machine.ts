@@ -32,7 +32,11 @@ export interface Usage {
 export const newUsage = (): Usage => ({ cpuMs: 0, memoryBytes: 0, programs: 0, computing: 0, oomKills: 0 });
 
 /** Takes as long as the work would, if all who compute shared the sandbox's cores evenly. */
-export async function compute({ limits, usage, gate }: Machine, cpuMs: number, signal: AbortSignal): Promise<void> {
+export async function compute(
+  { limits, usage, gate }: Machine,
+  cpuMs: number,
+  signal: AbortSignal,
+): Promise<void> {
   usage.computing++;
   try {
     for (let left = cpuMs; left > 0;) {

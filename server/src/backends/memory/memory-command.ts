@@ -29,12 +29,18 @@ export interface StartOptions {
   request: GuestExec;
   env: Record<string, string>;
   user: User;
-  /** Called when the command has ended, and when a reader has left after that: its output may be forgotten now. */
+  /**
+   * Called when the command has ended, and when a reader has left after that: its output may be forgotten
+   * now.
+   */
   onIdle(): void;
 }
 
 /** Throws, before anything runs, when the program cannot be found. */
-export function startCommand(machine: Machine, { pid, argv, request, env, user, onIdle }: StartOptions): MemoryCommand {
+export function startCommand(
+  machine: Machine,
+  { pid, argv, request, env, user, onIdle }: StartOptions,
+): MemoryCommand {
   const { id, workdir } = request;
   const { gate, gone } = machine;
   const log = outputLog(request.keepBytes ?? DEFAULT_KEEP_BYTES, request.overflow ?? 'wait');
@@ -85,7 +91,10 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
   };
   findProgram(machine, start);
   if (!request.stdin) stdin.end();
-  const timer = request.timeoutMs === undefined ? undefined : setTimeout(() => inBackground(expire(), ignoreFailure), request.timeoutMs);
+  const timer =
+    request.timeoutMs === undefined
+      ? undefined
+      : setTimeout(() => inBackground(expire(), ignoreFailure), request.timeoutMs);
   async function expire(): Promise<void> {
     await gate.pass(killing.signal);
     kill({ kind: 'timed_out' });
@@ -114,7 +123,16 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
     get inUse() {
       return log.inUse;
     },
-    info: () => ({ id, pid, argv, pty: false, startedAtMs, ...(end && { end }), outputBytes: log.outputBytes, keptFrom: log.keptFrom }),
+    info: () => ({
+      id,
+      pid,
+      argv,
+      pty: false,
+      startedAtMs,
+      ...(end && { end }),
+      outputBytes: log.outputBytes,
+      keptFrom: log.keptFrom,
+    }),
     kill,
     forgetOutput: () => log.forget(),
 
@@ -153,7 +171,11 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
         }),
       };
       const demandStdin = () => {
-        if (!request.stdin) throw new CayError('failed_precondition', `Cannot write to command "${id}": it was started without stdin`);
+        if (!request.stdin)
+          throw new CayError(
+            'failed_precondition',
+            `Cannot write to command "${id}": it was started without stdin`,
+          );
       };
       return {
         id,
@@ -168,7 +190,10 @@ export function startCommand(machine: Machine, { pid, argv, request, env, user, 
             await stdin.write(data);
           } catch (error) {
             if (error instanceof BrokenPipe)
-              throw new CayError('failed_precondition', `Cannot write to command "${id}": it does not read any more`);
+              throw new CayError(
+                'failed_precondition',
+                `Cannot write to command "${id}": it does not read any more`,
+              );
             throw error;
           }
         },

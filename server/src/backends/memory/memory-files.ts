@@ -21,7 +21,10 @@ export interface FilesOptions {
   gate: Gate;
 }
 
-/** The Files contract over a tree in memory. Every step between two awaits is atomic, which is what makes this short. */
+/**
+ * The Files contract over a tree in memory. Every step between two awaits is atomic, which is what makes this
+ * short.
+ */
 export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Files {
   async function begin(options: ReachOptions = {}): Promise<User> {
     await check(options);
@@ -35,7 +38,12 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
     if (signal?.aborted) throw new CayError('cancelled', 'The caller gave up', { cause: signal.reason });
   }
 
-  async function* listed(user: User, path: string, depth: number, options: CallOptions): AsyncIterable<FileInfo> {
+  async function* listed(
+    user: User,
+    path: string,
+    depth: number,
+    options: CallOptions,
+  ): AsyncIterable<FileInfo> {
     const { node } = tree.get(user, path);
     if (node.type !== 'directory') throw fileError('ENOTDIR', path);
     tree.demand(user, node, 4, path);
@@ -50,10 +58,16 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
   }
 
   /** Calls back for the node and, if asked to, for all below it; symlinks below are left alone. */
-  function each(node: FileNode, path: string, recursive: boolean, change: (node: FileNode, path: string) => void): void {
+  function each(
+    node: FileNode,
+    path: string,
+    recursive: boolean,
+    change: (node: FileNode, path: string) => void,
+  ): void {
     change(node, path);
     if (!recursive || node.type !== 'directory') return;
-    for (const [name, child] of node.entries) if (child.type !== 'symlink') each(child, `${path}/${name}`, true, change);
+    for (const [name, child] of node.entries)
+      if (child.type !== 'symlink') each(child, `${path}/${name}`, true, change);
   }
 
   return {
@@ -63,17 +77,24 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
     },
 
     async *list(path, options = {}) {
-      yield* listed(await begin(options), path.length > 1 ? path.replace(/\/+$/, '') : path, options.depth ?? 1, options);
+      yield* listed(
+        await begin(options),
+        path.length > 1 ? path.replace(/\/+$/, '') : path,
+        options.depth ?? 1,
+        options,
+      );
     },
 
     async read(path, options = {}) {
       const user = await begin(options);
       const { offset = 0, length = Number.MAX_SAFE_INTEGER } = options;
-      if (!Number.isSafeInteger(offset) || offset < 0 || !Number.isSafeInteger(length) || length < 0) throw fileError('EINVAL', path);
+      if (!Number.isSafeInteger(offset) || offset < 0 || !Number.isSafeInteger(length) || length < 0)
+        throw fileError('EINVAL', path);
       const { node } = tree.get(user, path);
       tree.demand(user, node, 4, path);
       if (node.type === 'directory') throw fileError('EISDIR', path);
-      const bytes = node.type === 'file' ? contentOf(node).subarray(offset, offset + length) : new Uint8Array(0);
+      const bytes =
+        node.type === 'file' ? contentOf(node).subarray(offset, offset + length) : new Uint8Array(0);
       async function* data() {
         if (node.type === 'char' && node.device === 'zero') yield* zeros(length, () => check(options));
         for (let at = 0; at < bytes.length; at += CHUNK) {
@@ -146,7 +167,8 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
     async remove(path, options = {}) {
       const user = await begin(options);
       const place = tree.get(user, path, { follow: false });
-      if (place.node.type === 'directory' && place.node.entries.size > 0 && !options.recursive) throw fileError('ENOTEMPTY', path);
+      if (place.node.type === 'directory' && place.node.entries.size > 0 && !options.recursive)
+        throw fileError('ENOTEMPTY', path);
       tree.unlink(user, place);
     },
 
@@ -200,7 +222,12 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
       const user = await begin(options);
       const { node, path: realPath } = tree.get(user, path);
       tree.demand(user, node, 4, path);
-      return watchTree(tree, { path, realPath, recursive: options.recursive ?? false, signals: [gone, options.signal] });
+      return watchTree(tree, {
+        path,
+        realPath,
+        recursive: options.recursive ?? false,
+        signals: [gone, options.signal],
+      });
     },
 
     async tar(path, options = {}) {
@@ -221,7 +248,9 @@ export function memoryFiles({ tree, user: asked, gone, gate }: FilesOptions): Fi
   }
 }
 
-/** What `/dev/zero` gives. It pauses after each chunk, or a reader that never stops would stop everyone else. */
+/**
+ * What `/dev/zero` gives. It pauses after each chunk, or a reader that never stops would stop everyone else.
+ */
 async function* zeros(length: number, check: () => Promise<void>): AsyncIterable<Uint8Array> {
   for (let left = length; left > 0; left -= CHUNK) {
     await setImmediate();

@@ -31,7 +31,9 @@ export function memoryGuest(machine: Machine): MemoryGuest {
   function get(id: string): MemoryCommand {
     const command = commands.get(id);
     if (!command)
-      throw new CayError('not_found', `Cannot find command ${JSON.stringify(id.slice(0, 128))}`, { details: { what: 'command' } });
+      throw new CayError('not_found', `Cannot find command ${JSON.stringify(id.slice(0, 128))}`, {
+        details: { what: 'command' },
+      });
     return command;
   }
 
@@ -49,7 +51,8 @@ export function memoryGuest(machine: Machine): MemoryGuest {
   }
 
   function start(request: GuestExec): MemoryCommand {
-    if (request.pty) throw new CayError('unsupported', 'Cannot run on a terminal: the memory backend has none');
+    if (request.pty)
+      throw new CayError('unsupported', 'Cannot run on a terminal: the memory backend has none');
     const user = lookUpUser(tree, request.user);
     try {
       const { node } = tree.get(user, request.workdir);
@@ -73,13 +76,21 @@ export function memoryGuest(machine: Machine): MemoryGuest {
     async exec(request, options = {}) {
       await begin(options);
       const issue = ExecRequestSchema.safeParse(request).error?.issues[0];
-      if (issue) throw new CayError('invalid_argument', `Cannot run the command: "${issue.path.join('.')}" ${issue.message}`);
+      if (issue)
+        throw new CayError(
+          'invalid_argument',
+          `Cannot run the command: "${issue.path.join('.')}" ${issue.message}`,
+        );
       const known = commands.get(request.id);
       const { limits, usage } = machine;
       if (!known && limits.pids !== null && usage.programs >= limits.pids) {
-        throw new CayError('resource_exhausted', `Cannot run the command: ${limits.pids} processes are running already`, {
-          details: { errno: 'EAGAIN' },
-        });
+        throw new CayError(
+          'resource_exhausted',
+          `Cannot run the command: ${limits.pids} processes are running already`,
+          {
+            details: { errno: 'EAGAIN' },
+          },
+        );
       }
       return (known ?? start(request)).attach({ offset: 0, existing: known !== undefined, ...options });
     },
@@ -94,9 +105,13 @@ export function memoryGuest(machine: Machine): MemoryGuest {
     async signal(id, signal, options) {
       await begin(options);
       const command = get(id);
-      if (command.end) throw new CayError('failed_precondition', `Cannot signal command "${id}": it has ended`);
+      if (command.end)
+        throw new CayError('failed_precondition', `Cannot signal command "${id}": it has ended`);
       if (HOLDING.includes(signal))
-        throw new CayError('unsupported', `Cannot send ${signal}: a program of the memory backend cannot be held`);
+        throw new CayError(
+          'unsupported',
+          `Cannot send ${signal}: a program of the memory backend cannot be held`,
+        );
       if (!IGNORED.includes(signal)) command.kill({ kind: 'signalled', signal });
     },
     async resize(id, _size, options) {
@@ -107,7 +122,8 @@ export function memoryGuest(machine: Machine): MemoryGuest {
     async forget(id, options) {
       await begin(options);
       const command = commands.get(id);
-      if (command && !command.end) throw new CayError('failed_precondition', `Cannot forget command "${id}": it is running`);
+      if (command && !command.end)
+        throw new CayError('failed_precondition', `Cannot forget command "${id}": it is running`);
       commands.delete(id);
     },
     files: (user) => memoryFiles({ tree, user, gone, gate }),

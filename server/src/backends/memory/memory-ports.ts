@@ -11,7 +11,10 @@ export interface MemoryPorts extends Ports {
 }
 
 export function memoryPorts(gone: AbortSignal, gate: Gate): MemoryPorts {
-  const listening = new Map<number, ListeningPort & { handler: (connection: Incoming) => Promise<void>; open: Set<() => void> }>();
+  const listening = new Map<
+    number,
+    ListeningPort & { handler: (connection: Incoming) => Promise<void>; open: Set<() => void> }
+  >();
   const events = new Broadcast<PortEvent>();
   const now = (): ListeningPort[] => [...listening.values()].map(({ port, address }) => ({ port, address }));
   gone.addEventListener('abort', () => events.close(), { once: true });
@@ -26,7 +29,9 @@ export function memoryPorts(gone: AbortSignal, gate: Gate): MemoryPorts {
     listen({ port, address }, handler) {
       checkPort(port);
       if (listening.has(port))
-        throw new CayError('already_exists', `Cannot listen on port ${port}: it is in use`, { details: { errno: 'EADDRINUSE' } });
+        throw new CayError('already_exists', `Cannot listen on port ${port}: it is in use`, {
+          details: { errno: 'EADDRINUSE' },
+        });
       const open = new Set<() => void>();
       listening.set(port, { port, address, handler, open });
       events.send({ type: 'opened', port, address });
@@ -42,7 +47,9 @@ export function memoryPorts(gone: AbortSignal, gate: Gate): MemoryPorts {
       checkPort(port);
       const listener = listening.get(port);
       if (!listener)
-        throw new CayError('unavailable', `Cannot connect to port ${port}: nobody listens`, { details: { errno: 'ECONNREFUSED' } });
+        throw new CayError('unavailable', `Cannot connect to port ${port}: nobody listens`, {
+          details: { errno: 'ECONNREFUSED' },
+        });
       const inward = bytePipe();
       const outward = bytePipe();
       const close = () => {
@@ -68,7 +75,8 @@ export function memoryPorts(gone: AbortSignal, gate: Gate): MemoryPorts {
           try {
             await inward.write(data);
           } catch (error) {
-            if (error instanceof BrokenPipe) throw new CayError('unavailable', `Cannot write to port ${port}: the connection is closed`);
+            if (error instanceof BrokenPipe)
+              throw new CayError('unavailable', `Cannot write to port ${port}: the connection is closed`);
             throw error;
           }
         },
@@ -104,5 +112,6 @@ export function memoryPorts(gone: AbortSignal, gate: Gate): MemoryPorts {
 }
 
 function checkPort(port: number): void {
-  if (!Number.isInteger(port) || port < 1 || port > 65_535) throw new CayError('invalid_argument', `Port ${port} must be from 1 to 65535`);
+  if (!Number.isInteger(port) || port < 1 || port > 65_535)
+    throw new CayError('invalid_argument', `Port ${port} must be from 1 to 65535`);
 }

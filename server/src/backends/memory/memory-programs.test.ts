@@ -12,7 +12,8 @@ async function sandbox(options: MemoryOptions, spec: SandboxSpecInput = {}) {
   const run = async (...argv: string[]) => {
     const handle = await guest.exec({ id: newId('cmd'), argv, env: {}, workdir: '/home/user', user: 'user' });
     let output = '';
-    for await (const chunk of handle.output) if (chunk.channel !== 'gap') output += Buffer.from(chunk.data).toString();
+    for await (const chunk of handle.output)
+      if (chunk.channel !== 'gap') output += Buffer.from(chunk.data).toString();
     return { output, end: await handle.ended };
   };
   return { backend, id, guest, run };
@@ -48,7 +49,10 @@ describe('a program of the memory backend', () => {
         },
       },
     });
-    expect(await run('broken')).toEqual({ output: 'broken: it broke\n', end: { kind: 'exited', exitCode: 1 } });
+    expect(await run('broken')).toEqual({
+      output: 'broken: it broke\n',
+      end: { kind: 'exited', exitCode: 1 },
+    });
   });
 
   it('keeps its output in order without waiting for it', async () => {
@@ -86,14 +90,17 @@ describe('a program of the memory backend', () => {
   });
 
   it('uses the CPU time that it says it does', async () => {
-    const { backend, id, run } = await sandbox({ commands: { work: async ({ compute }) => (await compute(25), 0) } });
+    const { backend, id, run } = await sandbox({
+      commands: { work: async ({ compute }) => (await compute(25), 0) },
+    });
     await run('work');
     expect((await backend.stats(id)).cpuUsageMs).toBeCloseTo(25);
   });
 
   it('beyond the limit of processes is refused', async () => {
     const { guest, run } = await sandbox({}, { limits: { pids: 8 } });
-    for (let at = 0; at < 8; at++) await guest.exec({ id: `s${at}`, argv: ['sleep', '60'], env: {}, workdir: '/', user: 'user' });
+    for (let at = 0; at < 8; at++)
+      await guest.exec({ id: `s${at}`, argv: ['sleep', '60'], env: {}, workdir: '/', user: 'user' });
     await expect(run('true')).rejects.toMatchObject({ code: 'resource_exhausted' });
     await guest.signal('s0', 'SIGKILL');
     await new Promise(setImmediate);

@@ -32,7 +32,9 @@ export interface MemorySandboxes {
   fit(sandbox: Pick<MemorySandbox, 'spec' | 'limits'>, tree: FileTree): FileTree;
   /** A sandbox with these files, of which nothing runs yet. */
   make(id: SandboxId, spec: SandboxSpec, tree: FileTree): MemorySandbox;
-  /** Begins another incarnation on that tree and ends the one there was. When it rejects nothing has changed. */
+  /**
+   * Begins another incarnation on that tree and ends the one there was. When it rejects nothing has changed.
+   */
   start(sandbox: MemorySandbox, tree?: FileTree): Promise<Observation>;
   /** Notes what has become of it, and tells everyone who watches. */
   see(sandbox: MemorySandbox, change: Pick<Observation, 'phase'> & Partial<Observation>): Observation;

@@ -26,7 +26,8 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
     requireWanted(signal);
     requireSnapshotId(id);
     const snapshot = snapshots.get(id);
-    if (!snapshot) throw new CayError('not_found', `Cannot find snapshot "${id}"`, { details: { what: 'snapshot' } });
+    if (!snapshot)
+      throw new CayError('not_found', `Cannot find snapshot "${id}"`, { details: { what: 'snapshot' } });
     return snapshot;
   }
 
@@ -40,7 +41,13 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       if (known) return known.facts;
       // Content is shared, and nobody counts who has what: it counts as if it were all its own.
       const fileBytes = sandbox.tree.usedBytes;
-      const facts: SnapshotFacts = { id: snapshot, sandbox: id, spec: sandbox.spec, memory: false, fileBytes };
+      const facts: SnapshotFacts = {
+        id: snapshot,
+        sandbox: id,
+        spec: sandbox.spec,
+        memory: false,
+        fileBytes,
+      };
       snapshots.set(snapshot, { facts, tree: copyTree(sandbox.tree) });
       return facts;
     },
@@ -54,9 +61,13 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       requireSnapshotId(snapshot);
       const standing = [...sandboxes.all].filter(([, { base }]) => base === snapshot).map(([id]) => id);
       if (standing.length > 0) {
-        throw new CayError('failed_precondition', `Cannot remove snapshot "${snapshot}": ${standing.length} sandboxes stand on it`, {
-          details: { sandboxes: standing },
-        });
+        throw new CayError(
+          'failed_precondition',
+          `Cannot remove snapshot "${snapshot}": ${standing.length} sandboxes stand on it`,
+          {
+            details: { sandboxes: standing },
+          },
+        );
       }
       snapshots.delete(snapshot);
     },
@@ -114,7 +125,8 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
   };
 }
 
-const taken = (snapshot: SnapshotId) => new CayError('already_exists', `Cannot make snapshot "${snapshot}": another has that id`);
+const taken = (snapshot: SnapshotId) =>
+  new CayError('already_exists', `Cannot make snapshot "${snapshot}": another has that id`);
 
 const noMemory = (action: string) =>
   new CayError('unsupported', `Cannot ${action} with memory: the memory backend keeps files only`, {

@@ -1,15 +1,25 @@
 /**
  * The memory backend: sandboxes in this process, for tests and for the tests of those who use the SDK.
  *
- * Lifecycle, files, ports and the ends of commands are as with every other backend, and the same suite checks it. What runs
- * is not: programs are functions (`program.ts`), a few are built in, and nothing is isolated from anything.
+ * Lifecycle, files, ports and the ends of commands are as with every other backend, and the same suite checks
+ * it. What runs is not: programs are functions (`program.ts`), a few are built in, and nothing is isolated
+ * from anything.
  */
 import { randomUUID } from 'node:crypto';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { requireRuntime } from '../../policy/allow-runtime.ts';
 import { DEFAULT_POLICY, type Policy } from '../../policy/policy.ts';
-import type { Backend, CallOptions, FailureReason, Freezing, Observation, Resizing, Snapshotting, Suspending } from '../backend.ts';
+import type {
+  Backend,
+  CallOptions,
+  FailureReason,
+  Freezing,
+  Observation,
+  Resizing,
+  Snapshotting,
+  Suspending,
+} from '../backend.ts';
 import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../check.ts';
 import { startMain } from '../start-main.ts';
 import { baseTree } from './base-tree.ts';
@@ -37,7 +47,11 @@ export interface MemoryBackend extends Backend, Resizing, Freezing, Suspending, 
   crash(id: SandboxId, reason?: FailureReason): void;
 }
 
-export function memoryBackend({ commands = {}, files = {}, policy = DEFAULT_POLICY }: MemoryOptions = {}): MemoryBackend {
+export function memoryBackend({
+  commands = {},
+  files = {},
+  policy = DEFAULT_POLICY,
+}: MemoryOptions = {}): MemoryBackend {
   const programs = new Map(Object.entries({ ...BUILT_IN, ...commands }));
   const sandboxes = new Map<SandboxId, MemorySandbox>();
   const changes = new Broadcast<Observation>();
@@ -45,18 +59,23 @@ export function memoryBackend({ commands = {}, files = {}, policy = DEFAULT_POLI
   function get(id: SandboxId, options?: CallOptions): MemorySandbox {
     check(id, options);
     const sandbox = sandboxes.get(id);
-    if (!sandbox) throw new CayError('not_found', `Cannot find sandbox "${id}"`, { details: { what: 'sandbox' } });
+    if (!sandbox)
+      throw new CayError('not_found', `Cannot find sandbox "${id}"`, { details: { what: 'sandbox' } });
     return sandbox;
   }
 
   function ready(id: SandboxId, options?: CallOptions): { sandbox: MemorySandbox; running: Incarnation } {
     const sandbox = get(id, options);
     const { running, seen } = sandbox;
-    if (!running) throw new CayError('failed_precondition', `Cannot use sandbox "${id}": it is ${seen.phase}`);
+    if (!running)
+      throw new CayError('failed_precondition', `Cannot use sandbox "${id}": it is ${seen.phase}`);
     return { sandbox, running };
   }
 
-  function see(sandbox: MemorySandbox, change: Pick<Observation, 'phase'> & Partial<Observation>): Observation {
+  function see(
+    sandbox: MemorySandbox,
+    change: Pick<Observation, 'phase'> & Partial<Observation>,
+  ): Observation {
     const { id, incarnation } = sandbox.seen;
     sandbox.seen = { id, incarnation, uid: sandbox.uid, ...change };
     changes.send(sandbox.seen);
@@ -90,7 +109,15 @@ export function memoryBackend({ commands = {}, files = {}, policy = DEFAULT_POLI
     const end = new AbortController();
     const way = gate();
     const ports = memoryPorts(end.signal, way);
-    const machine: Machine = { tree, programs, limits, usage: newUsage(), gone: end.signal, ports, gate: way };
+    const machine: Machine = {
+      tree,
+      programs,
+      limits,
+      usage: newUsage(),
+      gone: end.signal,
+      ports,
+      gate: way,
+    };
     const running: Incarnation = { machine, end, guest: memoryGuest(machine) };
     try {
       await startMain(running.guest, spec);
@@ -142,13 +169,21 @@ export function memoryBackend({ commands = {}, files = {}, policy = DEFAULT_POLI
       const { template, runtime = 'memory' } = spec;
       requireRuntime(policy, runtime, ['memory']);
       if (template !== 'base')
-        throw new CayError('not_found', `Cannot make the sandbox: template ${JSON.stringify(template)} is unknown`, {
-          details: { what: 'template' },
-        });
+        throw new CayError(
+          'not_found',
+          `Cannot make the sandbox: template ${JSON.stringify(template)} is unknown`,
+          {
+            details: { what: 'template' },
+          },
+        );
       if (runtime !== 'memory')
-        throw new CayError('not_found', `Cannot make the sandbox: runtime ${JSON.stringify(runtime)} is unknown`, {
-          details: { what: 'runtime' },
-        });
+        throw new CayError(
+          'not_found',
+          `Cannot make the sandbox: runtime ${JSON.stringify(runtime)} is unknown`,
+          {
+            details: { what: 'runtime' },
+          },
+        );
     },
 
     async ensure(id, spec, options) {
@@ -156,7 +191,10 @@ export function memoryBackend({ commands = {}, files = {}, policy = DEFAULT_POLI
       await backend.validate(spec);
       const known = sandboxes.get(id);
       if (known && !sameSpec(known.spec, spec)) {
-        throw new CayError('already_exists', `Cannot make sandbox "${id}": it exists already, made from a different spec`);
+        throw new CayError(
+          'already_exists',
+          `Cannot make sandbox "${id}": it exists already, made from a different spec`,
+        );
       }
       if (known?.running) return freeze(id, false).seen;
       if (known) {
@@ -235,11 +273,18 @@ export function memoryBackend({ commands = {}, files = {}, policy = DEFAULT_POLI
       const { sandbox, running } = ready(id, options);
       requireLimits(limits);
       const { usage } = running.machine;
-      const inUse = { memoryBytes: usage.memoryBytes, diskBytes: sandbox.tree.usedBytes, pids: usage.programs };
+      const inUse = {
+        memoryBytes: usage.memoryBytes,
+        diskBytes: sandbox.tree.usedBytes,
+        pids: usage.programs,
+      };
       for (const [name, used] of Object.entries(inUse)) {
         const limit = limits[name as keyof typeof inUse];
         if (limit !== undefined && limit !== null && used > limit) {
-          throw new CayError('failed_precondition', `Cannot resize sandbox "${id}": ${used} of "${name}" are in use, more than ${limit}`);
+          throw new CayError(
+            'failed_precondition',
+            `Cannot resize sandbox "${id}": ${used} of "${name}" are in use, more than ${limit}`,
+          );
         }
       }
       // The machine holds the same object, so running programs see it too.

@@ -6,7 +6,10 @@ const PIECE = 16 * 1024;
 
 /** A reader's place in a log. */
 export interface LogReader {
-  /** The next piece, or `undefined` when the log is complete or the reader was closed. Asking for it acknowledges the one before. */
+  /**
+   * The next piece, or `undefined` when the log is complete or the reader was closed. Asking for it
+   * acknowledges the one before.
+   */
   next(): Promise<OutputChunk | OutputGap | undefined>;
   /** True once all that was written so far has been taken. */
   readonly drained: boolean;
@@ -16,7 +19,8 @@ export interface LogReader {
 /**
  * What a command has written, of which at most `keepBytes` are kept.
  *
- * With `wait` only what a reader has taken may make room, and the writer waits for that; with `drop` the oldest does.
+ * With `wait` only what a reader has taken may make room, and the writer waits for that; with `drop` the
+ * oldest does.
  */
 export interface OutputLog {
   readonly outputBytes: number;
@@ -101,7 +105,11 @@ export function outputLog(keepBytes: number, overflow: 'wait' | 'drop'): OutputL
             return gap;
           }
           const chunk = chunks[indexAt(chunks, place.at)]!;
-          const taken = { channel: chunk.channel, offset: place.at, data: chunk.data.subarray(place.at - chunk.offset) };
+          const taken = {
+            channel: chunk.channel,
+            offset: place.at,
+            data: chunk.data.subarray(place.at - chunk.offset),
+          };
           place.at = chunk.offset + chunk.data.length;
           return taken;
         },

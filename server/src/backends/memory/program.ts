@@ -1,6 +1,6 @@
 /**
- * A Program is what the memory backend runs instead of a process: a function that is given what a process has, and
- * resolves with its exit code.
+ * A Program is what the memory backend runs instead of a process: a function that is given what a process
+ * has, and resolves with its exit code.
  *
  * ```ts
  * memoryBackend({
@@ -13,8 +13,8 @@
  * });
  * ```
  *
- * A program that throws prints the message and exits with 1. One that is killed has ended for everyone else at once; its
- * `signal` is aborted so that it can stop, and what it still writes goes nowhere.
+ * A program that throws prints the message and exits with 1. One that is killed has ended for everyone else
+ * at once; its `signal` is aborted so that it can stop, and what it still writes goes nowhere.
  */
 import type { Files } from '../../guest/guest.ts';
 import type { User } from './users.ts';
@@ -57,7 +57,11 @@ export interface ProgramContext extends Streams {
   /** Runs another program to its end. Rejects as `Guest.exec` does if there is none of that name. */
   run(argv: readonly string[], options?: RunOptions): Promise<number>;
   /** Listens until the program ends. Rejects `already_exists` if somebody does already. */
-  listen(port: number, handler: (connection: Incoming) => Promise<void>, options?: { address?: string }): void;
+  listen(
+    port: number,
+    handler: (connection: Incoming) => Promise<void>,
+    options?: { address?: string },
+  ): void;
   /** Says that the program now uses that much more memory; beyond the sandbox's limit it is `oom_killed`. */
   allocate(bytes: number): void;
   /** Uses that much CPU time, which takes longer the less of it the sandbox may have. */

@@ -20,7 +20,8 @@ async function* once(bytes: Uint8Array) {
   yield bytes;
 }
 
-const refused = (bytes: Uint8Array) => expect(readSnapshotArchive(once(bytes), {})).rejects.toMatchObject({ code: 'invalid_argument' });
+const refused = (bytes: Uint8Array) =>
+  expect(readSnapshotArchive(once(bytes), {})).rejects.toMatchObject({ code: 'invalid_argument' });
 
 interface Table {
   nodes: { kind: object; mode: number }[];
@@ -36,7 +37,12 @@ async function forged(change: (table: Table) => void): Promise<Buffer> {
   const text = Buffer.from(JSON.stringify(table));
   const size = Buffer.alloc(4);
   size.writeUInt32BE(text.length);
-  const body = Buffer.concat([Buffer.from(MARK), size, text, archive.subarray(MARK.length + 4 + length, -32)]);
+  const body = Buffer.concat([
+    Buffer.from(MARK),
+    size,
+    text,
+    archive.subarray(MARK.length + 4 + length, -32),
+  ]);
   return Buffer.concat([body, createHash('sha256').update(body).digest()]);
 }
 
@@ -56,7 +62,9 @@ describe('the archive of a snapshot', () => {
     expect(Buffer.from(back.xattrs.get('color')!)).toEqual(Buffer.from([0, 255]));
     expect(back.modifiedAtMs).toBe(node.modifiedAtMs);
     plant(read.tree, '/home/user/note', 'other');
-    expect(treeChanges(tree, read.tree)).toMatchObject([{ path: '/home/user/note', change: 'modified', content: true }]);
+    expect(treeChanges(tree, read.tree)).toMatchObject([
+      { path: '/home/user/note', change: 'modified', content: true },
+    ]);
   });
 
   it('is refused whole when it is cut off, or has any wrong byte', async () => {

@@ -1,6 +1,6 @@
 /**
- * A snapshot as one stream: a line that says what it is, the length of a table and the table as JSON, the content of
- * every file in the table's order, and the SHA-256 of all before it.
+ * A snapshot as one stream: a line that says what it is, the length of a table and the table as JSON, the
+ * content of every file in the table's order, and the SHA-256 of all before it.
  *
  * It is the memory backend's own form: sandboxes of functions go on nowhere else.
  */
@@ -10,7 +10,15 @@ import { z } from 'zod';
 import { byteReader } from '../../lib/byte-reader.ts';
 import type { ImportOptions, SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../check.ts';
-import { contentOf, newDevice, newDirectory, newFile, newSymlink, type Directory, type FileNode } from './file-node.ts';
+import {
+  contentOf,
+  newDevice,
+  newDirectory,
+  newFile,
+  newSymlink,
+  type Directory,
+  type FileNode,
+} from './file-node.ts';
 import { fileTree, type FileTree } from './file-tree.ts';
 
 const MARK = Buffer.from('cay memory snapshot 1\n');
@@ -19,7 +27,9 @@ const SUM_BYTES = 32;
 const MAX_TABLE = 256 * 1024 * 1024;
 const MAX_DATA = 2 * 1024 * 1024 * 1024;
 
-const NameSchema = z.string().refine((name) => Buffer.byteLength(name) <= 255 && !['', '.', '..'].includes(name) && !/[/\0]/.test(name));
+const NameSchema = z
+  .string()
+  .refine((name) => Buffer.byteLength(name) <= 255 && !['', '.', '..'].includes(name) && !/[/\0]/.test(name));
 const KindSchema = z.discriminatedUnion('type', [
   z.object({ type: z.literal('directory') }),
   z.object({ type: z.literal('file'), size: z.int().min(0).max(MAX_DATA) }),
@@ -45,7 +55,10 @@ const TableSchema = z.object({
 });
 type Table = z.infer<typeof TableSchema>;
 
-export async function* writeSnapshotArchive({ sandbox, spec }: SnapshotFacts, tree: FileTree): AsyncIterable<Uint8Array> {
+export async function* writeSnapshotArchive(
+  { sandbox, spec }: SnapshotFacts,
+  tree: FileTree,
+): AsyncIterable<Uint8Array> {
   const nodes = new Map<FileNode, number>([[tree.root, 0]]);
   const names: Table['names'] = [];
   // A map that grows while it is gone through is gone through to its end.
@@ -56,12 +69,23 @@ export async function* writeSnapshotArchive({ sandbox, spec }: SnapshotFacts, tr
       names.push([parent, name, nodes.get(child)!]);
     }
   }
-  const table: Table = { sandbox, spec, usedBytes: tree.usedBytes, nodes: [...nodes.keys()].map(rowOf), names };
+  const table: Table = {
+    sandbox,
+    spec,
+    usedBytes: tree.usedBytes,
+    nodes: [...nodes.keys()].map(rowOf),
+    names,
+  };
   const text = Buffer.from(JSON.stringify(table));
   const length = Buffer.alloc(LENGTH_BYTES);
   length.writeUInt32BE(text.length);
   const sum = createHash('sha256');
-  for (const part of [MARK, length, text, ...[...nodes.keys()].map((node) => (node.type === 'file' ? contentOf(node) : undefined))]) {
+  for (const part of [
+    MARK,
+    length,
+    text,
+    ...[...nodes.keys()].map((node) => (node.type === 'file' ? contentOf(node) : undefined)),
+  ]) {
     if (!part) continue;
     sum.update(part);
     yield part.slice();
@@ -93,7 +117,8 @@ export async function readSnapshotArchive(
     if (length > MAX_TABLE) throw refuse('its table is too long');
     const { sandbox, spec, usedBytes, nodes: rows, names } = tableOf((await read(length)).toString());
     const nodes: FileNode[] = [];
-    for (const row of rows) nodes.push(nodeOf(row, row.kind.type === 'file' ? await read(row.kind.size) : undefined));
+    for (const row of rows)
+      nodes.push(nodeOf(row, row.kind.type === 'file' ? await read(row.kind.size) : undefined));
     const expected = sum.copy().digest();
     if (!(await read(SUM_BYTES)).equals(expected)) throw refuse('its checksum is wrong');
     if ((await reader.some(1)).length > 0) throw refuse('something follows its end');
@@ -117,7 +142,9 @@ function rowOf(node: FileNode): Table['nodes'][number] {
         : type === 'char'
           ? { type, device: node.device }
           : { type };
-  const xattrs = Object.fromEntries([...node.xattrs].map(([name, value]) => [name, Buffer.from(value).toString('base64')]));
+  const xattrs = Object.fromEntries(
+    [...node.xattrs].map(([name, value]) => [name, Buffer.from(value).toString('base64')]),
+  );
   return { kind, mode, uid, gid, modifiedAtMs, xattrs };
 }
 
@@ -129,7 +156,10 @@ function tableOf(text: string): Table {
   }
 }
 
-function nodeOf({ kind, mode, modifiedAtMs, xattrs, ...owner }: Table['nodes'][number], content: Buffer | undefined): FileNode {
+function nodeOf(
+  { kind, mode, modifiedAtMs, xattrs, ...owner }: Table['nodes'][number],
+  content: Buffer | undefined,
+): FileNode {
   const node =
     kind.type === 'file'
       ? { ...newFile(owner), data: content!, size: kind.size }
@@ -142,7 +172,10 @@ function nodeOf({ kind, mode, modifiedAtMs, xattrs, ...owner }: Table['nodes'][n
   return Object.assign(node, { mode, modifiedAtMs, links: 0 });
 }
 
-/** Puts every node where its names say. Rejects what is no tree: a directory with two names, a name given twice, a node without one. */
+/**
+ * Puts every node where its names say. Rejects what is no tree: a directory with two names, a name given
+ * twice, a node without one.
+ */
 function joined(nodes: FileNode[], names: Table['names']): Directory {
   const [root] = nodes;
   if (root?.type !== 'directory') throw refuse('its root is no directory');

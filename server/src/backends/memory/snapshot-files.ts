@@ -24,12 +24,17 @@ export function snapshotFiles(open: (options?: CallOptions) => FileTree): Snapsh
       const node = find(open(options), path);
       if (node.type === 'file') yield contentOf(node).slice();
       else if (node.type === 'symlink') yield Buffer.from(node.target);
-      else throw new CayError('failed_precondition', `Cannot read ${JSON.stringify(path)}: it is neither a file nor a symlink`);
+      else
+        throw new CayError(
+          'failed_precondition',
+          `Cannot read ${JSON.stringify(path)}: it is neither a file nor a symlink`,
+        );
     },
 
     async *tar(paths, options) {
       const tree = open(options);
-      if (paths.length === 0) throw new CayError('invalid_argument', 'Cannot archive 0 paths: name one at least');
+      if (paths.length === 0)
+        throw new CayError('invalid_argument', 'Cannot archive 0 paths: name one at least');
       for (const path of paths) find(tree, path);
       yield* packTree(
         tree,

@@ -6,12 +6,20 @@ import { byBytes, partsOf, type FileTree } from './file-tree.ts';
 import type { User } from './users.ts';
 
 /** The tree below `path` as a POSIX pax archive, with names relative to it. */
-export function packTree(tree: FileTree, user: User, path: string, only?: string[]): AsyncIterable<Uint8Array> {
+export function packTree(
+  tree: FileTree,
+  user: User,
+  path: string,
+  only?: string[],
+): AsyncIterable<Uint8Array> {
   const { node: top } = tree.get(user, path);
   if (top.type !== 'directory') throw fileError('ENOTDIR', path);
   const starts = only?.map((name) => {
     if (name.startsWith('/') || partsOf(name).includes('..')) {
-      throw new CayError('invalid_argument', `Cannot pack ${JSON.stringify(name)}: it is not below ${JSON.stringify(path)}`);
+      throw new CayError(
+        'invalid_argument',
+        `Cannot pack ${JSON.stringify(name)}: it is not below ${JSON.stringify(path)}`,
+      );
     }
     return { name: partsOf(name).join('/'), node: tree.get(user, `${path}/${name}`, { follow: false }).node };
   });

@@ -1,13 +1,22 @@
 import { CayError } from '@cay/sdk/protocol';
 import { byteReader } from '../../lib/byte-reader.ts';
-import { BLOCK, decodeHeader, decodeRecords, paddingOf, textAt, type EntryType, type Extended } from '../../lib/tar-header.ts';
+import {
+  BLOCK,
+  decodeHeader,
+  decodeRecords,
+  paddingOf,
+  textAt,
+  type EntryType,
+  type Extended,
+} from '../../lib/tar-header.ts';
 import { newDirectory, newFile, newSymlink, type Directory, type FileNode } from './file-node.ts';
 import { partsOf, type FileTree, type Place } from './file-tree.ts';
 import type { User } from './users.ts';
 
 const MAX_EXTENSION = 1024 * 1024;
 
-const refuse = (why: string) => new CayError('invalid_argument', `Cannot unpack the archive: ${why}`, { details: { errno: 'EINVAL' } });
+const refuse = (why: string) =>
+  new CayError('invalid_argument', `Cannot unpack the archive: ${why}`, { details: { errno: 'EINVAL' } });
 
 /** Unpacks ustar, pax and GNU archives. Nothing that an archive says leads outside `path`. */
 export async function unpackTree(
@@ -26,13 +35,15 @@ export async function unpackTree(
   /** Walks below the top without following a single symlink; makes directories that are missing. */
   function place(name: string): Place {
     const parts = partsOf(name);
-    if (name.startsWith('/') || parts.includes('..')) throw refuse(`entry ${JSON.stringify(name)} would leave the directory`);
+    if (name.startsWith('/') || parts.includes('..'))
+      throw refuse(`entry ${JSON.stringify(name)} would leave the directory`);
     let parent: Directory = top as Directory;
     let at = topPath === '/' ? '' : topPath;
     for (const part of parts.slice(0, -1)) {
       tree.demand(user, parent, 1, at);
       const next: FileNode | undefined = parent.entries.get(part);
-      if (next && next.type !== 'directory') throw refuse(`entry ${JSON.stringify(name)} leads through a ${next.type}`);
+      if (next && next.type !== 'directory')
+        throw refuse(`entry ${JSON.stringify(name)} leads through a ${next.type}`);
       const made: Directory = next ?? newDirectory(user);
       if (!next) tree.put(user, { parent, name: part, node: undefined, path: `${at}/${part}` }, made);
       parent = made;
@@ -42,11 +53,18 @@ export async function unpackTree(
     return { parent, name: last, node: parent.entries.get(last), path: `${at}/${last}` };
   }
 
-  async function unpack(type: EntryType, name: string, link: string, size: number, mode: number): Promise<void> {
+  async function unpack(
+    type: EntryType,
+    name: string,
+    link: string,
+    size: number,
+    mode: number,
+  ): Promise<void> {
     if (partsOf(name).length === 0 && type === 'directory') return;
     const to = place(name);
     if (to.name === '') throw refuse(`entry ${JSON.stringify(name)} has no name`);
-    if (type !== 'directory' && to.node?.type === 'directory') throw refuse(`entry ${JSON.stringify(name)} would replace a directory`);
+    if (type !== 'directory' && to.node?.type === 'directory')
+      throw refuse(`entry ${JSON.stringify(name)} would replace a directory`);
     if (type === 'directory') {
       if (to.node?.type === 'directory') to.node.mode = mode;
       else tree.put(user, to, newDirectory(user, mode));

@@ -14,7 +14,8 @@ function changed(change: (tree: FileTree) => void): string[] {
   );
 }
 
-const move = (tree: FileTree, from: string, to: string) => tree.rename(ROOT, tree.get(ROOT, from), tree.find(ROOT, to));
+const move = (tree: FileTree, from: string, to: string) =>
+  tree.rename(ROOT, tree.get(ROOT, from), tree.find(ROOT, to));
 
 describe('what differs between two trees', () => {
   it('is nothing when nothing was done', () => {
@@ -62,6 +63,8 @@ describe('what differs between two trees', () => {
       const { node } = each.get(ROOT, '/log');
       if (node.type === 'file') each.append(node, Buffer.from(each === tree ? ' two' : ' 2nd'), '/log');
     }
-    expect(treeChanges(copy, tree)).toMatchObject([{ path: '/log', content: true, before: { size: 7 }, after: { size: 7 } }]);
+    expect(treeChanges(copy, tree)).toMatchObject([
+      { path: '/log', content: true, before: { size: 7 }, after: { size: 7 } },
+    ]);
   });
 });

@@ -41,6 +41,10 @@ function table(tree: FileTree, path: string): string[][] {
 }
 
 const unknown = (text: string) =>
-  new CayError('not_found', `Cannot find user ${JSON.stringify(text.slice(0, 256))}: it is not in /etc/passwd`, {
-    details: { what: 'user' },
-  });
+  new CayError(
+    'not_found',
+    `Cannot find user ${JSON.stringify(text.slice(0, 256))}: it is not in /etc/passwd`,
+    {
+      details: { what: 'user' },
+    },
+  );

@@ -1,6 +1,8 @@
 import { CayError, PlatformNameSchema } from '@cay/sdk/protocol';
 
-/** Sandboxes with this label are made on this platform; without a value, whatever the value of the label is. */
+/**
+ * Sandboxes with this label are made on this platform; without a value, whatever the value of the label is.
+ */
 export interface PlatformRule {
   label: string;
   value?: string;
@@ -26,7 +28,11 @@ export function parsePlatformRules(text: string): PlatformRule[] {
 }
 
 /** The platform of the first rule that fits. */
-export function platformByLabels(rules: readonly PlatformRule[], labels: Readonly<Record<string, string>>): string | undefined {
-  const fits = ({ label, value }: PlatformRule) => Object.hasOwn(labels, label) && (value === undefined || labels[label] === value);
+export function platformByLabels(
+  rules: readonly PlatformRule[],
+  labels: Readonly<Record<string, string>>,
+): string | undefined {
+  const fits = ({ label, value }: PlatformRule) =>
+    Object.hasOwn(labels, label) && (value === undefined || labels[label] === value);
   return rules.find(fits)?.platform;
 }

@@ -13,7 +13,20 @@ const spec = (input: SandboxSpecInput = {}) => SandboxSpecSchema.parse(input);
 const at = (name: string, backend: Backend): PlatformSource => ({ name, open: async () => backend });
 
 /** The backend without its verbs beyond the contract's core, as some are. */
-function plain({ name, capabilities, validate, ensure, observe, list, watch, connect, stats, stop, remove, close }: Backend): Backend {
+function plain({
+  name,
+  capabilities,
+  validate,
+  ensure,
+  observe,
+  list,
+  watch,
+  connect,
+  stats,
+  stop,
+  remove,
+  close,
+}: Backend): Backend {
   return { name, capabilities, validate, ensure, observe, list, watch, connect, stats, stop, remove, close };
 }
 
@@ -25,7 +38,9 @@ function leaving(backend: Backend): { backend: Backend; gone: { away: boolean } 
       const value = Reflect.get(target, name) as unknown;
       if (typeof value !== 'function' || name === 'watch' || name === 'close') return value;
       return (...values: unknown[]) =>
-        gone.away ? Promise.reject(new CayError('unavailable', 'nobody answers')) : (value as (...all: unknown[]) => unknown)(...values);
+        gone.away
+          ? Promise.reject(new CayError('unavailable', 'nobody answers'))
+          : (value as (...all: unknown[]) => unknown)(...values);
     },
   });
   return { backend: proxy, gone };
@@ -45,7 +60,14 @@ afterEach(async () => {
 describe('choosing a platform', () => {
   const rules = parsePlatformRules('gpu=true:big, team:small');
   const pick = async () =>
-    opened[opened.push(await routerBackend({ platforms: ['usual', 'big', 'small'].map((name) => at(name, memoryBackend())), rules })) - 1]!;
+    opened[
+      opened.push(
+        await routerBackend({
+          platforms: ['usual', 'big', 'small'].map((name) => at(name, memoryBackend())),
+          rules,
+        }),
+      ) - 1
+    ]!;
 
   it('goes by name, then by the first rule that fits the labels, then by default', async () => {
     const router = await pick();
@@ -58,13 +80,20 @@ describe('choosing a platform', () => {
   it('refuses a name that is none, and says which there are', async () => {
     const router = await pick();
     expect(() => router.choose({ platform: 'moon', labels: {} })).toThrow('Platform "moon" is unknown');
-    for (const verb of [router.validate(spec({ platform: 'moon' })), router.ensure(newId('sbx'), spec({ platform: 'moon' }))]) {
-      await expect(verb).rejects.toMatchObject({ code: 'not_found', hint: 'Known platforms: usual, big, small' });
+    for (const verb of [
+      router.validate(spec({ platform: 'moon' })),
+      router.ensure(newId('sbx'), spec({ platform: 'moon' })),
+    ]) {
+      await expect(verb).rejects.toMatchObject({
+        code: 'not_found',
+        hint: 'Known platforms: usual, big, small',
+      });
     }
   });
 
   it('refuses rules that cannot be, or name a platform that is none', async () => {
-    for (const text of ['gpu', 'gpu=true', '=a:b', 'a=b:UPPER', 'a b=c:d']) expect(() => parsePlatformRules(text)).toThrow('is not a rule');
+    for (const text of ['gpu', 'gpu=true', '=a:b', 'a=b:UPPER', 'a b=c:d'])
+      expect(() => parsePlatformRules(text)).toThrow('is not a rule');
     expect(parsePlatformRules('')).toEqual([]);
     const wrong = routerBackend({ platforms: [at('usual', memoryBackend())], rules });
     await expect(wrong).rejects.toMatchObject({ code: 'invalid_argument' });
@@ -81,9 +110,13 @@ describe('sandboxes of several platforms', () => {
     expect((await one.list()).map(({ id }) => id)).toEqual([here]);
     expect((await other.list()).map(({ id }) => id)).toEqual([there]);
     expect((await router.list()).map(({ id }) => id).sort()).toEqual([here, there].sort());
-    const handle = await (await router.connect(there)).exec({ id: 'a', argv: ['echo', 'hi'], env: {}, workdir: '/', user: 'user' });
+    const handle = await (
+      await router.connect(there)
+    ).exec({ id: 'a', argv: ['echo', 'hi'], env: {}, workdir: '/', user: 'user' });
     expect((await collect(handle, { maxBytes: 100 })).stdout.toString()).toBe('hi\n');
-    await expect(router.ensure(there, spec({ platform: 'one' }))).rejects.toMatchObject({ code: 'already_exists' });
+    await expect(router.ensure(there, spec({ platform: 'one' }))).rejects.toMatchObject({
+      code: 'already_exists',
+    });
   });
 
   it('are found by another router, and are the same without one', async () => {
@@ -131,7 +164,10 @@ describe('sandboxes of several platforms', () => {
       router.snapshot(lacking, newId('snap')),
       router.importSnapshot(newId('snap'), (async function* () {})(), { platform: 'plain' }),
     ]) {
-      await expect(verb).rejects.toMatchObject({ code: 'unsupported', message: expect.stringMatching(/platform "(plain|whole)"/) });
+      await expect(verb).rejects.toMatchObject({
+        code: 'unsupported',
+        message: expect.stringMatching(/platform "(plain|whole)"/),
+      });
     }
     const { platforms } = await router.capabilities();
     expect(platforms!.map(({ name }) => name)).toEqual(['whole', 'plain']);
@@ -155,7 +191,10 @@ describe('snapshots of several platforms', () => {
     await router.ensure(child, spec());
     expect((await other.observe(child)).phase).toBe('ready');
 
-    const refused = { code: 'failed_precondition', message: expect.stringContaining('is on platform "other"') as string };
+    const refused = {
+      code: 'failed_precondition',
+      message: expect.stringContaining('is on platform "other"') as string,
+    };
     await expect(router.clone(newId('sbx'), spec({ platform: 'one' }), far)).rejects.toMatchObject(refused);
     await expect(router.rollback(here, far)).rejects.toMatchObject(refused);
     await expect(Array.fromAsync(router.changes(near, far))).rejects.toMatchObject(refused);
@@ -176,7 +215,13 @@ describe('a platform that is away', () => {
     await router.ensure(here, spec());
     await router.ensure(there, spec({ platform: 'shaky' }));
     gone.away = true;
-    for (const verb of [router.observe(there), router.remove(there), router.list(), router.observe(nowhere), router.remove(nowhere)]) {
+    for (const verb of [
+      router.observe(there),
+      router.remove(there),
+      router.list(),
+      router.observe(nowhere),
+      router.remove(nowhere),
+    ]) {
       await expect(verb).rejects.toMatchObject({ code: 'unavailable' });
     }
     expect(await router.observe(here)).toMatchObject({ phase: 'ready' });

@@ -1,8 +1,8 @@
 /**
  * The platforms of a router: backends by name, each opened when it can be.
  *
- * One that is away when it is to be opened is tried again, by whoever needs it and every few seconds; anything else that goes wrong then is a
- * fault of the configuration, and told at once.
+ * One that is away when it is to be opened is tried again, by whoever needs it and every few seconds;
+ * anything else that goes wrong then is a fault of the configuration, and told at once.
  */
 import { CayError, isCayError, type SandboxSpec } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
@@ -27,7 +27,9 @@ export interface Platforms {
   /** What is open already. */
   opened(name: string): Backend | undefined;
   /** Asks each, all at once; those that are away answer with why. */
-  each<T>(ask: (backend: Backend, name: string) => Promise<T>): Promise<({ name: string } & ({ answer: T } | { away: CayError }))[]>;
+  each<T>(
+    ask: (backend: Backend, name: string) => Promise<T>,
+  ): Promise<({ name: string } & ({ answer: T } | { away: CayError }))[]>;
   /** Throws `not_found` for a name that is none. */
   require(name: string): string;
   close(): Promise<void>;
@@ -37,10 +39,16 @@ const AGAIN_MS = 5_000;
 /** Who takes longer is away. What a backend finds out only once may be slow. */
 const ANSWER_MS = 30_000;
 
-export async function openPlatforms(sources: readonly PlatformSource[], onError: (error: unknown) => void): Promise<Platforms> {
+export async function openPlatforms(
+  sources: readonly PlatformSource[],
+  onError: (error: unknown) => void,
+): Promise<Platforms> {
   const names = sources.map(({ name }) => name);
   if (names.length === 0 || new Set(names).size < names.length) {
-    throw new CayError('invalid_argument', `Platforms must be at least one, each with a name of its own: ${JSON.stringify(names)}`);
+    throw new CayError(
+      'invalid_argument',
+      `Platforms must be at least one, each with a name of its own: ${JSON.stringify(names)}`,
+    );
   }
   const open = new Map<string, Backend>();
   const opening = new Map<string, Promise<Backend>>();
@@ -71,7 +79,9 @@ export async function openPlatforms(sources: readonly PlatformSource[], onError:
   function keep(name: string, backend: Backend): void {
     open.set(name, backend);
     failed.delete(name);
-    const pump = passOn(backend, changes, { signal: closing.signal, onError }).finally(() => pumps.delete(pump));
+    const pump = passOn(backend, changes, { signal: closing.signal, onError }).finally(() =>
+      pumps.delete(pump),
+    );
     pumps.add(pump);
   }
 
@@ -86,7 +96,8 @@ export async function openPlatforms(sources: readonly PlatformSource[], onError:
       if (backend) return backend;
       if (closing.signal.aborted) throw new CayError('unavailable', `Platform "${name}" is closed`);
       const last = failed.get(name);
-      if (last && !opening.has(name) && performance.now() - last.atMs < AGAIN_MS) throw awayOf(name, last.error);
+      if (last && !opening.has(name) && performance.now() - last.atMs < AGAIN_MS)
+        throw awayOf(name, last.error);
       return start(sources.find((source) => source.name === name)!).catch((error: unknown) => {
         throw awayOf(name, error);
       });
@@ -151,10 +162,13 @@ export function ownSpec({ platform: _platform, ...spec }: SandboxSpec): SandboxS
   return spec;
 }
 
-const silent = (name: string) => new CayError('unavailable', `Platform "${name}" has not answered for ${ANSWER_MS / 1000} s`);
+const silent = (name: string) =>
+  new CayError('unavailable', `Platform "${name}" has not answered for ${ANSWER_MS / 1000} s`);
 
 function awayOf(name: string, error: unknown): CayError {
-  const { message, hint, details } = isCayError(error) ? error : { message: String(error), hint: undefined, details: {} };
+  const { message, hint, details } = isCayError(error)
+    ? error
+    : { message: String(error), hint: undefined, details: {} };
   return new CayError('unavailable', `Platform "${name}" cannot be reached: ${message}`, {
     cause: error,
     details: { ...details, platform: name },

@@ -19,10 +19,15 @@ interface SnapshotPlace {
 export function routedSnapshots({ platforms, where, placeOf }: RoutedSnapshotsOptions): Snapshotting {
   function able({ name, backend }: Place, action: string): SnapshotPlace {
     if (canSnapshot(backend)) return { name, backend };
-    throw new CayError('unsupported', `Cannot ${action}: platform "${name}" has no snapshots`, { details: { platform: name } });
+    throw new CayError('unsupported', `Cannot ${action}: platform "${name}" has no snapshots`, {
+      details: { platform: name },
+    });
   }
 
-  const first = async (): Promise<Place> => ({ name: platforms.first, backend: await platforms.get(platforms.first) });
+  const first = async (): Promise<Place> => ({
+    name: platforms.first,
+    backend: await platforms.get(platforms.first),
+  });
 
   /** Where the snapshot is. */
   async function of(snapshot: SnapshotId): Promise<SnapshotPlace> {
@@ -31,18 +36,28 @@ export function routedSnapshots({ platforms, where, placeOf }: RoutedSnapshotsOp
     throw new CayError('not_found', `Cannot find snapshot "${snapshot}"`, { details: { what: 'snapshot' } });
   }
 
-  const told = ({ spec, ...facts }: SnapshotFacts, platform: string): SnapshotFacts => ({ ...facts, spec: { ...spec, platform } });
+  const told = ({ spec, ...facts }: SnapshotFacts, platform: string): SnapshotFacts => ({
+    ...facts,
+    spec: { ...spec, platform },
+  });
 
   function elsewhere(action: string, snapshot: SnapshotId, here: string, there: string): CayError {
-    return new CayError('failed_precondition', `Cannot ${action}: snapshot "${snapshot}" is on platform "${there}", not on "${here}"`, {
-      details: { platform: there },
-      hint: `take it out as an archive and import that on "${here}"`,
-    });
+    return new CayError(
+      'failed_precondition',
+      `Cannot ${action}: snapshot "${snapshot}" is on platform "${there}", not on "${here}"`,
+      {
+        details: { platform: there },
+        hint: `take it out as an archive and import that on "${here}"`,
+      },
+    );
   }
 
   return {
     async snapshot(id, snapshot, options) {
-      const { name, backend } = able((await where.sandbox(id)) ?? (await first()), `take a snapshot of sandbox "${id}"`);
+      const { name, backend } = able(
+        (await where.sandbox(id)) ?? (await first()),
+        `take a snapshot of sandbox "${id}"`,
+      );
       requireSnapshotId(snapshot);
       // Before the deed: what is left of one that fails is looked for there.
       where.note(snapshot, where.told(snapshot) ?? name);
@@ -86,7 +101,8 @@ export function routedSnapshots({ platforms, where, placeOf }: RoutedSnapshotsOp
 
     async *changes(from, to, options) {
       const [before, after] = [await of(from), await of(to)];
-      if (before.name !== after.name) throw elsewhere(`compare with snapshot "${from}"`, to, before.name, after.name);
+      if (before.name !== after.name)
+        throw elsewhere(`compare with snapshot "${from}"`, to, before.name, after.name);
       yield* before.backend.changes(from, to, options);
     },
 
@@ -106,7 +122,10 @@ export function routedSnapshots({ platforms, where, placeOf }: RoutedSnapshotsOp
     async importSnapshot(snapshot, archive, { platform, ...options } = {}) {
       requireSnapshotId(snapshot);
       const name = platform === undefined ? platforms.first : platforms.require(platform);
-      const { backend } = able({ name, backend: await platforms.get(name) }, `take in snapshot "${snapshot}"`);
+      const { backend } = able(
+        { name, backend: await platforms.get(name) },
+        `take in snapshot "${snapshot}"`,
+      );
       where.note(snapshot, name);
       return told(await backend.importSnapshot(snapshot, archive, options), name);
     },

@@ -7,7 +7,18 @@ import { memoryBackend } from '../memory/memory.ts';
 import { routerBackend } from './router.ts';
 
 /** What a guest does is between it and its caller: the router over memory has all the rest. */
-const areas = ['lifecycle', 'validation', 'exec', 'snapshots', 'clones', 'rollback', 'archives', 'freeze', 'concurrency', 'faults'];
+const areas = [
+  'lifecycle',
+  'validation',
+  'exec',
+  'snapshots',
+  'clones',
+  'rollback',
+  'archives',
+  'freeze',
+  'concurrency',
+  'faults',
+];
 const reason = whyNoLocal();
 if (reason === undefined) {
   const factory = async () => {
@@ -19,7 +30,11 @@ if (reason === undefined) {
           { name: 'memory', open: async () => memoryBackend() },
         ],
       });
-    return { ...ground, backend: await open(ground.backend), restart: async () => open(await ground.restart!()) };
+    return {
+      ...ground,
+      backend: await open(ground.backend),
+      restart: async () => open(await ground.restart!()),
+    };
   };
   backendSuite('router of local on runc and memory', factory, { areas });
 } else describe('router of local on runc and memory', () => it.skip(reason, () => {}));

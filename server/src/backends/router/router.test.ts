@@ -33,5 +33,9 @@ for (const platform of ['one', 'other']) {
       cleanup: () => backend.close(),
     };
   };
-  backendSuite(`router of two memory backends, on "${platform}"`, ground, platform === 'other' ? { skip: NOT_ON_OTHER } : {});
+  backendSuite(
+    `router of two memory backends, on "${platform}"`,
+    ground,
+    platform === 'other' ? { skip: NOT_ON_OTHER } : {},
+  );
 }

@@ -1,10 +1,20 @@
 /**
- * The router: several backends behind one contract. Each sandbox is on one platform, which does everything for it.
+ * The router: several backends behind one contract. Each sandbox is on one platform, which does everything
+ * for it.
  *
- * It keeps nothing of its own. Where something is its platform knows, and whoever has records says so beforehand (`place`). The platforms
- * never hear of each other: a spec comes to them without its `platform`, so that a backend has the same sandboxes with a router before it and without.
+ * It keeps nothing of its own. Where something is its platform knows, and whoever has records says so
+ * beforehand (`place`). The platforms never hear of each other: a spec comes to them without its `platform`,
+ * so that a backend has the same sandboxes with a router before it and without.
  */
-import { ABILITIES, CayError, type Ability, type Capabilities, type Platform, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
+import {
+  ABILITIES,
+  CayError,
+  type Ability,
+  type Capabilities,
+  type Platform,
+  type SandboxId,
+  type SandboxSpec,
+} from '@cay/sdk/protocol';
 import {
   canFreeze,
   canHibernate,
@@ -40,39 +50,73 @@ export interface RouterOptions {
   onError?(error: unknown): void;
 }
 
-export type RouterBackend = Backend & Routing & Resizing & Freezing & Suspending & Snapshotting & Hibernating & Measuring & Sweeping;
+export type RouterBackend = Backend &
+  Routing &
+  Resizing &
+  Freezing &
+  Suspending &
+  Snapshotting &
+  Hibernating &
+  Measuring &
+  Sweeping;
 
-export async function routerBackend({ platforms: sources, rules = [], onError = () => {} }: RouterOptions): Promise<RouterBackend> {
+export async function routerBackend({
+  platforms: sources,
+  rules = [],
+  onError = () => {},
+}: RouterOptions): Promise<RouterBackend> {
   const names = sources.map(({ name }) => name);
   const stray = rules.find(({ platform }) => !names.includes(platform));
   if (stray) {
-    throw new CayError('invalid_argument', `The rule for label "${stray.label}" names platform "${stray.platform}", which is none`, {
-      hint: `Known platforms: ${names.join(', ')}`,
-    });
+    throw new CayError(
+      'invalid_argument',
+      `The rule for label "${stray.label}" names platform "${stray.platform}", which is none`,
+      {
+        hint: `Known platforms: ${names.join(', ')}`,
+      },
+    );
   }
   const platforms = await openPlatforms(sources, onError);
   const where = whereabouts(platforms);
 
   /** Where it is, or the default platform, which then says that it does not exist. */
   async function at(id: SandboxId): Promise<Place> {
-    return (await where.sandbox(id)) ?? { name: platforms.first, backend: await platforms.get(platforms.first) };
+    return (
+      (await where.sandbox(id)) ?? { name: platforms.first, backend: await platforms.get(platforms.first) }
+    );
   }
 
-  async function able<T extends Backend>(id: SandboxId, can: (backend: Backend) => backend is T, verb: string): Promise<T> {
+  async function able<T extends Backend>(
+    id: SandboxId,
+    can: (backend: Backend) => backend is T,
+    verb: string,
+  ): Promise<T> {
     const { name, backend } = await at(id);
     if (can(backend)) return backend;
-    throw new CayError('unsupported', `Cannot ${verb} sandbox "${id}": platform "${name}" cannot do that`, { details: { platform: name } });
+    throw new CayError('unsupported', `Cannot ${verb} sandbox "${id}": platform "${name}" cannot do that`, {
+      details: { platform: name },
+    });
   }
 
-  /** Where a sandbox of this spec is or will be. One that is named need not be looked for on the others, which may be away. */
+  /**
+   * Where a sandbox of this spec is or will be. One that is named need not be looked for on the others, which
+   * may be away.
+   */
   async function placeOf(id: SandboxId, { platform }: SandboxSpec): Promise<Place> {
     requireSandboxId(id);
     if (platform !== undefined) platforms.require(platform);
-    const known = platform === undefined || (where.told(id) ?? platform) !== platform ? await where.sandbox(id) : undefined;
+    const known =
+      platform === undefined || (where.told(id) ?? platform) !== platform
+        ? await where.sandbox(id)
+        : undefined;
     if (known && platform !== undefined && (await known.backend.observe(id)).phase !== 'absent') {
-      throw new CayError('already_exists', `Cannot make sandbox "${id}" on platform "${platform}": it exists on "${known.name}"`, {
-        details: { platform: known.name },
-      });
+      throw new CayError(
+        'already_exists',
+        `Cannot make sandbox "${id}" on platform "${platform}": it exists on "${known.name}"`,
+        {
+          details: { platform: known.name },
+        },
+      );
     }
     const name = platform ?? known?.name ?? platforms.first;
     const place = { name, backend: await platforms.get(name) };
@@ -87,7 +131,9 @@ export async function routerBackend({ platforms: sources, rules = [], onError = 
     place: where.note,
 
     choose: ({ platform, labels }) =>
-      platform === undefined ? (platformByLabels(rules, labels) ?? platforms.first) : platforms.require(platform),
+      platform === undefined
+        ? (platformByLabels(rules, labels) ?? platforms.first)
+        : platforms.require(platform),
 
     measures(name) {
       const backend = platforms.opened(name);
@@ -176,12 +222,16 @@ export async function routerBackend({ platforms: sources, rules = [], onError = 
     ...routedSnapshots({ platforms, where, placeOf }),
 
     async capacity(options) {
-      const answers = await platforms.each(async (backend) => (canMeasure(backend) ? backend.capacity(options) : {}));
+      const answers = await platforms.each(async (backend) =>
+        canMeasure(backend) ? backend.capacity(options) : {},
+      );
       return leastCapacity(answers.flatMap((each) => ('answer' in each ? [each.answer] : [])));
     },
 
     async sweep(options?: CallOptions & { dryRun?: boolean }) {
-      const answers = await platforms.each(async (backend) => (canSweep(backend) ? backend.sweep(options) : []));
+      const answers = await platforms.each(async (backend) =>
+        canSweep(backend) ? backend.sweep(options) : [],
+      );
       return answers.flatMap((each): Orphan[] => ('answer' in each ? each.answer : []));
     },
 
@@ -192,6 +242,7 @@ export async function routerBackend({ platforms: sources, rules = [], onError = 
 
 /** Nothing that is not seen to work is promised. */
 function nothing({ name, away }: Platform): Pick<Capabilities, 'abilities' | 'notes'> {
-  const each = <T>(value: T) => Object.fromEntries(ABILITIES.map((ability) => [ability, value])) as Record<Ability, T>;
+  const each = <T>(value: T) =>
+    Object.fromEntries(ABILITIES.map((ability) => [ability, value])) as Record<Ability, T>;
   return { abilities: each(false), notes: each(`Platform "${name}" does not answer: ${away}`) };
 }

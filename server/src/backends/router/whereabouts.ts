@@ -22,7 +22,11 @@ export interface Whereabouts {
 export function whereabouts(platforms: Platforms): Whereabouts {
   const known = new Map<string, string>();
 
-  async function find(id: string, what: string, has: (backend: Backend) => Promise<boolean>): Promise<Place | undefined> {
+  async function find(
+    id: string,
+    what: string,
+    has: (backend: Backend) => Promise<boolean>,
+  ): Promise<Place | undefined> {
     const told = known.get(id);
     if (told !== undefined) return { name: told, backend: await configured(told, `${what} "${id}"`) };
     const answers = await platforms.each(has);
@@ -33,10 +37,14 @@ export function whereabouts(platforms: Platforms): Whereabouts {
     }
     for (const each of answers) {
       if (!('away' in each)) continue;
-      throw new CayError('unavailable', `Cannot find ${what} "${id}": platform "${each.name}" does not answer`, {
-        cause: each.away,
-        details: { platform: each.name },
-      });
+      throw new CayError(
+        'unavailable',
+        `Cannot find ${what} "${id}": platform "${each.name}" does not answer`,
+        {
+          cause: each.away,
+          details: { platform: each.name },
+        },
+      );
     }
     return undefined;
   }
@@ -44,10 +52,14 @@ export function whereabouts(platforms: Platforms): Whereabouts {
   /** A server may have been started without a platform that has sandboxes. */
   async function configured(name: string, what: string): Promise<Backend> {
     if (platforms.names.includes(name)) return platforms.get(name);
-    throw new CayError('unavailable', `Cannot reach ${what}: it is on platform "${name}", which this server does not have`, {
-      details: { platform: name },
-      hint: `start the server with "${name}" among its backends`,
-    });
+    throw new CayError(
+      'unavailable',
+      `Cannot reach ${what}: it is on platform "${name}", which this server does not have`,
+      {
+        details: { platform: name },
+        hint: `start the server with "${name}" among its backends`,
+      },
+    );
   }
 
   return {
@@ -63,7 +75,8 @@ export function whereabouts(platforms: Platforms): Whereabouts {
       return find(
         id,
         'snapshot',
-        async (backend) => canSnapshot(backend) && (await backend.snapshots()).some((snapshot) => snapshot.id === id),
+        async (backend) =>
+          canSnapshot(backend) && (await backend.snapshots()).some((snapshot) => snapshot.id === id),
       );
     },
   };

@@ -1,4 +1,15 @@
-import { lstat, mkdir, mkdtemp, readFile, readdir, readlink, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import {
+  lstat,
+  mkdir,
+  mkdtemp,
+  readFile,
+  readdir,
+  readlink,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -15,7 +26,11 @@ beforeEach(async () => {
 });
 afterEach(() => rm(scratch, { recursive: true, force: true }));
 
-type Made = Partial<Entry> & { name: string; type: 'file' | 'directory' | 'symlink' | 'hardlink'; content?: string };
+type Made = Partial<Entry> & {
+  name: string;
+  type: 'file' | 'directory' | 'symlink' | 'hardlink';
+  content?: string;
+};
 
 function archive(...entries: Made[]): Buffer {
   const parts = entries.flatMap(({ content = '', ...entry }) => {
@@ -35,7 +50,16 @@ async function* inChunks(data: Buffer, size = 700): AsyncGenerator<Uint8Array> {
 
 /** An entry whose name the encoder would not write, with a right checksum. */
 function hostile(name: string, letter: string, target = ''): Buffer {
-  const head = encodeHeader({ name: 'x', type: 'file', sizeBytes: 0, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' });
+  const head = encodeHeader({
+    name: 'x',
+    type: 'file',
+    sizeBytes: 0,
+    mode: 0o644,
+    uid: 0,
+    gid: 0,
+    modifiedAtMs: 0,
+    target: '',
+  });
   head.fill(0, 0, 100).write(name, 0);
   head.write(letter, 156);
   head.fill(0, 157, 257).write(target, 157);
@@ -64,7 +88,9 @@ describe('pack and unpack', () => {
     fc.assert(
       fc.property(
         fc.record({
-          name: fc.string({ unit: 'grapheme', minLength: 1, maxLength: 300 }).filter((name) => !/[\0/]/.test(name)),
+          name: fc
+            .string({ unit: 'grapheme', minLength: 1, maxLength: 300 })
+            .filter((name) => !/[\0/]/.test(name)),
           type: fc.constantFrom('file', 'directory', 'symlink'),
           sizeBytes: fc.nat(8 ** 11 - 1),
           mode: fc.nat(0o777),
@@ -83,10 +109,15 @@ describe('pack and unpack', () => {
 });
 
 describe('unpack() of a hostile archive', () => {
-  it.each(['/etc/evil', '../evil', 'a/../../evil', 'a/b/../../../evil'])('refuses the name %s and writes nothing outside', async (name) => {
-    await expect(unpack(dir, inChunks(hostile(name, '0')))).rejects.toMatchObject({ code: 'permission_denied' });
-    expect(await readdir(scratch)).toEqual(['target']);
-  });
+  it.each(['/etc/evil', '../evil', 'a/../../evil', 'a/b/../../../evil'])(
+    'refuses the name %s and writes nothing outside',
+    async (name) => {
+      await expect(unpack(dir, inChunks(hostile(name, '0')))).rejects.toMatchObject({
+        code: 'permission_denied',
+      });
+      expect(await readdir(scratch)).toEqual(['target']);
+    },
+  );
 
   it('does not write through a symlink of the archive', async () => {
     const data = archive(
@@ -101,7 +132,9 @@ describe('unpack() of a hostile archive', () => {
   it('does not write through a symlink that was there before', async () => {
     await mkdir(join(scratch, 'elsewhere'));
     await symlink(join(scratch, 'elsewhere'), join(dir, 'door'));
-    await expect(unpack(dir, inChunks(archive({ name: 'door/file', type: 'file', content: 'x' })))).rejects.toMatchObject({
+    await expect(
+      unpack(dir, inChunks(archive({ name: 'door/file', type: 'file', content: 'x' }))),
+    ).rejects.toMatchObject({
       code: 'permission_denied',
     });
     expect(await readdir(join(scratch, 'elsewhere'))).toEqual([]);
@@ -115,14 +148,19 @@ describe('unpack() of a hostile archive', () => {
     expect((await lstat(join(dir, 'file'))).isFile()).toBe(true);
   });
 
-  it.each(['/etc/passwd', '../outside', 'a/../../outside'])('leaves out a symlink to %s and says so', async (target) => {
-    const { leftOut } = await unpack(
-      dir,
-      inChunks(archive({ name: 'link', type: 'symlink', target }, { name: 'file', type: 'file', content: 'x' })),
-    );
-    expect(leftOut).toMatchObject([{ name: 'link' }]);
-    expect(await readdir(dir)).toEqual(['file']);
-  });
+  it.each(['/etc/passwd', '../outside', 'a/../../outside'])(
+    'leaves out a symlink to %s and says so',
+    async (target) => {
+      const { leftOut } = await unpack(
+        dir,
+        inChunks(
+          archive({ name: 'link', type: 'symlink', target }, { name: 'file', type: 'file', content: 'x' }),
+        ),
+      );
+      expect(leftOut).toMatchObject([{ name: 'link' }]);
+      expect(await readdir(dir)).toEqual(['file']);
+    },
+  );
 
   it('leaves out a climb through a link to less deep', async () => {
     const data = archive(
@@ -135,18 +173,25 @@ describe('unpack() of a hostile archive', () => {
 
   it('refuses a hard link to a file outside', async () => {
     await writeFile(join(scratch, 'secret'), 'secret');
-    await expect(unpack(dir, inChunks(hostile('link', '1', '../secret')))).rejects.toMatchObject({ code: 'permission_denied' });
-    await expect(unpack(dir, inChunks(hostile('link', '1', join(scratch, 'secret'))))).rejects.toMatchObject({ code: 'permission_denied' });
+    await expect(unpack(dir, inChunks(hostile('link', '1', '../secret')))).rejects.toMatchObject({
+      code: 'permission_denied',
+    });
+    await expect(unpack(dir, inChunks(hostile('link', '1', join(scratch, 'secret'))))).rejects.toMatchObject({
+      code: 'permission_denied',
+    });
     expect(await readdir(dir)).toEqual([]);
   });
 
   it('does not make a hard link of a symlink', async () => {
     await symlink('/etc/passwd', join(dir, 'sym'));
-    expect((await unpack(dir, inChunks(hostile('link', '1', 'sym')))).leftOut).toMatchObject([{ name: 'link' }]);
+    expect((await unpack(dir, inChunks(hostile('link', '1', 'sym')))).leftOut).toMatchObject([
+      { name: 'link' },
+    ]);
   });
 
   it('leaves out devices and pipes', async () => {
-    for (const letter of ['3', '4', '6']) expect((await unpack(dir, inChunks(hostile('device', letter)))).leftOut).toHaveLength(1);
+    for (const letter of ['3', '4', '6'])
+      expect((await unpack(dir, inChunks(hostile('device', letter)))).leftOut).toHaveLength(1);
     expect(await readdir(dir)).toEqual([]);
   });
 
@@ -157,8 +202,12 @@ describe('unpack() of a hostile archive', () => {
 
   it('rejects archives that are cut off or broken', async () => {
     const data = archive({ name: 'file', type: 'file', content: 'x'.repeat(3000) });
-    await expect(unpack(dir, inChunks(data.subarray(0, 1500)))).rejects.toMatchObject({ code: 'failed_precondition' });
-    await expect(unpack(dir, inChunks(Buffer.alloc(BLOCK, 'z')))).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(unpack(dir, inChunks(data.subarray(0, 1500)))).rejects.toMatchObject({
+      code: 'failed_precondition',
+    });
+    await expect(unpack(dir, inChunks(Buffer.alloc(BLOCK, 'z')))).rejects.toMatchObject({
+      code: 'failed_precondition',
+    });
   });
 
   it('never writes beside the directory, whatever the bytes are', async () => {
@@ -168,14 +217,17 @@ describe('unpack() of a hostile archive', () => {
       { name: 'a/l', type: 'symlink', target: 'f' },
     );
     await fc.assert(
-      fc.asyncProperty(fc.array(fc.tuple(fc.nat(base.length - 1), fc.nat(255)), { maxLength: 6 }), async (flips) => {
-        const data = Buffer.from(base);
-        for (const [at, value] of flips) data[at] = value;
-        await unpack(dir, inChunks(data)).catch(() => {});
-        expect(await readdir(scratch)).toEqual(['target']);
-        await rm(dir, { recursive: true });
-        await mkdir(dir);
-      }),
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.nat(base.length - 1), fc.nat(255)), { maxLength: 6 }),
+        async (flips) => {
+          const data = Buffer.from(base);
+          for (const [at, value] of flips) data[at] = value;
+          await unpack(dir, inChunks(data)).catch(() => {});
+          expect(await readdir(scratch)).toEqual(['target']);
+          await rm(dir, { recursive: true });
+          await mkdir(dir);
+        },
+      ),
       { numRuns: 60 },
     );
   });

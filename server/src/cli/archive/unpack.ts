@@ -12,7 +12,15 @@ import { chmod, link, lstat, mkdir, open, rename, rm, symlink, unlink, utimes } 
 import { dirname, join } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { byteReader, type ByteReader } from '../../lib/byte-reader.ts';
-import { BLOCK, decodeHeader, decodeRecords, paddingOf, textAt, type Entry, type Extended } from '../../lib/tar-header.ts';
+import {
+  BLOCK,
+  decodeHeader,
+  decodeRecords,
+  paddingOf,
+  textAt,
+  type Entry,
+  type Extended,
+} from '../../lib/tar-header.ts';
 
 /** What a sandbox made never runs with another's rights here. */
 const PERMISSIONS = 0o777;
@@ -52,7 +60,8 @@ export async function unpack(
       extended = {};
       const parts = partsOf(entry.name);
       const why = await place(dir, parts, entry, reader, directories);
-      if (why !== undefined && result.leftOut.length < MAX_LEFT_OUT) result.leftOut.push({ name: entry.name, why });
+      if (why !== undefined && result.leftOut.length < MAX_LEFT_OUT)
+        result.leftOut.push({ name: entry.name, why });
       result.entries += 1;
       if (result.entries > MAX_ENTRIES) throw new Error(`it has more than ${MAX_ENTRIES} entries`);
       if (entry.type === 'file') onProgress((result.bytes += entry.sizeBytes));
@@ -65,7 +74,9 @@ export async function unpack(
     return result;
   } catch (error) {
     if (error instanceof CayError) throw error;
-    throw new CayError('failed_precondition', `Cannot unpack into "${dir}": ${(error as Error).message}`, { cause: error });
+    throw new CayError('failed_precondition', `Cannot unpack into "${dir}": ${(error as Error).message}`, {
+      cause: error,
+    });
   } finally {
     await reader.close();
   }
@@ -164,7 +175,11 @@ async function writeContent(path: string, entry: Entry, reader: ByteReader): Pro
 
 async function writeNew(path: string, entry: Entry, reader: ByteReader): Promise<void> {
   // With O_EXCL a link that appears meanwhile is not followed.
-  const file = await open(path, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW, 0o600);
+  const file = await open(
+    path,
+    constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW,
+    0o600,
+  );
   try {
     for (let left = entry.sizeBytes; left > 0;) {
       const part = await reader.some(left);

@@ -14,10 +14,18 @@ interface Init {
 /** An `import` of these would touch every export, and one of `node:http`'s is all of the built-in `fetch`. */
 const builtin = (secure: boolean) => process.getBuiltinModule(secure ? 'node:https' : 'node:http');
 
-export async function httpFetch(url: string, { method = 'GET', headers = {}, body, signal }: Init = {}): Promise<Response> {
+export async function httpFetch(
+  url: string,
+  { method = 'GET', headers = {}, body, signal }: Init = {},
+): Promise<Response> {
   signal?.throwIfAborted();
   const { request, Agent } = builtin(url.startsWith('https:'));
-  const options: RequestOptions = { method, headers: withLength(headers, body), agent: agentFor(url, Agent), signal };
+  const options: RequestOptions = {
+    method,
+    headers: withLength(headers, body),
+    agent: agentFor(url, Agent),
+    signal,
+  };
   const sent = request(url, options);
   const answer = new Promise<IncomingMessage>((resolve, reject) =>
     sent.on('response', resolve).on('error', (cause) => reject(wrapped(cause))),

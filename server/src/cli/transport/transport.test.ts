@@ -44,7 +44,8 @@ describe('WebSocket frames', () => {
           const got: Buffer[] = [];
           let rest: Buffer = first;
           for (const step of decodeFrames(first)) ({ rest } = (got.push(step.frame.payload), step));
-          for (const step of decodeFrames(Buffer.concat([rest, stream.subarray(first.length)]))) got.push(step.frame.payload);
+          for (const step of decodeFrames(Buffer.concat([rest, stream.subarray(first.length)])))
+            got.push(step.frame.payload);
           expect(Buffer.concat(got).equals(Buffer.concat(sent))).toBe(true);
           expect(got).toHaveLength(sent.length);
         },
@@ -89,7 +90,9 @@ describe('ThinWebSocket', () => {
     expect(got).toContain('text');
     expect(got).toContain('pong');
     expect(Buffer.from(got.find((data) => data instanceof ArrayBuffer)!).equals(big)).toBe(true);
-    const closed = new Promise<{ code: number }>((resolve) => socket.addEventListener('close', resolve as never));
+    const closed = new Promise<{ code: number }>((resolve) =>
+      socket.addEventListener('close', resolve as never),
+    );
     for (const client of sockets.clients) client.close(4404, 'not_found');
     expect(await closed).toMatchObject({ code: 4404, reason: 'not_found' });
   });
@@ -135,7 +138,10 @@ describe('httpFetch()', () => {
     );
     const url = `http://127.0.0.1:${port}/`;
     expect(await (await httpFetch(url, { method: 'POST', body: '{"a":1}' })).json()).toEqual({ a: 1 });
-    const body = ReadableStream.from([Buffer.alloc(100_000, 'a'), Buffer.from('b')]) as ReadableStream<Uint8Array>;
+    const body = ReadableStream.from([
+      Buffer.alloc(100_000, 'a'),
+      Buffer.from('b'),
+    ]) as ReadableStream<Uint8Array>;
     const answer = await httpFetch(url, { method: 'PUT', body });
     expect((await answer.arrayBuffer()).byteLength).toBe(100_001);
     const reader = (await httpFetch(url, { method: 'POST', body: 'piece' })).body!.getReader();
@@ -146,6 +152,8 @@ describe('httpFetch()', () => {
   it('rejects with the reason as cause', async () => {
     const port = await listening(createServer());
     server!.close();
-    await expect(httpFetch(`http://127.0.0.1:${port}/`)).rejects.toMatchObject({ cause: { code: 'ECONNREFUSED' } });
+    await expect(httpFetch(`http://127.0.0.1:${port}/`)).rejects.toMatchObject({
+      cause: { code: 'ECONNREFUSED' },
+    });
   });
 });

@@ -25,17 +25,22 @@ export function encodeFrame(opcode: number, payload: Uint8Array): Buffer {
   return frame;
 }
 
-/** Every whole frame at the beginning of `held`, with what comes after it. Throws for what our server never sends. */
+/**
+ * Every whole frame at the beginning of `held`, with what comes after it. Throws for what our server never
+ * sends.
+ */
 export function* decodeFrames(held: Buffer): Generator<{ frame: Frame; rest: Buffer }, void, undefined> {
   let bytes = held;
   for (;;) {
     if (bytes.length < 2) return;
     const opcode = bytes[0]! & 0x0f;
     const short = bytes[1]!;
-    if ((bytes[0]! & 0xf0) !== 0x80 || short > 127 || !KNOWN.includes(opcode)) throw new Error('an unexpected WebSocket frame');
+    if ((bytes[0]! & 0xf0) !== 0x80 || short > 127 || !KNOWN.includes(opcode))
+      throw new Error('an unexpected WebSocket frame');
     const extra = short < 126 ? 0 : short === 126 ? 2 : 8;
     if (bytes.length < 2 + extra) return;
-    const length = extra === 0 ? short : extra === 2 ? bytes.readUInt16BE(2) : Number(bytes.readBigUInt64BE(2));
+    const length =
+      extra === 0 ? short : extra === 2 ? bytes.readUInt16BE(2) : Number(bytes.readBigUInt64BE(2));
     if (length > MAX_PAYLOAD) throw new Error('a WebSocket frame that is too long');
     const end = 2 + extra + length;
     if (bytes.length < end) return;

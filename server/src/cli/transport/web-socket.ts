@@ -57,7 +57,10 @@ export class ThinWebSocket {
   /** `done` is called when it has left this process. */
   send(data: string | Uint8Array, done?: () => void): void {
     if (this.readyState !== this.OPEN) return;
-    this.#socket!.write(encodeFrame(typeof data === 'string' ? OPCODES.text : OPCODES.binary, Buffer.from(data as Uint8Array)), done);
+    this.#socket!.write(
+      encodeFrame(typeof data === 'string' ? OPCODES.text : OPCODES.binary, Buffer.from(data as Uint8Array)),
+      done,
+    );
   }
 
   pause(): void {
@@ -109,11 +112,14 @@ export class ThinWebSocket {
   #deal({ opcode, payload }: Frame): void {
     if (opcode === OPCODES.text) this.#emitter.emit('message', { data: payload.toString() });
     else if (opcode === OPCODES.binary) {
-      this.#emitter.emit('message', { data: payload.buffer.slice(payload.byteOffset, payload.byteOffset + payload.length) });
+      this.#emitter.emit('message', {
+        data: payload.buffer.slice(payload.byteOffset, payload.byteOffset + payload.length),
+      });
     } else if (opcode === OPCODES.ping) this.#socket?.write(encodeFrame(OPCODES.pong, payload));
     else if (opcode === OPCODES.close) {
       const code = payload.length >= 2 ? payload.readUInt16BE() : 1005;
-      if (this.readyState === this.OPEN) this.#socket?.end(encodeFrame(OPCODES.close, payload.subarray(0, 2)));
+      if (this.readyState === this.OPEN)
+        this.#socket?.end(encodeFrame(OPCODES.close, payload.subarray(0, 2)));
       this.#end(code, payload.subarray(2).toString());
     }
   }

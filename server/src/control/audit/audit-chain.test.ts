@@ -20,7 +20,8 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
 function fill(count: number, options: EventLogOptions = {}): string {
   const log = openEventLog(path, { key, ...options });
-  for (let i = 0; i < count; i++) log.append({ type: 'file.written', sandbox: `s${i % 3}`, data: { path: `/tmp/${i}` } });
+  for (let i = 0; i < count; i++)
+    log.append({ type: 'file.written', sandbox: `s${i % 3}`, data: { path: `/tmp/${i}` } });
   log.close();
   return path;
 }
@@ -45,8 +46,11 @@ async function verify(options: EventLogOptions = {}) {
 
 /** Computes every hash from `from` on anew, as somebody would who has the file and not the key. */
 function rehash(sqlite: DatabaseSync, from: number): void {
-  let link = (sqlite.prepare('SELECT id, hash FROM events WHERE id < ? ORDER BY id DESC LIMIT 1').get(from) ?? GENESIS) as unknown as Link;
-  for (const row of sqlite.prepare('SELECT * FROM events WHERE id >= ? ORDER BY id').all(from) as unknown as StoredEvent[]) {
+  let link = (sqlite.prepare('SELECT id, hash FROM events WHERE id < ? ORDER BY id DESC LIMIT 1').get(from) ??
+    GENESIS) as unknown as Link;
+  for (const row of sqlite
+    .prepare('SELECT * FROM events WHERE id >= ? ORDER BY id')
+    .all(from) as unknown as StoredEvent[]) {
     link = { id: row.id, hash: chainHash(link.hash, row) };
     sqlite.prepare('UPDATE events SET hash = ? WHERE id = ?').run(link.hash, link.id);
   }
@@ -62,12 +66,15 @@ const deeds: fc.Arbitrary<Deed> = fc.oneof(
     name: `change ${name} of ${id}`,
     broken: id,
     act: (sqlite: DatabaseSync) =>
-      sqlite.exec(`UPDATE events SET ${name} = ${name === 'at' ? 'at + 1' : `ifnull(${name}, '') || ' '`} WHERE id = ${id}`),
+      sqlite.exec(
+        `UPDATE events SET ${name} = ${name === 'at' ? 'at + 1' : `ifnull(${name}, '') || ' '`} WHERE id = ${id}`,
+      ),
   })),
   place.map((id) => ({
     name: `change the hash of ${id}`,
     broken: id,
-    act: (sqlite: DatabaseSync) => void sqlite.prepare('UPDATE events SET hash = ? WHERE id = ?').run(randomBytes(32), id),
+    act: (sqlite: DatabaseSync) =>
+      void sqlite.prepare('UPDATE events SET hash = ? WHERE id = ?').run(randomBytes(32), id),
   })),
   place.map((id) => ({
     name: `remove ${id}`,
@@ -137,10 +144,18 @@ describe('the chain of events', () => {
       rehash(sqlite, 7);
     });
     expect(await verify()).toMatchObject({ ok: false, broken: { id: 1000 } });
-    edit((sqlite) => sqlite.exec('UPDATE checkpoints SET hash = (SELECT hash FROM events WHERE events.id = checkpoints.id)'));
-    expect(await verify()).toMatchObject({ ok: false, broken: { id: 1000, reason: expect.stringContaining('not written by this') } });
+    edit((sqlite) =>
+      sqlite.exec('UPDATE checkpoints SET hash = (SELECT hash FROM events WHERE events.id = checkpoints.id)'),
+    );
+    expect(await verify()).toMatchObject({
+      ok: false,
+      broken: { id: 1000, reason: expect.stringContaining('not written by this') },
+    });
     edit((sqlite) => sqlite.exec('DELETE FROM checkpoints'));
-    expect(await verify()).toMatchObject({ ok: false, broken: { id: 1000, reason: expect.stringContaining('missing') } });
+    expect(await verify()).toMatchObject({
+      ok: false,
+      broken: { id: 1000, reason: expect.stringContaining('missing') },
+    });
   });
 
   it('notices that its last events are gone', async () => {
@@ -186,7 +201,9 @@ describe('the chain of events', () => {
     const forgeries: ((sqlite: DatabaseSync) => void)[] = [
       // The quiet project's second event goes, and the gap before it is stretched over it.
       (sqlite) => {
-        const [quiet] = sqlite.prepare("SELECT id, hash FROM events WHERE project = 'prj_quiet' ORDER BY id LIMIT 1 OFFSET 1").all();
+        const [quiet] = sqlite
+          .prepare("SELECT id, hash FROM events WHERE project = 'prj_quiet' ORDER BY id LIMIT 1 OFFSET 1")
+          .all();
         const { id, hash } = quiet as unknown as Link;
         sqlite.prepare('UPDATE gaps SET last = ?, hash = ? WHERE last = ?').run(id, hash, id - 1);
         sqlite.prepare('DELETE FROM events WHERE id = ?').run(id);
@@ -216,7 +233,9 @@ describe('the chain of events', () => {
     const forgeries: ((sqlite: DatabaseSync) => void)[] = [
       // An event goes, and a gap without a seal stands for it.
       (sqlite) => {
-        const quiet = sqlite.prepare("SELECT id, hash FROM events WHERE project = 'prj_quiet' AND id > 800 LIMIT 1").get();
+        const quiet = sqlite
+          .prepare("SELECT id, hash FROM events WHERE project = 'prj_quiet' AND id > 800 LIMIT 1")
+          .get();
         const { id, hash } = quiet as unknown as Link;
         sqlite.prepare('DELETE FROM events WHERE id = ?').run(id);
         sqlite.prepare("INSERT INTO gaps VALUES (?, ?, ?, x'00')").run(id, id, hash);
@@ -228,7 +247,9 @@ describe('the chain of events', () => {
       },
       // The oldest go.
       (sqlite) => {
-        const { hash } = sqlite.prepare('SELECT hash FROM events WHERE id = 300').get() as { hash: Uint8Array };
+        const { hash } = sqlite.prepare('SELECT hash FROM events WHERE id = 300').get() as {
+          hash: Uint8Array;
+        };
         sqlite.exec('DELETE FROM events WHERE id <= 300');
         sqlite.prepare('UPDATE anchor SET id = 300, hash = ?').run(hash);
       },
@@ -272,18 +293,30 @@ describe('the chain of events', () => {
   it('is exported with its hashes, as asked for', async () => {
     let nowMs = 0;
     const log = openEventLog(path, { key, now: () => nowMs });
-    for (nowMs = 1; nowMs <= 1200; nowMs++) log.append({ type: nowMs % 2 ? 'odd' : 'even', sandbox: 's', key: nowMs % 3 ? 'k' : null });
+    for (nowMs = 1; nowMs <= 1200; nowMs++)
+      log.append({ type: nowMs % 2 ? 'odd' : 'even', sandbox: 's', key: nowMs % 3 ? 'k' : null });
     const all = await Array.fromAsync(log.export({}));
     expect(all).toHaveLength(1200);
     expect(all.at(-1)!.hash).toBe((await log.verify()).head);
     let link = GENESIS.hash;
     for (const { hash, id, atMs: at, type, project, sandbox, key: by, outcome, data } of all) {
-      link = chainHash(link, { id, at, type, project, sandbox, key: by, outcome, data: JSON.stringify(data) });
+      link = chainHash(link, {
+        id,
+        at,
+        type,
+        project,
+        sandbox,
+        key: by,
+        outcome,
+        data: JSON.stringify(data),
+      });
       expect(hash).toBe(hex(link));
     }
     const some = await Array.fromAsync(log.export({ type: 'odd', key: 'k', sinceMs: 100, untilMs: 200 }));
     expect(some.map(({ atMs }) => atMs)).toEqual(
-      all.filter((e) => e.type === 'odd' && e.key === 'k' && e.atMs >= 100 && e.atMs < 200).map(({ atMs }) => atMs),
+      all
+        .filter((e) => e.type === 'odd' && e.key === 'k' && e.atMs >= 100 && e.atMs < 200)
+        .map(({ atMs }) => atMs),
     );
     expect(await Array.fromAsync(log.export({ sandbox: 'none' }))).toEqual([]);
     log.close();
@@ -291,10 +324,15 @@ describe('the chain of events', () => {
 
   it('bounds what one event says', async () => {
     const log = openEventLog(path, { key });
-    log.append({ type: 'big', data: { text: 'x'.repeat(1e6), list: Array.from({ length: 1e5 }, (_, i) => i) } });
+    log.append({
+      type: 'big',
+      data: { text: 'x'.repeat(1e6), list: Array.from({ length: 1e5 }, (_, i) => i) },
+    });
     log.append({
       type: 'bigger',
-      data: Object.fromEntries(Array.from({ length: 1e4 }, (_, i) => [`${i}${'k'.repeat(600)}`, 'v'.repeat(600)])),
+      data: Object.fromEntries(
+        Array.from({ length: 1e4 }, (_, i) => [`${i}${'k'.repeat(600)}`, 'v'.repeat(600)]),
+      ),
     });
     for (const { data } of log.list({})) {
       expect(JSON.stringify(data).length).toBeLessThan(20_000);

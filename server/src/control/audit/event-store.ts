@@ -24,7 +24,10 @@ function migrate(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
   const old = sqlite.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'events'").get() !== undefined;
   sqlite.exec('BEGIN IMMEDIATE');
   try {
-    if (old) sqlite.exec("ALTER TABLE events ADD COLUMN outcome TEXT NOT NULL DEFAULT 'ok'; ALTER TABLE events ADD COLUMN hash BLOB");
+    if (old)
+      sqlite.exec(
+        "ALTER TABLE events ADD COLUMN outcome TEXT NOT NULL DEFAULT 'ok'; ALTER TABLE events ADD COLUMN hash BLOB",
+      );
     sqlite.exec(`
       CREATE TABLE IF NOT EXISTS events (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -73,18 +76,27 @@ export function writeAnchor(sqlite: DatabaseSync, link: Link, key: Uint8Array | 
 }
 
 /** One that is there already stays: if it says something else, the chain is broken, and is seen to be. */
-export function writeCheckpoint(sqlite: DatabaseSync, link: Link, atMs: number, key: Uint8Array | undefined): void {
+export function writeCheckpoint(
+  sqlite: DatabaseSync,
+  link: Link,
+  atMs: number,
+  key: Uint8Array | undefined,
+): void {
   sqlite
     .prepare('INSERT OR IGNORE INTO checkpoints (id, at, hash, seal) VALUES (?, ?, ?, ?)')
     .run(link.id, atMs, link.hash, key ? sealOf(key, 'checkpoint', link) : UNSEALED);
 }
 
 export function readAnchor(sqlite: DatabaseSync): (Link & { seal: Uint8Array }) | undefined {
-  return sqlite.prepare('SELECT id, hash, seal FROM anchor').get() as (Link & { seal: Uint8Array }) | undefined;
+  return sqlite.prepare('SELECT id, hash, seal FROM anchor').get() as
+    | (Link & { seal: Uint8Array })
+    | undefined;
 }
 
 export function readPromise(sqlite: DatabaseSync): number {
-  return (sqlite.prepare('SELECT number FROM kept_promise').get() as { number: number } | undefined)?.number ?? 0;
+  return (
+    (sqlite.prepare('SELECT number FROM kept_promise').get() as { number: number } | undefined)?.number ?? 0
+  );
 }
 
 export function writePromise(sqlite: DatabaseSync, number: number): void {
@@ -94,8 +106,12 @@ export function writePromise(sqlite: DatabaseSync, number: number): void {
 
 /** Where the next event is added. */
 export function readHead(sqlite: DatabaseSync): Link {
-  const last = sqlite.prepare('SELECT id, hash FROM events ORDER BY id DESC LIMIT 1').get() as Link | undefined;
-  const gap = sqlite.prepare('SELECT last AS id, hash FROM gaps ORDER BY first DESC LIMIT 1').get() as Link | undefined;
+  const last = sqlite.prepare('SELECT id, hash FROM events ORDER BY id DESC LIMIT 1').get() as
+    | Link
+    | undefined;
+  const gap = sqlite.prepare('SELECT last AS id, hash FROM gaps ORDER BY first DESC LIMIT 1').get() as
+    | Link
+    | undefined;
   if (gap && gap.id > (last?.id ?? 0)) return gap;
   return last ?? readAnchor(sqlite) ?? GENESIS;
 }

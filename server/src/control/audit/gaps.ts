@@ -1,8 +1,9 @@
 /**
- * Stretches of the chain whose events were pruned because their projects had more than is kept. Each is stood for by one row: where it
- * begins and ends, and the hash of its last event, so that the chain goes on behind it. Its seal says that it was this installation
- * that pruned there, and between which two hashes. Stretches that meet become one, and what meets the anchor becomes a part of it, so there are
- * never more of them than events that are kept.
+ * Stretches of the chain whose events were pruned because their projects had more than is kept. Each is stood
+ * for by one row: where it begins and ends, and the hash of its last event, so that the chain goes on behind
+ * it. Its seal says that it was this installation that pruned there, and between which two hashes. Stretches
+ * that meet become one, and what meets the anchor becomes a part of it, so there are never more of them than
+ * events that are kept.
  */
 import type { DatabaseSync } from 'node:sqlite';
 import { gapSeal, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
@@ -19,8 +20,8 @@ const COLUMNS = 'first, last AS id, hash, seal';
 
 export interface Gaps {
   /**
-   * Removes events that follow one another, and lets a gap stand for them. False if they, or what is pruned beside them, are not as they were
-   * recorded: then all stays as it is, to be seen.
+   * Removes events that follow one another, and lets a gap stand for them. False if they, or what is pruned
+   * beside them, are not as they were recorded: then all stays as it is, to be seen.
    */
   remove(first: number, last: number): boolean;
 }
@@ -39,9 +40,14 @@ export function openGaps(sqlite: DatabaseSync, key: Uint8Array | undefined): Gap
   const linkOf = (row: unknown) => row as Link | undefined;
   const gapOf = (row: unknown) => row as Gap | undefined;
 
-  /** The last of them, if they are what was recorded: a seal must not stand for what somebody else has changed. */
+  /**
+   * The last of them, if they are what was recorded: a seal must not stand for what somebody else has
+   * changed.
+   */
   function walked(previous: Link, first: number, last: number): Link | undefined {
-    const checkpoints = new Map((checkpointsOf.all(first, last) as unknown as Checkpoint[]).map((one) => [one.id, one]));
+    const checkpoints = new Map(
+      (checkpointsOf.all(first, last) as unknown as Checkpoint[]).map((one) => [one.id, one]),
+    );
     let link = previous;
     for (const row of eventsOf.all(first, last) as unknown as StoredEvent[]) {
       if (faultOf(row, link, checkpoints.get(row.id), key)) return undefined;
@@ -69,7 +75,12 @@ export function openGaps(sqlite: DatabaseSync, key: Uint8Array | undefined): Gap
         drop.run(start, id);
       } else {
         drop.run(start, id);
-        insert.run(start, id, hash, key ? gapSeal(key, start, previous.hash, { id, hash }) : new Uint8Array(0));
+        insert.run(
+          start,
+          id,
+          hash,
+          key ? gapSeal(key, start, previous.hash, { id, hash }) : new Uint8Array(0),
+        );
       }
       removeEvents.run(first, last);
       removeCheckpoints.run(first, last);

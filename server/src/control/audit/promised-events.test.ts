@@ -51,7 +51,11 @@ describe('promised events', () => {
   it('are told by the next server when this one dies between the two, once and with their time', async () => {
     const { database, log, close } = open();
     // A server that dies right after the commit: nothing after it happens.
-    const dying = promisedEvents({ ...database, inTransaction: true, afterCommit: () => {} }, log, () => 12_345);
+    const dying = promisedEvents(
+      { ...database, inTransaction: true, afterCommit: () => {} },
+      log,
+      () => 12_345,
+    );
     database.transaction(() => dying.append({ type: 'first', data: { n: 1 } }));
     database.transaction(() => dying.append({ type: 'second' }));
     close();

@@ -1,9 +1,9 @@
 /**
  * Events that are told if, and only if, the change that they tell of is recorded.
  *
- * Records and events are two databases, and a server may die between the two. So an event of a transaction of the records is promised in
- * that very transaction; when that is on the disk it is written to the log, together with the number of the promise. A server that finds
- * promises with higher numbers keeps them first.
+ * Records and events are two databases, and a server may die between the two. So an event of a transaction of
+ * the records is promised in that very transaction; when that is on the disk it is written to the log,
+ * together with the number of the promise. A server that finds promises with higher numbers keeps them first.
  */
 import type { Database } from '../records/database.ts';
 import type { EventLog, NewEvent } from '../records/events.ts';

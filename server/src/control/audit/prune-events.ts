@@ -1,6 +1,7 @@
 /**
- * Forgets events that are too many or too old. How many are kept is counted for each project by itself, so that one that makes many loses
- * its own oldest and nobody else's. The chain goes on over what is gone: see `gaps.ts`.
+ * Forgets events that are too many or too old. How many are kept is counted for each project by itself, so
+ * that one that makes many loses its own oldest and nobody else's. The chain goes on over what is gone: see
+ * `gaps.ts`.
  */
 import type { DatabaseSync } from 'node:sqlite';
 import { atOnce } from './at-once.ts';
@@ -16,7 +17,10 @@ export interface EventRetention {
 export interface Pruner {
   /** One more event of this project is there. */
   added(project: string | null): void;
-  /** Forgets some of what is beyond the bounds. Tells whether there may be more. `headId` is the newest event's. */
+  /**
+   * Forgets some of what is beyond the bounds. Tells whether there may be more. `headId` is the newest
+   * event's.
+   */
   prune(headId: number): boolean;
 }
 
@@ -38,7 +42,9 @@ export function openPruner(
   const selectOld = sqlite.prepare('SELECT id, project FROM events WHERE id < ? ORDER BY id LIMIT ?');
   const selectFirst = sqlite.prepare('SELECT id, project FROM events WHERE project IS ? ORDER BY id LIMIT ?');
   const counts = new Map<string | null, number>();
-  for (const { project, count } of sqlite.prepare('SELECT project, count(*) AS count FROM events GROUP BY project').all()) {
+  for (const { project, count } of sqlite
+    .prepare('SELECT project, count(*) AS count FROM events GROUP BY project')
+    .all()) {
     counts.set(project as string | null, Number(count));
   }
   const change = (project: string | null, by: number) => {

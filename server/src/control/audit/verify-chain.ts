@@ -8,8 +8,9 @@ import { isOwnGap, readGaps } from './gaps.ts';
 const PAGE = 1000;
 
 /**
- * Walks the chain from what was pruned to the last event, and tells where it breaks first. Others get their turn in between, and what is
- * appended meanwhile is walked too. Without the key checkpoints are compared with the events, and their seals are not looked at.
+ * Walks the chain from what was pruned to the last event, and tells where it breaks first. Others get their
+ * turn in between, and what is appended meanwhile is walked too. Without the key checkpoints are compared
+ * with the events, and their seals are not looked at.
  *
  * Preconditions: nothing is pruned meanwhile.
  */
@@ -29,12 +30,16 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
   });
   if (!anchor) return verdict({ id: 1, reason: 'where the chain begins is not recorded' });
   if (key && !sameBytes(anchor.seal, sealOf(key, 'anchor', anchor)))
-    return verdict({ id: anchor.id, reason: 'what stands for the pruned events was not written by this installation' });
+    return verdict({
+      id: anchor.id,
+      reason: 'what stands for the pruned events was not written by this installation',
+    });
 
   /** Goes over what was pruned behind this place. Tells what is wrong with it. */
   function overGaps(): string | undefined {
     for (let gap = gapAt(link.id + 1); gap; gap = gapAt(link.id + 1)) {
-      if (!isOwnGap(gap, link, key)) return 'what stands for pruned events was not written by this installation';
+      if (!isOwnGap(gap, link, key))
+        return 'what stands for pruned events was not written by this installation';
       link = { id: gap.id, hash: gap.hash };
       walked.gaps++;
     }
@@ -46,7 +51,9 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
   for (;;) {
     const rows = page.all(link.id, PAGE) as unknown as StoredEvent[];
     if (rows.length === 0) break;
-    const checkpoints = new Map((sealed.all(link.id, rows.at(-1)!.id) as unknown as Checkpoint[]).map((one) => [one.id, one]));
+    const checkpoints = new Map(
+      (sealed.all(link.id, rows.at(-1)!.id) as unknown as Checkpoint[]).map((one) => [one.id, one]),
+    );
     for (const row of rows) {
       const forged = overGaps();
       if (forged) return verdict({ id: link.id + 1, reason: forged });
@@ -66,6 +73,7 @@ export async function verifyChain(sqlite: DatabaseSync, key: Uint8Array | undefi
       "SELECT max(ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), ifnull((SELECT max(id) FROM checkpoints), 0)) AS last",
     )
     .get() as { last: number };
-  if (last > link.id) return verdict({ id: link.id + 1, reason: `events up to ${last} were recorded, and are missing` });
+  if (last > link.id)
+    return verdict({ id: link.id + 1, reason: `events up to ${last} were recorded, and are missing` });
   return verdict();
 }

@@ -8,8 +8,8 @@ import { secretRow } from '../secrets/seal-records.ts';
 import { verifyChain } from './verify-chain.ts';
 
 /**
- * Verifies the events in a directory that no server has: records and events as a server or a backup keeps them. Changes nothing.
- * The key that the records are sealed with may be in another.
+ * Verifies the events in a directory that no server has: records and events as a server or a backup keeps
+ * them. Changes nothing. The key that the records are sealed with may be in another.
  */
 export async function verifyOffline(directory: string, keyDirectory = directory): Promise<AuditVerdict> {
   const path = join(directory, 'events.db');
@@ -33,7 +33,9 @@ function keyIn(directory: string, keyDirectory: string): Uint8Array | undefined 
   if (!existsSync(records)) return undefined;
   const sqlite = new DatabaseSync(records, { readOnly: true });
   try {
-    const stored = sqlite.prepare("SELECT value FROM secrets WHERE name = 'audit'").get() as { value: Uint8Array } | undefined;
+    const stored = sqlite.prepare("SELECT value FROM secrets WHERE name = 'audit'").get() as
+      | { value: Uint8Array }
+      | undefined;
     const text = stored && Buffer.from(stored.value).toString();
     if (!isSealed(text)) return stored?.value;
     const box = knownKey(directory) ?? knownKey(keyDirectory);

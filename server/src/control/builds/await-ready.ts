@@ -17,8 +17,12 @@ export async function awaitReady(run: RunIn, line: string, timeoutMs: number): P
     }
   } catch (error) {
     if (run.signal.aborted || !deadline.aborted) throw error;
-    throw new CayError('deadline_exceeded', `"${line.slice(0, 500)}" has not succeeded for ${Math.round(timeoutMs / 1000)} s`, {
-      details: { command: line.slice(0, 4096) },
-    });
+    throw new CayError(
+      'deadline_exceeded',
+      `"${line.slice(0, 500)}" has not succeeded for ${Math.round(timeoutMs / 1000)} s`,
+      {
+        details: { command: line.slice(0, 4096) },
+      },
+    );
   }
 }

@@ -21,7 +21,9 @@ describe('files that are brought for builds', () => {
     await files.put('prj_a', digest('a'), bytes(30));
     expect(await files.has('prj_a', digest('a'))).toBe(true);
     expect(await files.has('prj_b', digest('a'))).toBe(false);
-    expect(Buffer.concat(await Array.fromAsync(await files.read('prj_a', digest('a'))))).toEqual(Buffer.alloc(30, 'x'));
+    expect(Buffer.concat(await Array.fromAsync(await files.read('prj_a', digest('a'))))).toEqual(
+      Buffer.alloc(30, 'x'),
+    );
     await expect(files.read('prj_b', digest('a'))).rejects.toThrow(/were not brought/);
   });
 

@@ -1,9 +1,11 @@
 /**
- * Archives that were brought for builds, by the digest that their owner gave them; it says what is in them, and is believed
- * of a project's own only. They stay for builds to come: the least recently used go when there are too many.
+ * Archives that were brought for builds, by the digest that their owner gave them; it says what is in them,
+ * and is believed of a project's own only. They stay for builds to come: the least recently used go when
+ * there are too many.
  *
- * Whoever has a link may send as often and as slowly as they like. So what is under way counts in the quota of the project from its first
- * byte, only some of it is under way at once, and it has to be done before the link would have ended.
+ * Whoever has a link may send as often and as slowly as they like. So what is under way counts in the quota
+ * of the project from its first byte, only some of it is under way at once, and it has to be done before the
+ * link would have ended.
  */
 import { createReadStream, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { mkdir, open, readdir, rm, stat, utimes } from 'node:fs/promises';
@@ -16,8 +18,8 @@ import type { Flight, QuotaLedger } from '../quota-ledger.ts';
 export interface BuildFiles {
   has(project: string, digest: string): Promise<boolean>;
   /**
-   * Whole or not at all. Rejects `invalid_argument` for one that is too large, `resource_exhausted` beyond the quota or beside too many
-   * others, `deadline_exceeded` for one that takes too long.
+   * Whole or not at all. Rejects `invalid_argument` for one that is too large, `resource_exhausted` beyond
+   * the quota or beside too many others, `deadline_exceeded` for one that takes too long.
    */
   put(project: string, digest: string, data: AsyncIterable<Uint8Array>): Promise<void>;
   /** Rejects `not_found`. */
@@ -63,7 +65,8 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
   const count = (project: string, bytes: number) => void kept.set(project, (kept.get(project) ?? 0) + bytes);
 
   function pathOf(project: string, digest: string): string {
-    if (!/^[0-9a-f]{64}$/.test(digest)) throw new CayError('invalid_argument', `"${digest.slice(0, 80)}" is not a SHA-256 digest`);
+    if (!/^[0-9a-f]{64}$/.test(digest))
+      throw new CayError('invalid_argument', `"${digest.slice(0, 80)}" is not a SHA-256 digest`);
     return join(ofProject(project), digest);
   }
 
@@ -72,10 +75,19 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     const all = underWay.get(project) ?? [];
     const same = all.filter((other) => other === digest).length;
     if (same >= MOST_OF_DIGEST || all.length >= MOST_OF_PROJECT) {
-      throw new CayError('resource_exhausted', `${all.length} uploads of the project are under way, ${same} of them of these files`, {
-        details: { underWay: all.length, limit: MOST_OF_PROJECT, ofTheseFiles: same, limitOfTheseFiles: MOST_OF_DIGEST },
-        hint: 'wait for one of them to end',
-      });
+      throw new CayError(
+        'resource_exhausted',
+        `${all.length} uploads of the project are under way, ${same} of them of these files`,
+        {
+          details: {
+            underWay: all.length,
+            limit: MOST_OF_PROJECT,
+            ofTheseFiles: same,
+            limitOfTheseFiles: MOST_OF_DIGEST,
+          },
+          hint: 'wait for one of them to end',
+        },
+      );
     }
     underWay.set(project, [...all, digest]);
     return {
@@ -87,14 +99,21 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     };
   }
 
-  async function write(project: string, path: string, data: AsyncIterable<Uint8Array>, flight: Flight | undefined): Promise<number> {
+  async function write(
+    project: string,
+    path: string,
+    data: AsyncIterable<Uint8Array>,
+    flight: Flight | undefined,
+  ): Promise<number> {
     const file = await open(path, 'wx', 0o600);
     try {
       let bytes = 0;
       for await (const chunk of data) {
         bytes += chunk.length;
         if (bytes > maxBytes)
-          throw new CayError('invalid_argument', `Files for a build have at most ${maxBytes} bytes`, { details: { limitBytes: maxBytes } });
+          throw new CayError('invalid_argument', `Files for a build have at most ${maxBytes} bytes`, {
+            details: { limitBytes: maxBytes },
+          });
         if (flight) await admit(project, flight, chunk.length);
         await file.write(chunk);
       }
@@ -129,13 +148,17 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
     const found: Kept[] = [];
     for (const name of await readdir(ofProject(project))) {
       const path = join(ofProject(project), name);
-      const facts = name.endsWith(UNFINISHED) || path === but ? undefined : await stat(path).catch(() => undefined);
+      const facts =
+        name.endsWith(UNFINISHED) || path === but ? undefined : await stat(path).catch(() => undefined);
       if (facts) found.push({ path, usedAtMs: facts.mtimeMs });
     }
     return found.toSorted((a, b) => a.usedAtMs - b.usedAtMs);
   }
 
-  /** Nothing can come between what is done to a file and its count: others make room and bring the same at once. */
+  /**
+   * Nothing can come between what is done to a file and its count: others make room and bring the same at
+   * once.
+   */
   function drop(project: string, { path }: Kept): void {
     const facts = statSync(path, { throwIfNoEntry: false });
     if (!facts) return;
@@ -189,7 +212,9 @@ export function buildFiles(directory: string, options: BuildFilesOptions = {}): 
       try {
         await utimes(path, now, now);
       } catch {
-        throw new CayError('not_found', `The files "${digest}" were not brought, or are gone`, { hint: 'bring them again' });
+        throw new CayError('not_found', `The files "${digest}" were not brought, or are gone`, {
+          hint: 'bring them again',
+        });
       }
       return createReadStream(path, { highWaterMark: 256 * 1024 });
     },
@@ -202,7 +227,8 @@ async function* inTime(
   deadlineMs: number,
   allowedMs: number,
 ): AsyncGenerator<Uint8Array, void, undefined> {
-  const late = () => new CayError('deadline_exceeded', `The upload took longer than ${Math.round(allowedMs / 1000)} s`);
+  const late = () =>
+    new CayError('deadline_exceeded', `The upload took longer than ${Math.round(allowedMs / 1000)} s`);
   const iterator = data[Symbol.asyncIterator]();
   let ended = false;
   try {

@@ -18,7 +18,9 @@ describe('the log of a build', () => {
           }
           out.write(data);
           out.end();
-          expect(log.entries).toEqual(lines.map((line) => ({ atMs: 7, level: 'info', message: `> ${line}` })));
+          expect(log.entries).toEqual(
+            lines.map((line) => ({ atMs: 7, level: 'info', message: `> ${line}` })),
+          );
         },
       ),
     );
@@ -40,8 +42,13 @@ describe('the log of a build', () => {
       const log = buildLog(() => 0);
       for (let index = 0; index < count; index++) log.add('info', line);
       expect(log.entries.length).toBeLessThanOrEqual(10_001);
-      expect(log.entries.reduce((sum, { message }) => sum + message.length, 0)).toBeLessThan(2.1 * 1024 * 1024);
-      expect(log.entries.at(-1)).toMatchObject({ level: 'warn', message: expect.stringContaining('full') as string });
+      expect(log.entries.reduce((sum, { message }) => sum + message.length, 0)).toBeLessThan(
+        2.1 * 1024 * 1024,
+      );
+      expect(log.entries.at(-1)).toMatchObject({
+        level: 'warn',
+        message: expect.stringContaining('full') as string,
+      });
       expect(log.entries.filter(({ level }) => level === 'warn')).toHaveLength(1);
     }
   });

@@ -1,4 +1,7 @@
-/** What a build tells: entries of bounded length, bounded in number and together. What is beyond is counted, not kept. */
+/**
+ * What a build tells: entries of bounded length, bounded in number and together. What is beyond is counted,
+ * not kept.
+ */
 import { StringDecoder } from 'node:string_decoder';
 import type { BuildLogEntry } from './build.ts';
 
@@ -23,7 +26,9 @@ export function buildLog(now: () => number): BuildLog {
     room -= kept.length;
     const full = room <= 0 || entries.length === MAX_ENTRIES;
     entries.push(
-      full ? { atMs: now(), level: 'warn', message: 'The log is full; what follows is not kept' } : { atMs: now(), level, message: kept },
+      full
+        ? { atMs: now(), level: 'warn', message: 'The log is full; what follows is not kept' }
+        : { atMs: now(), level, message: kept },
     );
     if (full) room = 0;
   }
@@ -39,7 +44,8 @@ export function buildLog(now: () => number): BuildLog {
         line = parts.pop()!;
         for (const part of parts) add(level, prefix + part.replace(/\r$/, ''));
         // A line without an end is told in pieces.
-        for (; line.length > MAX_LINE; line = line.slice(MAX_LINE)) add(level, prefix + line.slice(0, MAX_LINE));
+        for (; line.length > MAX_LINE; line = line.slice(MAX_LINE))
+          add(level, prefix + line.slice(0, MAX_LINE));
       };
       return {
         write: (data) => take(decoder.write(Buffer.from(data.buffer, data.byteOffset, data.byteLength))),

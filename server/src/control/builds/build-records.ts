@@ -42,7 +42,8 @@ const SELECT =
   'SELECT id, project, template, names, limits, digest, state, start, ready, snapshot, failure, created_at, ended_at FROM builds';
 
 export function buildRecords(database: Database): BuildRecords {
-  const many = (sql: string, ...values: (string | number)[]) => database.all<StoredBuild>(sql, ...values).map(parse);
+  const many = (sql: string, ...values: (string | number)[]) =>
+    database.all<StoredBuild>(sql, ...values).map(parse);
   return {
     insert: (build) =>
       void database.run(
@@ -58,7 +59,12 @@ export function buildRecords(database: Database): BuildRecords {
       ),
     get: (id) => many(`${SELECT} WHERE id = ?`, id)[0],
     started: (id, { start, ready }) =>
-      void database.run(`UPDATE builds SET state = 'building', start = ?, ready = ? WHERE id = ?`, start, ready, id),
+      void database.run(
+        `UPDATE builds SET state = 'building', start = ?, ready = ? WHERE id = ?`,
+        start,
+        ready,
+        id,
+      ),
     ended(id, end, log, atMs) {
       const failed = 'failure' in end;
       database.run(
@@ -71,11 +77,17 @@ export function buildRecords(database: Database): BuildRecords {
         id,
       );
     },
-    log: (id) => JSON.parse(database.get<{ log: string }>('SELECT log FROM builds WHERE id = ?', id)?.log ?? '[]') as BuildLogEntry[],
+    log: (id) =>
+      JSON.parse(
+        database.get<{ log: string }>('SELECT log FROM builds WHERE id = ?', id)?.log ?? '[]',
+      ) as BuildLogEntry[],
     unfinished: (project) =>
       project === undefined
         ? many(`${SELECT} WHERE state IN ('waiting', 'building') ORDER BY created_at`)
-        : many(`${SELECT} WHERE project = ? AND state IN ('waiting', 'building') ORDER BY created_at`, project),
+        : many(
+            `${SELECT} WHERE project = ? AND state IN ('waiting', 'building') ORDER BY created_at`,
+            project,
+          ),
     of: (snapshot) => many(`${SELECT} WHERE snapshot = ? ORDER BY created_at DESC LIMIT 1`, snapshot)[0],
     superseded: (project) =>
       database
@@ -85,10 +97,15 @@ export function buildRecords(database: Database): BuildRecords {
           project,
         )
         .map(({ snapshot }) => snapshot),
-    dropped: (snapshot) => void database.run('UPDATE builds SET snapshot = NULL WHERE snapshot = ?', snapshot),
+    dropped: (snapshot) =>
+      void database.run('UPDATE builds SET snapshot = NULL WHERE snapshot = ?', snapshot),
     prune: (project, { keep, waitingBeforeMs }) =>
       database.transaction(() => {
-        database.run(`DELETE FROM builds WHERE project = ? AND state = 'waiting' AND created_at < ?`, project, waitingBeforeMs);
+        database.run(
+          `DELETE FROM builds WHERE project = ? AND state = 'waiting' AND created_at < ?`,
+          project,
+          waitingBeforeMs,
+        );
         database.run(
           `DELETE FROM builds WHERE project = ? AND snapshot IS NULL AND state IN ('ready', 'failed') AND id NOT IN (
              SELECT id FROM builds WHERE project = ? ORDER BY created_at DESC LIMIT ?)`,

@@ -1,12 +1,14 @@
 /**
- * A Build makes a template: it takes one that exists, does what its steps say in a sandbox, and keeps what has become of it.
+ * A Build makes a template: it takes one that exists, does what its steps say in a sandbox, and keeps what
+ * has become of it.
  *
  *     waiting ──▶ building ──▶ ready
  *        │           │
  *        └───────────┴───────▶ failed
  *
- * A build is requested first, so that files for it can be brought, and then started. With a start command, sandboxes of the
- * template have that command running: from the first moment where the isolation keeps memory, started anew where it does not.
+ * A build is requested first, so that files for it can be brought, and then started. With a start command,
+ * sandboxes of the template have that command running: from the first moment where the isolation keeps
+ * memory, started anew where it does not.
  */
 import type { Limits, Sandbox, SnapshotId } from '@cay/sdk/protocol';
 import type { Principal } from '../principal.ts';
@@ -38,7 +40,10 @@ export interface Recipe {
 
 export interface BuildFailure {
   message: string;
-  /** 0 is what it was made from, 1 the first step, and one more than there are steps what comes after the last. */
+  /**
+   * 0 is what it was made from, 1 the first step, and one more than there are steps what comes after the
+   * last.
+   */
   step: number;
   steps: number;
   /** What was run, if a command is to blame, and how it ended. */
@@ -83,7 +88,10 @@ export interface RequestBuild {
 /** Every verb rejects `not_found` for what is not the principal's own. */
 export interface Builds {
   readonly files: BuildFiles;
-  /** Rejects `already_exists` for a name that the backend has, `resource_exhausted` while too many are under way. */
+  /**
+   * Rejects `already_exists` for a name that the backend has, `resource_exhausted` while too many are under
+   * way.
+   */
   request(principal: Principal, request: RequestBuild): Promise<Build>;
   /** Rejects `failed_precondition` unless it waits. */
   start(principal: Principal, id: string, recipe: Recipe): Build;

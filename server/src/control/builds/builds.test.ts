@@ -2,7 +2,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { asked, installation, memoryBackend, type Installation, type TestControl } from '../testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type TestControl,
+} from '../testing/test-control.ts';
 import { openBuilds, type BuildsOptions } from './builds.ts';
 import type { Builds, Recipe } from './build.ts';
 
@@ -14,11 +20,17 @@ let opened: { test: TestControl; builds: Builds } | undefined;
 const shell = ({ argv, signal }: { argv: readonly string[]; signal: AbortSignal }) => {
   const line = argv.at(-1);
   if (line === 'fail') return 7;
-  if (line === 'hang') return new Promise<number>((resolve) => signal.addEventListener('abort', () => resolve(137), { once: true }));
+  if (line === 'hang')
+    return new Promise<number>((resolve) =>
+      signal.addEventListener('abort', () => resolve(137), { once: true }),
+    );
   return 0;
 };
 
-async function open(backend = memoryBackend({ commands: { bash: shell, true: () => 0 } }), options: Partial<BuildsOptions> = {}) {
+async function open(
+  backend = memoryBackend({ commands: { bash: shell, true: () => 0 } }),
+  options: Partial<BuildsOptions> = {},
+) {
   const test = await machine.open(backend);
   const builds = await openBuilds({
     now: () => test.clock.nowMs,
@@ -32,7 +44,11 @@ async function open(backend = memoryBackend({ commands: { bash: shell, true: () 
   return { ...opened, backend };
 }
 
-async function build({ test, builds }: { test: TestControl; builds: Builds }, recipe: Partial<Recipe>, template = 'mine') {
+async function build(
+  { test, builds }: { test: TestControl; builds: Builds },
+  recipe: Partial<Recipe>,
+  template = 'mine',
+) {
   const { id } = await builds.request(test.principal, { template, names: [template] });
   builds.start(test.principal, id, { from: 'base', steps: [], ...recipe });
   return id;
@@ -61,7 +77,11 @@ describe('builds of templates', () => {
         { type: 'env', variables: [['WORD', 'kept']] },
       ],
     });
-    expect(await builds.finished(principal, id)).toMatchObject({ state: 'ready', template: 'mine', failure: null });
+    expect(await builds.finished(principal, id)).toMatchObject({
+      state: 'ready',
+      template: 'mine',
+      failure: null,
+    });
     expect(sandboxes(test)).toEqual([]);
     expect(control.snapshots(principal, { limit: 100 }).snapshots).toHaveLength(1);
     const { sandbox } = await control.create(principal, asked({ template: 'mine' }));
@@ -75,7 +95,9 @@ describe('builds of templates', () => {
     expect(control.snapshots(principal, { limit: 100 }).snapshots).toHaveLength(2);
     await control.remove(principal, sandbox.id);
     const third = await builds.finished(principal, await build(world, {}));
-    expect(control.snapshots(principal, { limit: 100 }).snapshots.map((snapshot) => snapshot.id)).toEqual([third.snapshot]);
+    expect(control.snapshots(principal, { limit: 100 }).snapshots.map((snapshot) => snapshot.id)).toEqual([
+      third.snapshot,
+    ]);
     expect(builds.of(principal, third.snapshot!)?.id).toBe(third.id);
     expect(second.snapshot).not.toBe(third.snapshot);
     expect(test.errors).toEqual([]);
@@ -90,13 +112,22 @@ describe('builds of templates', () => {
         { type: 'run', command: 'fail' },
       ],
     });
-    await expect(builds.finished(test.principal, id)).rejects.toThrow('Cannot run "fail": It ended with exit code 7');
-    expect(builds.get(test.principal, id)).toMatchObject({ state: 'failed', failure: { step: 2, steps: 2, command: 'fail', exitCode: 7 } });
-    expect(builds.log(test.principal, id, { offset: 0, limit: 100 }).at(-1)).toMatchObject({ level: 'error' });
+    await expect(builds.finished(test.principal, id)).rejects.toThrow(
+      'Cannot run "fail": It ended with exit code 7',
+    );
+    expect(builds.get(test.principal, id)).toMatchObject({
+      state: 'failed',
+      failure: { step: 2, steps: 2, command: 'fail', exitCode: 7 },
+    });
+    expect(builds.log(test.principal, id, { offset: 0, limit: 100 }).at(-1)).toMatchObject({
+      level: 'error',
+    });
     const absent = await build(world, { from: 'nowhere' });
     await expect(builds.finished(test.principal, absent)).rejects.toThrow(/Cannot build from "nowhere"/);
     expect(builds.get(test.principal, absent).failure).toMatchObject({ step: 0 });
-    const brought = await build(world, { steps: [{ type: 'copy', files: 'a'.repeat(64), source: 'x', target: 'y' }] });
+    const brought = await build(world, {
+      steps: [{ type: 'copy', files: 'a'.repeat(64), source: 'x', target: 'y' }],
+    });
     await expect(builds.finished(test.principal, brought)).rejects.toThrow(/were not brought/);
     expect(sandboxes(test)).toEqual([]);
     expect(test.control.snapshots(test.principal, { limit: 100 }).snapshots).toEqual([]);
@@ -119,7 +150,9 @@ describe('builds of templates', () => {
     // One that had not begun can begin yet.
     next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] });
     expect(await next.builds.finished(next.test.principal, waiting.id)).toMatchObject({ state: 'ready' });
-    expect(() => next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] })).toThrow(/cannot be started/);
+    expect(() => next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] })).toThrow(
+      /cannot be started/,
+    );
   });
 
   it('end with the server, and when they take too long', async () => {
@@ -141,13 +174,23 @@ describe('builds of templates', () => {
     expect(() => builds.get(stranger, id)).toThrow(/does not exist/);
     expect(() => builds.log(stranger, id, { offset: 0, limit: 1 })).toThrow(/does not exist/);
     expect(() => builds.start(stranger, id, { from: 'base', steps: [] })).toThrow(/does not exist/);
-    await expect(builds.request(test.principal, { template: 'base', names: ['base'] })).rejects.toThrow(/comes with/);
-    for (let count = 1; count < 50; count++) await builds.request(test.principal, { template: 'mine', names: ['mine'] });
-    await expect(builds.request(test.principal, { template: 'mine', names: ['mine'] })).rejects.toThrow(/under way/);
+    await expect(builds.request(test.principal, { template: 'base', names: ['base'] })).rejects.toThrow(
+      /comes with/,
+    );
+    for (let count = 1; count < 50; count++)
+      await builds.request(test.principal, { template: 'mine', names: ['mine'] });
+    await expect(builds.request(test.principal, { template: 'mine', names: ['mine'] })).rejects.toThrow(
+      /under way/,
+    );
     await builds.request(stranger, { template: 'mine', names: ['mine'] });
     // Those that nobody started are forgotten after a day.
     test.clock.nowMs += 25 * 3600_000;
-    const later = await openBuilds({ control: test.control, database: test.database, directory, now: () => test.clock.nowMs });
+    const later = await openBuilds({
+      control: test.control,
+      database: test.database,
+      directory,
+      now: () => test.clock.nowMs,
+    });
     await later.request(test.principal, { template: 'mine', names: ['mine'] });
   });
 });

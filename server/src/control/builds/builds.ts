@@ -49,7 +49,8 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
     if (build.state === 'waiting') continue;
     const failure = { message: 'The server was stopped while this was being built', step: 0, steps: 0 };
     records.ended(build.id, { failure }, [], now());
-    for (const name of sandboxesOf(build)) await control.remove({ project: build.project, key: null, role: 'admin' }, name).catch(onError);
+    for (const name of sandboxesOf(build))
+      await control.remove({ project: build.project, key: null, role: 'admin' }, name).catch(onError);
   }
 
   function find(principal: Principal, id: string): Build {
@@ -74,10 +75,21 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       const recipe = await inherited(principal, given);
       records.started(build.id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
       const at = (number: number) => (step = number);
-      const snapshot = await runBuild({ control, files, principal, build, recipe, log, signal, timeoutMs, at }).catch((error: unknown) => {
+      const snapshot = await runBuild({
+        control,
+        files,
+        principal,
+        build,
+        recipe,
+        log,
+        signal,
+        timeoutMs,
+        at,
+      }).catch((error: unknown) => {
         throw step === 0 ? explained(error, recipe) : error;
       });
-      for (const name of build.names) await control.saveTemplate(principal, name, { snapshot, replace: true });
+      for (const name of build.names)
+        await control.saveTemplate(principal, name, { snapshot, replace: true });
       log.add('info', `${build.names.join(', ')} is ready`);
       records.ended(build.id, { snapshot }, log.entries, now());
       await retire(principal);
@@ -113,10 +125,19 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
 
     async request(principal, { template, names, limits = {}, digest }) {
       const allowed = SomeLimitsSchema.safeParse(limits);
-      if (!allowed.success) throw new CayError('invalid_argument', `The limits are not valid: ${allowed.error.issues[0]?.message}`);
-      const brought = (await control.templates(principal)).find(({ name, snapshot }) => snapshot === null && names.includes(name));
+      if (!allowed.success)
+        throw new CayError(
+          'invalid_argument',
+          `The limits are not valid: ${allowed.error.issues[0]?.message}`,
+        );
+      const brought = (await control.templates(principal)).find(
+        ({ name, snapshot }) => snapshot === null && names.includes(name),
+      );
       if (brought)
-        throw new CayError('already_exists', `A template named "${brought.name}" comes with the ${control.backend.name} backend`);
+        throw new CayError(
+          'already_exists',
+          `A template named "${brought.name}" comes with the ${control.backend.name} backend`,
+        );
       records.prune(principal.project, { keep: KEPT, waitingBeforeMs: now() - WAITING_MS });
       if (records.unfinished(principal.project).length >= MOST_OPEN)
         throw new CayError('resource_exhausted', `There are ${MOST_OPEN} builds under way already`);
@@ -178,7 +199,11 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       if (control.getSnapshot(principal, sandbox.base as SnapshotId).memory) return;
       const { guest, row } = await control.enter(principal, sandbox.id);
       const { env, workdir, user } = row.spec;
-      await awaitReady({ guest, surroundings: { env, workdir, user }, signal: closing.signal }, build.ready, SETTLE_MS);
+      await awaitReady(
+        { guest, surroundings: { env, workdir, user }, signal: closing.signal },
+        build.ready,
+        SETTLE_MS,
+      );
     },
 
     async close() {

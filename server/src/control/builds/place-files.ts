@@ -9,7 +9,10 @@ import { requireRun, type RunIn } from './run-in.ts';
 /** What an archive may become unpacked, where the sandbox's own disk does not set a limit before. */
 const MAX_UNPACKED = 20 * 1024 ** 3;
 
-/** The content of a directory goes into the target; anything else becomes the target, or goes into it if that is a directory. */
+/**
+ * The content of a directory goes into the target; anything else becomes the target, or goes into it if that
+ * is a directory.
+ */
 const PLACE = `set -eu
 source=$1 target=$2 owner=$3 mode=$4
 [ -e "$source" ] || [ -L "$source" ] || { echo "$5 is not among the files that were brought" >&2; exit 1; }
@@ -38,18 +41,34 @@ export async function placeFiles(
   const owner = step.owner ?? surroundings.user;
   const target = posix.resolve(surroundings.workdir, step.target) + (step.target.endsWith('/') ? '/' : '');
   const source = posix.join(unpacked, fixedPart(step.source));
-  const argv = ['/bin/bash', '-c', PLACE, 'place', source, target, owner.includes(':') ? owner : `${owner}:`, step.mode ?? '', step.source];
+  const argv = [
+    '/bin/bash',
+    '-c',
+    PLACE,
+    'place',
+    source,
+    target,
+    owner.includes(':') ? owner : `${owner}:`,
+    step.mode ?? '',
+    step.source,
+  ];
   await requireRun(asRoot, argv, `COPY ${step.source} ${step.target}`);
   await files.remove(unpacked, { recursive: true, signal: run.signal });
 }
 
-/** The directories of a pattern above the first that has a wildcard: which files fit was decided where they came from. */
+/**
+ * The directories of a pattern above the first that has a wildcard: which files fit was decided where they
+ * came from.
+ */
 export function fixedPart(source: string): string {
   const parts = posix.normalize(source).split('/');
   const wild = parts.findIndex((part) => /[*?[\]{}]/.test(part));
   const fixed = (wild === -1 ? parts : parts.slice(0, wild)).join('/');
   if (posix.isAbsolute(fixed) || fixed.split('/').includes('..'))
-    throw new CayError('invalid_argument', `"${source.slice(0, 200)}" leads out of the files that were brought`);
+    throw new CayError(
+      'invalid_argument',
+      `"${source.slice(0, 200)}" leads out of the files that were brought`,
+    );
   return fixed;
 }
 
@@ -73,11 +92,14 @@ async function* limited(data: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Ar
   try {
     for await (const chunk of data) {
       bytes += chunk.length;
-      if (bytes > MAX_UNPACKED) throw new CayError('invalid_argument', `The files are larger than ${MAX_UNPACKED} bytes`);
+      if (bytes > MAX_UNPACKED)
+        throw new CayError('invalid_argument', `The files are larger than ${MAX_UNPACKED} bytes`);
       yield chunk;
     }
   } catch (error) {
     if (!(error as NodeJS.ErrnoException).code?.startsWith('Z_')) throw error;
-    throw new CayError('invalid_argument', 'The files that were brought cannot be decompressed', { cause: error });
+    throw new CayError('invalid_argument', 'The files that were brought cannot be decompressed', {
+      cause: error,
+    });
   }
 }

@@ -72,7 +72,10 @@ export async function runBuild(run: BuildRun): Promise<SnapshotId> {
   }
 }
 
-async function create({ control, principal, build, signal, timeoutMs }: BuildRun, input: Record<string, unknown>): Promise<Sandbox> {
+async function create(
+  { control, principal, build, signal, timeoutMs }: BuildRun,
+  input: Record<string, unknown>,
+): Promise<Sandbox> {
   signal.throwIfAborted();
   const request = CreateSandboxSchema.parse({
     ...input,
@@ -85,7 +88,10 @@ async function create({ control, principal, build, signal, timeoutMs }: BuildRun
   return (await control.create(principal, request, { exactly: 'user' in input })).sandbox;
 }
 
-async function steps(run: BuildRun, sandbox: Sandbox): Promise<{ surroundings: Surroundings; changed: boolean }> {
+async function steps(
+  run: BuildRun,
+  sandbox: Sandbox,
+): Promise<{ surroundings: Surroundings; changed: boolean }> {
   const { control, principal, recipe, log, signal, at, files } = run;
   const { guest, row } = await control.enter(principal, sandbox.id);
   const { env, workdir, user } = row.spec;
@@ -97,7 +103,10 @@ async function steps(run: BuildRun, sandbox: Sandbox): Promise<{ surroundings: S
     log.add('info', `[${index + 1}/${recipe.steps.length}] ${step.type.toUpperCase()} ${shown(step)}`);
     const inside: RunIn = { guest, signal, surroundings, log };
     surroundings = await runStep(inside, step, files, principal.project);
-    log.add('debug', `[${index + 1}/${recipe.steps.length}] done in ${Math.round(performance.now() - began)} ms`);
+    log.add(
+      'debug',
+      `[${index + 1}/${recipe.steps.length}] done in ${Math.round(performance.now() - began)} ms`,
+    );
   }
   return { surroundings, changed: surroundings !== before };
 }
@@ -119,7 +128,11 @@ function shown(step: Recipe['steps'][number]): string {
   }
 }
 
-async function ready({ control, principal, recipe, log, signal }: BuildRun, sandbox: Sandbox, surroundings: Surroundings): Promise<void> {
+async function ready(
+  { control, principal, recipe, log, signal }: BuildRun,
+  sandbox: Sandbox,
+  surroundings: Surroundings,
+): Promise<void> {
   if (recipe.ready === undefined) return;
   log.add('info', `READY ${recipe.ready}`);
   const { guest } = await control.enter(principal, sandbox.id);

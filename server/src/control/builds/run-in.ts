@@ -23,13 +23,23 @@ const MAX_OUTPUT = 1024 * 1024;
 
 export const loginShell = (line: string): string[] => ['/bin/bash', '-l', '-c', line];
 
-/** Resolves the exit code and what was written to standard output, as far as that is kept. Rejects what was no exit. */
-export async function runIn({ guest, signal, surroundings, log }: RunIn, argv: string[]): Promise<{ exitCode: number; stdout: string }> {
+/**
+ * Resolves the exit code and what was written to standard output, as far as that is kept. Rejects what was no
+ * exit.
+ */
+export async function runIn(
+  { guest, signal, surroundings, log }: RunIn,
+  argv: string[],
+): Promise<{ exitCode: number; stdout: string }> {
   signal.throwIfAborted();
-  await using handle = await guest.exec({ id: newId('cmd'), argv, ...surroundings }, { signal }).catch((error: unknown) => {
-    if (!isCayError(error) || error.details['what'] !== 'user') throw error;
-    throw new CayError('invalid_argument', `User "${surroundings.user}" does not exist`, { details: { unknownUser: surroundings.user } });
-  });
+  await using handle = await guest
+    .exec({ id: newId('cmd'), argv, ...surroundings }, { signal })
+    .catch((error: unknown) => {
+      if (!isCayError(error) || error.details['what'] !== 'user') throw error;
+      throw new CayError('invalid_argument', `User "${surroundings.user}" does not exist`, {
+        details: { unknownUser: surroundings.user },
+      });
+    });
   const told = { stdout: log?.lines('info', '[stdout]: '), stderr: log?.lines('info', '[stderr]: ') };
   const stdout = new BoundedBytes(MAX_OUTPUT);
   for await (const chunk of handle.output) {
@@ -43,7 +53,12 @@ export async function runIn({ guest, signal, surroundings, log }: RunIn, argv: s
   const end = await handle.ended;
   signal.throwIfAborted();
   if (end.kind === 'exited') return { exitCode: end.exitCode, stdout: stdout.whole().toString() };
-  const how = end.kind === 'signalled' ? `was ended by ${end.signal}` : end.kind === 'oom_killed' ? 'ran out of memory' : 'was lost';
+  const how =
+    end.kind === 'signalled'
+      ? `was ended by ${end.signal}`
+      : end.kind === 'oom_killed'
+        ? 'ran out of memory'
+        : 'was lost';
   throw new CayError('failed_precondition', `The command ${how}`);
 }
 
@@ -52,7 +67,9 @@ export async function requireRun(run: RunIn, argv: string[], shown: string): Pro
   try {
     const { exitCode, stdout } = await runIn(run, argv);
     if (exitCode === 0) return stdout;
-    throw new CayError('failed_precondition', `It ended with exit code ${exitCode}`, { details: { exitCode } });
+    throw new CayError('failed_precondition', `It ended with exit code ${exitCode}`, {
+      details: { exitCode },
+    });
   } catch (error) {
     if (!isCayError(error)) throw error;
     throw new CayError(error.code, `Cannot run "${shown.slice(0, 500)}": ${error.message}`, {

@@ -6,7 +6,12 @@ import type { BuildStep } from './build.ts';
 import { placeFiles } from './place-files.ts';
 import { loginShell, requireRun, type RunIn, type Surroundings } from './run-in.ts';
 
-export async function runStep(run: RunIn, step: BuildStep, files: Pick<BuildFiles, 'read'>, project: string): Promise<Surroundings> {
+export async function runStep(
+  run: RunIn,
+  step: BuildStep,
+  files: Pick<BuildFiles, 'read'>,
+  project: string,
+): Promise<Surroundings> {
   const { surroundings } = run;
   switch (step.type) {
     case 'run':
@@ -29,16 +34,28 @@ export async function runStep(run: RunIn, step: BuildStep, files: Pick<BuildFile
       return { ...surroundings, env: valid(EnvSchema, env, 'The environment') };
     }
     case 'workdir': {
-      const workdir = valid(AbsolutePathSchema, posix.resolve(surroundings.workdir, step.path), 'The working directory');
+      const workdir = valid(
+        AbsolutePathSchema,
+        posix.resolve(surroundings.workdir, step.path),
+        'The working directory',
+      );
       const make = 'test -d "$1" || { mkdir -p -- "$1" && chown -- "$2:" "$1"; }';
       const asRoot = { ...run, surroundings: { ...surroundings, user: 'root', workdir: '/' } };
-      await requireRun(asRoot, ['/bin/bash', '-c', make, 'workdir', workdir, surroundings.user.split(':')[0]!], `WORKDIR ${step.path}`);
+      await requireRun(
+        asRoot,
+        ['/bin/bash', '-c', make, 'workdir', workdir, surroundings.user.split(':')[0]!],
+        `WORKDIR ${step.path}`,
+      );
       return { ...surroundings, workdir };
     }
     case 'user': {
       const user = valid(UserSchema, step.user, 'The user');
       // Nobody who does not exist can run it.
-      await requireRun({ ...run, surroundings: { ...surroundings, user, workdir: '/' } }, ['/bin/true'], `USER ${user}`);
+      await requireRun(
+        { ...run, surroundings: { ...surroundings, user, workdir: '/' } },
+        ['/bin/true'],
+        `USER ${user}`,
+      );
       return { ...surroundings, user };
     }
   }
@@ -52,7 +69,11 @@ async function expanded(run: RunIn, name: string, value: string): Promise<string
 }
 
 function valid<T>(
-  schema: { safeParse(value: unknown): { success: true; data: T } | { success: false; error: { issues: { message: string }[] } } },
+  schema: {
+    safeParse(
+      value: unknown,
+    ): { success: true; data: T } | { success: false; error: { issues: { message: string }[] } };
+  },
   value: unknown,
   what: string,
 ): T {

@@ -1,10 +1,11 @@
 /**
- * Durable commands: what they write and how they end is kept on the server, and so outlives the sandbox's stop, its failure
- * and the server. For commands that are left running, those with an idempotency key and the one that a sandbox was created with; others do not
- * pay for it.
+ * Durable commands: what they write and how they end is kept on the server, and so outlives the sandbox's
+ * stop, its failure and the server. For commands that are left running, those with an idempotency key and the
+ * one that a sandbox was created with; others do not pay for it.
  *
- * A command is recorded before it is started. A server that opens goes on recording those that have no end yet. Logs are bounded for each
- * command, each sandbox and each project, the newest output and the newest commands are kept, and all of it goes away with the sandbox.
+ * A command is recorded before it is started. A server that opens goes on recording those that have no end
+ * yet. Logs are bounded for each command, each sandbox and each project, the newest output and the newest
+ * commands are kept, and all of it goes away with the sandbox.
  */
 import { mkdirSync } from 'node:fs';
 import { readdir, rm } from 'node:fs/promises';
@@ -46,11 +47,16 @@ export interface Started {
 }
 
 export interface CommandLogs {
-  /** Before the command is started. One of the same id that is recorded already stays as it is, and so does the sandbox's own. */
+  /**
+   * Before the command is started. One of the same id that is recorded already stays as it is, and so does
+   * the sandbox's own.
+   */
   announce(command: Announced): void;
   /** It could not be started. */
   withdraw(sandbox: string, id: string): Promise<void>;
-  /** It runs, and is recorded from now on; with `anew` not as the one of the same id that was recorded before. */
+  /**
+   * It runs, and is recorded from now on; with `anew` not as the one of the same id that was recorded before.
+   */
   record(sandbox: string, id: string, started: Started): Promise<void>;
   get(sandbox: string, id: string): CommandInfo | undefined;
   /** Oldest first. */
@@ -58,11 +64,14 @@ export interface CommandLogs {
   /** A hold on a recorded command, for reading alone. Rejects `not_found`. */
   read(sandbox: string, id: string, options?: { offset?: number; signal?: AbortSignal }): CommandHandle;
   /**
-   * Where in a command's output that begins which the server has taken then or later. What was written while there was no server is as old as the next one's
-   * first look at it. `undefined` if it is not recorded.
+   * Where in a command's output that begins which the server has taken then or later. What was written while
+   * there was no server is as old as the next one's first look at it. `undefined` if it is not recorded.
    */
   offsetSince(sandbox: string, id: string, atMs: number): Promise<number | undefined>;
-  /** When a recorded command has ended and that is on the disk. `undefined` if it is not recorded, or not any more. */
+  /**
+   * When a recorded command has ended and that is on the disk. `undefined` if it is not recorded, or not any
+   * more.
+   */
   ended(sandbox: string, id: string): Promise<CommandEnd | undefined>;
   /** Whether what is recorded of the sandbox's own command may be about an earlier one. */
   looksForOwn(sandbox: string): boolean;
@@ -70,7 +79,10 @@ export interface CommandLogs {
   settled(sandbox: string, id: string): Promise<void>;
   /** Forgets a command and its output. Waits for its end. */
   forget(sandbox: string, id: string): Promise<void>;
-  /** Before the sandbox's processes end: takes what they have written so far, as far as that is a matter of moments. */
+  /**
+   * Before the sandbox's processes end: takes what they have written so far, as far as that is a matter of
+   * moments.
+   */
   drain(sandbox: string): Promise<void>;
   /** Lets go; commands run on, and are recorded further by the next server. */
   close(): Promise<void>;
@@ -82,7 +94,16 @@ const TRIM_AT_ONCE = 100;
 const TRIM_EVERY_MS = 30_000;
 
 export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
-  const { directory, database, sandboxes, backend, events, quota, now = Date.now, onError = () => {} } = options;
+  const {
+    directory,
+    database,
+    sandboxes,
+    backend,
+    events,
+    quota,
+    now = Date.now,
+    onError = () => {},
+  } = options;
   const records = commandRecords(database);
   const recorders = new Map<string, Recorder>();
   /** Until the end of a command is recorded. */
@@ -93,10 +114,23 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
   const keyOf = (sandbox: string, id: string) => `${sandbox}/${id}`;
   const placeOf = (sandbox: string) => join(directory, sandbox);
 
-  function begin(command: RecordedCommand, { handle, fresh }: { handle?: CommandHandle | undefined; fresh: boolean }): void {
+  function begin(
+    command: RecordedCommand,
+    { handle, fresh }: { handle?: CommandHandle | undefined; fresh: boolean },
+  ): void {
     const { sandbox, id } = command;
     const { signal } = closing;
-    const recorder = startRecorder({ command, handle, fresh, directory: placeOf(sandbox), backend, sandboxes, now, signal, onError });
+    const recorder = startRecorder({
+      command,
+      handle,
+      fresh,
+      directory: placeOf(sandbox),
+      backend,
+      sandboxes,
+      now,
+      signal,
+      onError,
+    });
     recorders.set(keyOf(sandbox, id), recorder);
     const owner = sandboxes.get(sandbox)?.project;
     if (owner !== undefined) owners.set(recorder, owner);
@@ -142,17 +176,36 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     if (records.insert(command)) begin(command, { fresh: true });
   }
 
-  /** The event first: a server that dies in between comes to the same end again, and sees that it was told. */
-  async function finish(command: RecordedCommand, recorder: Recorder, end: CommandEnd, resumed: boolean): Promise<void> {
+  /**
+   * The event first: a server that dies in between comes to the same end again, and sees that it was told.
+   */
+  async function finish(
+    command: RecordedCommand,
+    recorder: Recorder,
+    end: CommandEnd,
+    resumed: boolean,
+  ): Promise<void> {
     const { sandbox, id, key } = command;
     const row = sandboxes.get(sandbox);
     if (!row) return;
     if (!resumed || !(await wasTold(command))) {
-      events.append({ type: 'command.ended', project: row.project, sandbox, key, data: { command: id, ...end } });
+      events.append({
+        type: 'command.ended',
+        project: row.project,
+        sandbox,
+        key,
+        data: { command: id, ...end },
+      });
     }
     for (;;) {
       try {
-        records.ended(sandbox, id, end, { pid: recorder.pid, outputBytes: recorder.end, keptFrom: recorder.keptFrom }, now());
+        records.ended(
+          sandbox,
+          id,
+          end,
+          { pid: recorder.pid, outputBytes: recorder.end, keptFrom: recorder.keptFrom },
+          now(),
+        );
         break;
       } catch (error) {
         // A disk that is full will have room again; without the record the command would seem to run on.
@@ -173,12 +226,14 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
 
   /** Lets go of the oldest that have ended, as far as the bounds ask for it. */
   async function trim(sandbox: string): Promise<void> {
-    for (const id of records.beyond(sandbox, { commands: MOST_COMMANDS, bytes: MOST_BYTES })) await logs.forget(sandbox, id);
+    for (const id of records.beyond(sandbox, { commands: MOST_COMMANDS, bytes: MOST_BYTES }))
+      await logs.forget(sandbox, id);
   }
 
   function runningBytes(project: string): number {
     let bytes = 0;
-    for (const recorder of recorders.values()) if (owners.get(recorder) === project) bytes += recorder.end - recorder.keptFrom;
+    for (const recorder of recorders.values())
+      if (owners.get(recorder) === project) bytes += recorder.end - recorder.keptFrom;
     return bytes;
   }
 
@@ -197,24 +252,40 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     }
   }
 
-  /** What runs is not cut off, so no more is begun by a project whose running commands have written all that it may keep. */
+  /**
+   * What runs is not cut off, so no more is begun by a project whose running commands have written all that
+   * it may keep.
+   */
   function requireRoom(sandbox: string): void {
     const project = sandboxes.get(sandbox)?.project;
     const limit = project === undefined ? null : quota.limit(project, 'logBytes');
-    if (project !== undefined && limit !== null && runningBytes(project) >= limit) quota.requireRoom(project, 'logBytes', 1);
+    if (project !== undefined && limit !== null && runningBytes(project) >= limit)
+      quota.requireRoom(project, 'logBytes', 1);
   }
 
   function live(command: RecordedCommand): CommandInfo {
     const { sandbox: _sandbox, overflow: _overflow, key: _key, ...info } = command;
     const recorder = info.end ? undefined : recorders.get(keyOf(command.sandbox, command.id));
-    return recorder ? { ...info, pid: recorder.pid, outputBytes: recorder.end, keptFrom: recorder.keptFrom } : info;
+    return recorder
+      ? { ...info, pid: recorder.pid, outputBytes: recorder.end, keptFrom: recorder.keptFrom }
+      : info;
   }
 
   const logs: CommandLogs = {
     announce(command) {
-      if (records.get(command.sandbox, command.id) || isOwnCommand(sandboxes.get(command.sandbox), command.id)) return;
+      if (
+        records.get(command.sandbox, command.id) ||
+        isOwnCommand(sandboxes.get(command.sandbox), command.id)
+      )
+        return;
       requireRoom(command.sandbox);
-      const inserted = records.insert({ ...command, pid: 0, startedAtMs: now(), outputBytes: 0, keptFrom: 0 });
+      const inserted = records.insert({
+        ...command,
+        pid: 0,
+        startedAtMs: now(),
+        outputBytes: 0,
+        keptFrom: 0,
+      });
       // It may have been removed since the caller looked.
       if (!inserted) throw new CayError('not_found', `Sandbox "${command.sandbox}" does not exist`);
     },
@@ -245,7 +316,14 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       const find = () => records.get(sandbox, id);
       const command = find();
       if (!command) throw new CayError('not_found', `Command "${id}" does not exist`);
-      return readLog({ command, find, recorder: recorders.get(keyOf(sandbox, id)), directory: placeOf(sandbox), offset, signal });
+      return readLog({
+        command,
+        find,
+        recorder: recorders.get(keyOf(sandbox, id)),
+        directory: placeOf(sandbox),
+        offset,
+        signal,
+      });
     },
     async offsetSince(sandbox, id, atMs) {
       await logs.settled(sandbox, id);
@@ -268,7 +346,8 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     async drain(sandbox) {
       await orLate(own.settled(sandbox), DRAIN_MS);
       const all = new Map<string, Recorder>();
-      for (const [key, recorder] of recorders) if (key.startsWith(`${sandbox}/`)) all.set(key.slice(sandbox.length + 1), recorder);
+      for (const [key, recorder] of recorders)
+        if (key.startsWith(`${sandbox}/`)) all.set(key.slice(sandbox.length + 1), recorder);
       if (all.size > 0) await drainRecorders(backend, sandbox as SandboxId, all);
     },
     async close() {

@@ -28,11 +28,20 @@ interface StoredCommand {
 export interface CommandRecords {
   /** Takes the place of one with the same id. False if the sandbox does not exist any more. */
   insert(command: RecordedCommand): boolean;
-  ended(sandbox: string, id: string, end: CommandEnd, log: { pid: number; outputBytes: number; keptFrom: number }, atMs: number): void;
+  ended(
+    sandbox: string,
+    id: string,
+    end: CommandEnd,
+    log: { pid: number; outputBytes: number; keptFrom: number },
+    atMs: number,
+  ): void;
   get(sandbox: string, id: string): RecordedCommand | undefined;
   /** Oldest first. */
   list(sandbox: string): RecordedCommand[];
-  /** The ended ones that have to go, oldest first, for what remains to be within bounds. The sandbox's own stays: it is what others wait for. */
+  /**
+   * The ended ones that have to go, oldest first, for what remains to be within bounds. The sandbox's own
+   * stays: it is what others wait for.
+   */
   beyond(sandbox: string, most: { commands: number; bytes: number }): string[];
   /** What the logs of a project's ended commands take. */
   endedBytes(project: string): number;
@@ -68,9 +77,12 @@ export function commandRecords(database: Database): CommandRecords {
         sandbox,
         id,
       ),
-    get: (sandbox, id) => parse(database.get<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? AND id = ?', sandbox, id)),
+    get: (sandbox, id) =>
+      parse(database.get<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? AND id = ?', sandbox, id)),
     list: (sandbox) =>
-      database.all<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? ORDER BY started_at, rowid', sandbox).map((row) => parse(row)!),
+      database
+        .all<StoredCommand>('SELECT * FROM commands WHERE sandbox = ? ORDER BY started_at, rowid', sandbox)
+        .map((row) => parse(row)!),
     beyond(sandbox, most) {
       const total = database.get<{ commands: number; bytes: number }>(
         'SELECT count(*) AS commands, ifnull(sum(output_bytes - kept_from), 0) AS bytes FROM commands WHERE sandbox = ?',
@@ -107,8 +119,10 @@ export function commandRecords(database: Database): CommandRecords {
         MAIN_COMMAND_ID,
         limit,
       ),
-    running: () => database.all<StoredCommand>('SELECT * FROM commands WHERE end IS NULL').map((row) => parse(row)!),
-    delete: (sandbox, id) => void database.run('DELETE FROM commands WHERE sandbox = ? AND id = ?', sandbox, id),
+    running: () =>
+      database.all<StoredCommand>('SELECT * FROM commands WHERE end IS NULL').map((row) => parse(row)!),
+    delete: (sandbox, id) =>
+      void database.run('DELETE FROM commands WHERE sandbox = ? AND id = ?', sandbox, id),
   };
 }
 

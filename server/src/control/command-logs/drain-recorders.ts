@@ -4,13 +4,16 @@ import type { Backend } from '../../backends/backend.ts';
 import type { Recorder } from './recorder.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
-/** What cannot be taken by then is lost with the processes: whoever ends a sandbox does not wait for a flood. */
+/**
+ * What cannot be taken by then is lost with the processes: whoever ends a sandbox does not wait for a flood.
+ */
 export const DRAIN_MS = 1_000;
 const LOOK_EVERY_MS = 10;
 
 /**
- * Waits until recorders have all that the guest has of their commands, and nothing more comes: what a command has written
- * may still be in its pipe when the guest is asked. A guest that does not answer is left as it is.
+ * Waits until recorders have all that the guest has of their commands, and nothing more comes: what a command
+ * has written may still be in its pipe when the guest is asked. A guest that does not answer is left as it
+ * is.
  */
 export async function drainRecorders(
   backend: Pick<Backend, 'connect'>,

@@ -7,6 +7,15 @@ export function hasEnded({ state, pausedAs }: Pick<SandboxRow, 'state' | 'paused
 }
 
 /** The end of a command whose sandbox has come to this under it. */
-export function lostWith({ state, pausedAs }: { state: SandboxState; pausedAs?: SandboxRow['pausedAs'] }): CommandEnd & { kind: 'lost' } {
-  return { kind: 'lost', reason: `The sandbox was ${state === 'destroying' ? 'removed' : (pausedAs ?? state)} before the command ended` };
+export function lostWith({
+  state,
+  pausedAs,
+}: {
+  state: SandboxState;
+  pausedAs?: SandboxRow['pausedAs'];
+}): CommandEnd & { kind: 'lost' } {
+  return {
+    kind: 'lost',
+    reason: `The sandbox was ${state === 'destroying' ? 'removed' : (pausedAs ?? state)} before the command ended`,
+  };
 }

@@ -1,9 +1,10 @@
 /**
- * Finds the command that a sandbox was created with, whenever the sandbox has begun to run, so that it is recorded as those are that callers
- * leave running. Backends start it with the sandbox, so nobody is there who could have announced it.
+ * Finds the command that a sandbox was created with, whenever the sandbox has begun to run, so that it is
+ * recorded as those are that callers leave running. Backends start it with the sandbox, so nobody is there
+ * who could have announced it.
  *
- * Every start of the sandbox begins another one of the same id, and a sandbox that wakes goes on with the one it had: which of both it is tells
- * the moment at which the guest says that it was started.
+ * Every start of the sandbox begins another one of the same id, and a sandbox that wakes goes on with the one
+ * it had: which of both it is tells the moment at which the guest says that it was started.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, type CommandInfo } from '@cay/sdk/protocol';
@@ -34,7 +35,13 @@ const LONGEST_WAIT_MS = 5000;
 /** Who has not answered by then is asked anew. */
 const ANSWER_MS = 30_000;
 
-export function findOwnCommands({ sandboxes, backend, signal, found, onError }: OwnCommandsOptions): OwnCommands {
+export function findOwnCommands({
+  sandboxes,
+  backend,
+  signal,
+  found,
+  onError,
+}: OwnCommandsOptions): OwnCommands {
   const looks = new Map<string, { over: AbortController; done: Promise<void> }>();
   const runs = (sandbox: string) => {
     const row = signal.aborted ? undefined : sandboxes.get(sandbox);
@@ -81,7 +88,10 @@ export function findOwnCommands({ sandboxes, backend, signal, found, onError }: 
   };
 }
 
-/** Whether that is the command the sandbox was created with, and not one of the same id that somebody has started. */
+/**
+ * Whether that is the command the sandbox was created with, and not one of the same id that somebody has
+ * started.
+ */
 export function isOwnCommand(row: Pick<SandboxRow, 'spec'> | undefined, id: string): boolean {
   return id === MAIN_COMMAND_ID && row?.spec.cmd !== undefined;
 }

@@ -16,7 +16,9 @@ export interface ReadLogOptions {
   signal?: AbortSignal | undefined;
 }
 
-const CHANNELS = new Map(Object.entries(KINDS).map(([channel, kind]) => [kind as number, channel as keyof typeof KINDS]));
+const CHANNELS = new Map(
+  Object.entries(KINDS).map(([channel, kind]) => [kind as number, channel as keyof typeof KINDS]),
+);
 const READ_ONLY = 'it is read from its log, and takes no input';
 
 /** A hold on a recorded command: what its log has, then what is recorded, up to its end. */
@@ -44,9 +46,16 @@ export function readLog(options: ReadLogOptions): CommandHandle {
         const more = recorder?.changed();
         const finished = recorder === undefined || (await settled(recorder.ended));
         const end = recorder?.end ?? (await extentOf(directory, command.id)).end;
-        for await (const { kind, offset: at, data, missing } of readFrames(directory, command.id, reader.position, end)) {
+        for await (const { kind, offset: at, data, missing } of readFrames(
+          directory,
+          command.id,
+          reader.position,
+          end,
+        )) {
           const channel = CHANNELS.get(kind);
-          yield channel === undefined ? { channel: 'gap', offset: at, bytes: missing } : { channel, offset: at, data };
+          yield channel === undefined
+            ? { channel: 'gap', offset: at, bytes: missing }
+            : { channel, offset: at, data };
           reader.position = at + data.length + missing;
           recorder?.taken();
           if (over.signal.aborted) return;
@@ -72,13 +81,20 @@ export function readLog(options: ReadLogOptions): CommandHandle {
     existing: true,
     output: {
       [Symbol.asyncIterator]() {
-        if (used) throw new CayError('failed_precondition', `Cannot read the output of command "${command.id}" twice with one handle`);
+        if (used)
+          throw new CayError(
+            'failed_precondition',
+            `Cannot read the output of command "${command.id}" twice with one handle`,
+          );
         used = true;
         return output();
       },
     },
     ended: ended.promise,
-    write: () => Promise.reject(new CayError('failed_precondition', `Cannot write to command "${command.id}": ${READ_ONLY}`)),
+    write: () =>
+      Promise.reject(
+        new CayError('failed_precondition', `Cannot write to command "${command.id}": ${READ_ONLY}`),
+      ),
     closeStdin: async () => {},
     async [Symbol.asyncDispose]() {
       close();

@@ -1,6 +1,7 @@
 /**
- * Records one command: its output into a log on disk, up to its end. It goes on where the log stops, whatever happened in between: the
- * connection, the sandbox's pauses, the server itself. The guest keeps output meanwhile; what it had to drop becomes a gap.
+ * Records one command: its output into a log on disk, up to its end. It goes on where the log stops, whatever
+ * happened in between: the connection, the sandbox's pauses, the server itself. The guest keeps output
+ * meanwhile; what it had to drop becomes a gap.
  */
 import { mkdir } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -51,7 +52,9 @@ export interface Recorder {
   nudge(): void;
   /** Does not wait for readers until it is disposed of: what is not taken now is lost. */
   hurry(): Disposable;
-  /** The end of the command, when all of its output can be read; `undefined` if the recording ended before. */
+  /**
+   * The end of the command, when all of its output can be read; `undefined` if the recording ended before.
+   */
   readonly ended: Promise<CommandEnd | undefined>;
   /** The same, when the output is on the disk. */
   readonly done: Promise<CommandEnd | undefined>;
@@ -59,7 +62,9 @@ export interface Recorder {
 
 export const KINDS = { stdout: 1, stderr: 2, pty: 3 } as const;
 
-/** How much of a command's output is taken in a second: more is a flood, which must not become the server's. */
+/**
+ * How much of a command's output is taken in a second: more is a flood, which must not become the server's.
+ */
 const BYTES_PER_SECOND = 32 * 1024 * 1024;
 /** How far behind a reader may be before a command that waits for its readers is not read any further. */
 const AHEAD = 4 * 1024 * 1024;
@@ -139,7 +144,10 @@ export function startRecorder({
     } catch (error) {
       if (signal.aborted) return undefined;
       if (isCayError(error, 'not_found') && sandboxes.get(sandbox)?.state === 'active')
-        return { kind: 'lost', reason: error.message === ANEW ? ANEW : 'The sandbox does not know the command any more' };
+        return {
+          kind: 'lost',
+          reason: error.message === ANEW ? ANEW : 'The sandbox does not know the command any more',
+        };
       // Whatever else it is, it is looked at again.
       if (!(error instanceof CayError)) onError(error);
       return undefined;
@@ -186,7 +194,8 @@ export function startRecorder({
       inWindow = 0;
     }
     inWindow += bytes;
-    if (inWindow > BYTES_PER_SECOND) await sleep(Math.max(1, 1000 - elapsed), undefined, { signal }).catch(() => {});
+    if (inWindow > BYTES_PER_SECOND)
+      await sleep(Math.max(1, 1000 - elapsed), undefined, { signal }).catch(() => {});
   }
 
   /** On a full disk nothing is taken from the guest, which keeps it, until there is room again. */
@@ -216,7 +225,9 @@ export function startRecorder({
 
   /** Rejects when the recording is given up: a sandbox that does not answer is not waited for then. */
   const over = new Promise<never>((_, reject) =>
-    signal.addEventListener('abort', () => reject(new CayError('cancelled', 'The recording was given up')), { once: true }),
+    signal.addEventListener('abort', () => reject(new CayError('cancelled', 'The recording was given up')), {
+      once: true,
+    }),
   );
   over.catch(() => {});
   signal.addEventListener(

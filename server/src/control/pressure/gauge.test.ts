@@ -8,7 +8,12 @@ describe('a gauge', () => {
   it('enters a level at its threshold and leaves it some way below', () => {
     const gauge = new Gauge(thresholds);
     expect([0.79, 0.8, 0.76, 0.74].map((share) => gauge.read(share))).toEqual(['ok', 'warn', 'warn', 'ok']);
-    expect([0.96, 0.91, 0.89, 0.74].map((share) => gauge.read(share))).toEqual(['critical', 'critical', 'warn', 'ok']);
+    expect([0.96, 0.91, 0.89, 0.74].map((share) => gauge.read(share))).toEqual([
+      'critical',
+      'critical',
+      'warn',
+      'ok',
+    ]);
   });
 
   it('is never calmer than its thresholds say nor more alarmed than its slack allows', () => {

@@ -10,8 +10,8 @@ export interface Thresholds {
 }
 
 /**
- * The level of one resource over time. A level is entered at its threshold and left some way below it, so that what
- * sways around a threshold does not sway between two ways of treating everybody.
+ * The level of one resource over time. A level is entered at its threshold and left some way below it, so
+ * that what sways around a threshold does not sway between two ways of treating everybody.
  */
 export class Gauge {
   readonly #thresholds: Thresholds;

@@ -7,7 +7,10 @@ import { openReclaim, type Candidate } from './reclaim.ts';
 
 const GiB = 1024 ** 3;
 
-async function ground(free: { memory?: number; disk?: number; pids?: number }, settings: Partial<PressureSettings> = {}) {
+async function ground(
+  free: { memory?: number; disk?: number; pids?: number },
+  settings: Partial<PressureSettings> = {},
+) {
   const left = { memory: 20 * GiB, disk: 90 * GiB, pids: 30_000, ...free };
   const capacity: Measuring['capacity'] = async () => ({
     memory: { totalBytes: 24 * GiB, freeBytes: left.memory },
@@ -79,7 +82,10 @@ describe('admission', () => {
     const { pressure, promised } = await ground({}, { memoryOvercommit: 2 });
     promised.memoryBytes = 47 * GiB;
     pressure.admit(small);
-    expect(refusal(() => pressure.admit({ memoryBytes: 2 * GiB, diskBytes: null }))).toMatchObject({ resource: 'memory', fits: GiB });
+    expect(refusal(() => pressure.admit({ memoryBytes: 2 * GiB, diskBytes: null }))).toMatchObject({
+      resource: 'memory',
+      fits: GiB,
+    });
     pressure.close();
   });
 
@@ -97,7 +103,10 @@ describe('admission', () => {
 
 describe('what is written', () => {
   it('never takes the reserve, however many write at once, and counts until it shows', async () => {
-    const { pressure, left } = await ground({ disk: 3 * GiB }, { diskReserveBytes: GiB, criticalShare: 0.999 });
+    const { pressure, left } = await ground(
+      { disk: 3 * GiB },
+      { diskReserveBytes: GiB, criticalShare: 0.999 },
+    );
     pressure.write(GiB);
     pressure.write(GiB - 1);
     expect(refusal(() => pressure.write(2))).toMatchObject({ resource: 'disk', fits: 1 });
@@ -138,26 +147,39 @@ describe('making room', () => {
   }
 
   it('freezes the longest unused first, and leaves what was just used', async () => {
-    const { relieve, deeds } = reclaim([candidate('b', 80_000), candidate('a', 90_000), candidate('fresh', 1000)]);
+    const { relieve, deeds } = reclaim([
+      candidate('b', 80_000),
+      candidate('a', 90_000),
+      candidate('fresh', 1000),
+    ]);
     await relieve('warn');
     expect(deeds).toEqual(['freeze a', 'freeze b']);
   });
 
   it('takes those of the project that takes most before anybody else’s', async () => {
-    const greedy = [candidate('greedy-1', 40_000, { share: 8 * GiB }), candidate('greedy-2', 50_000, { share: 8 * GiB })];
+    const greedy = [
+      candidate('greedy-1', 40_000, { share: 8 * GiB }),
+      candidate('greedy-2', 50_000, { share: 8 * GiB }),
+    ];
     const { relieve, deeds } = reclaim([candidate('modest', 99_999, { share: GiB }), ...greedy]);
     await relieve('critical');
     expect(deeds).toEqual(['hibernate greedy-2', 'hibernate greedy-1']);
   });
 
   it('hibernates when it is very tight, also what is frozen already', async () => {
-    const { relieve, deeds } = reclaim([candidate('a', 99_999, { frozen: true }), candidate('b', 99_998, { hibernates: false })]);
+    const { relieve, deeds } = reclaim([
+      candidate('a', 99_999, { frozen: true }),
+      candidate('b', 99_998, { hibernates: false }),
+    ]);
     await relieve('critical');
     expect(deeds).toEqual(['hibernate a', 'freeze b']);
   });
 
   it('goes on with the next when one cannot be put to rest', async () => {
-    const { relieve, deeds, errors } = reclaim([candidate('a', 99_999), candidate('b', 99_998)], new Set(['a']));
+    const { relieve, deeds, errors } = reclaim(
+      [candidate('a', 99_999), candidate('b', 99_998)],
+      new Set(['a']),
+    );
     expect(await relieve('warn')).toEqual(['b']);
     expect(deeds).toEqual(['freeze b']);
     expect(errors).toHaveLength(1);

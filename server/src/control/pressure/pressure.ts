@@ -1,11 +1,12 @@
 /**
- * Keeps the machine from being filled: looks at what is left of memory, disk and processes, refuses sandboxes, snapshots and
- * uploads that would not fit before anything of them is made, and tells when room has to be made.
+ * Keeps the machine from being filled: looks at what is left of memory, disk and processes, refuses
+ * sandboxes, snapshots and uploads that would not fit before anything of them is made, and tells when room
+ * has to be made.
  *
- * What is left is measured, because a limit is a promise that few sandboxes take up. Several sandboxes
- * that start at once have not taken their memory yet, so each counts with what a start takes until it shows in the
- * measurement. How much may be promised in all is a setting (`overcommit`); what is promised is the sum of the limits
- * of those that are in memory.
+ * What is left is measured, because a limit is a promise that few sandboxes take up. Several sandboxes that
+ * start at once have not taken their memory yet, so each counts with what a start takes until it shows in the
+ * measurement. How much may be promised in all is a setting (`overcommit`); what is promised is the sum of
+ * the limits of those that are in memory.
  */
 import { statfs } from 'node:fs/promises';
 import { CayError, type Limits } from '@cay/sdk/protocol';
@@ -62,17 +63,17 @@ export interface Pressure {
   /** Looks now. */
   look(): Promise<Level>;
   /**
-   * Lets one more sandbox in, and holds its place until it shows in the measurement. One that does not start takes disk
-   * only, and one on a platform that is not measured is not held against what is. With `asking` no place is held.
-   * Rejects `resource_exhausted`, which tells what would fit and when to ask again.
+   * Lets one more sandbox in, and holds its place until it shows in the measurement. One that does not start
+   * takes disk only, and one on a platform that is not measured is not held against what is. With `asking` no
+   * place is held. Rejects `resource_exhausted`, which tells what would fit and when to ask again.
    */
   admit(
     limits: Pick<Limits, 'memoryBytes' | 'diskBytes'>,
     options?: { starts?: boolean; platform?: string | undefined; asking?: boolean },
   ): void;
   /**
-   * Lets so many bytes be written to the disk, of the sandboxes and of the server, and counts them until they show in the measurement.
-   * Rejects `resource_exhausted` what would leave less than the reserve.
+   * Lets so many bytes be written to the disk, of the sandboxes and of the server, and counts them until they
+   * show in the measurement. Rejects `resource_exhausted` what would leave less than the reserve.
    */
   write(bytes: number): void;
   close(): void;
@@ -97,7 +98,11 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   const { backend, promised, now = Date.now, onError } = options;
   const settings = { ...PRESSURE_DEFAULTS, ...options.settings };
   const thresholds = { warn: settings.warnShare, critical: settings.criticalShare, slack: SLACK };
-  const gauges: Record<Resource, Gauge> = { memory: new Gauge(thresholds), disk: new Gauge(thresholds), pids: new Gauge(thresholds) };
+  const gauges: Record<Resource, Gauge> = {
+    memory: new Gauge(thresholds),
+    disk: new Gauge(thresholds),
+    pids: new Gauge(thresholds),
+  };
   let readings: Partial<Record<Resource, Reading>> = {};
   let starting: number[] = [];
   let own: number | undefined;
@@ -128,7 +133,8 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     return worst(Object.values(readings).map(({ level }) => level));
   }
 
-  const underWay = () => (starting = starting.filter((atMs) => now() - atMs < SHOWS_AFTER_MS && now() >= atMs)).length;
+  const underWay = () =>
+    (starting = starting.filter((atMs) => now() - atMs < SHOWS_AFTER_MS && now() >= atMs)).length;
 
   function refuse(resource: Resource, why: string, fits: number): never {
     throw new CayError('resource_exhausted', `The machine has no room for this: ${why}`, {
@@ -142,17 +148,27 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     if (!reading) return;
     const spare = reading.free - reserve - underWay() * start;
     if (spare >= start && reading.level !== 'critical') return;
-    refuse(resource, `${mebibytes(reading.free)} of ${resource} are free, ${mebibytes(reserve)} of which are kept back`, spare);
+    refuse(
+      resource,
+      `${mebibytes(reading.free)} of ${resource} are free, ${mebibytes(reserve)} of which are kept back`,
+      spare,
+    );
   }
 
-  /** A sandbox without a limit promises nothing that could be counted: it is held by the measurement alone. */
+  /**
+   * A sandbox without a limit promises nothing that could be counted: it is held by the measurement alone.
+   */
   function requirePromise(resource: 'memory' | 'disk', more: number | null, overcommit: number | null): void {
     const reading = readings[resource];
     if (!reading || overcommit === null || more === null) return;
     const most = reading.total * overcommit;
     const sum = promised()[resource === 'memory' ? 'memoryBytes' : 'diskBytes'];
     if (sum + more <= most) return;
-    refuse(resource, `${mebibytes(sum)} of ${resource} are promised, and ${mebibytes(most)} may be at most`, most - sum);
+    refuse(
+      resource,
+      `${mebibytes(sum)} of ${resource} are promised, and ${mebibytes(most)} may be at most`,
+      most - sum,
+    );
   }
 
   // A machine that cannot be measured at first lets sandboxes in until it can.
@@ -180,7 +196,11 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
       const free = Math.min(readings.disk?.free ?? Number.POSITIVE_INFINITY, own ?? Number.POSITIVE_INFINITY);
       const spare = free - settings.diskReserveBytes - written.now - written.before;
       if (bytes > 0 && bytes > spare) {
-        refuse('disk', `${mebibytes(free)} of disk are free, ${mebibytes(settings.diskReserveBytes)} of which are kept back`, spare);
+        refuse(
+          'disk',
+          `${mebibytes(free)} of disk are free, ${mebibytes(settings.diskReserveBytes)} of which are kept back`,
+          spare,
+        );
       }
       written.now += bytes;
     },

@@ -1,8 +1,8 @@
 /**
- * Makes room by putting sandboxes to rest that nobody uses, those of the project that takes most first, and of these the longest unused:
- * frozen while things are tight, so
- * that they take no more, and hibernated when they are very tight, so that they give back what they have.
- * One after the other, and only until the next look shows that it was enough.
+ * Makes room by putting sandboxes to rest that nobody uses, those of the project that takes most first, and
+ * of these the longest unused: frozen while things are tight, so that they take no more, and hibernated when
+ * they are very tight, so that they give back what they have. One after the other, and only until the next
+ * look shows that it was enough.
  */
 import type { Level } from './gauge.ts';
 
@@ -18,7 +18,9 @@ export interface Candidate {
 }
 
 export interface Reclaim {
-  /** Puts some to rest if that helps at this level. Resolves to which; those under way are not taken up twice. */
+  /**
+   * Puts some to rest if that helps at this level. Resolves to which; those under way are not taken up twice.
+   */
   relieve(level: Level): Promise<string[]>;
 }
 
@@ -36,11 +38,20 @@ const AT_ONCE = { warn: 4, critical: 2 } as const;
 const UNUSED_MS = 30_000;
 
 /** Those of the project that takes most first, then the longest unused. */
-export function byShare(one: Pick<Candidate, 'share' | 'idleMs'>, other: Pick<Candidate, 'share' | 'idleMs'>): number {
+export function byShare(
+  one: Pick<Candidate, 'share' | 'idleMs'>,
+  other: Pick<Candidate, 'share' | 'idleMs'>,
+): number {
   return other.share - one.share || other.idleMs - one.idleMs;
 }
 
-export function openReclaim({ candidates, freeze, hibernate, unusedMs = UNUSED_MS, onError }: ReclaimOptions): Reclaim {
+export function openReclaim({
+  candidates,
+  freeze,
+  hibernate,
+  unusedMs = UNUSED_MS,
+  onError,
+}: ReclaimOptions): Reclaim {
   let running: Promise<string[]> | undefined;
 
   async function relieve(level: Exclude<Level, 'ok'>): Promise<string[]> {

@@ -2,7 +2,13 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Measuring } from '../../backends/backend.ts';
 import { hibernatingBackend } from '../testing/hibernating-backend.ts';
-import { asked, installation, memoryBackend, type Installation, type TestControl } from '../testing/test-control.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type TestControl,
+} from '../testing/test-control.ts';
 import type { PressureSettings } from './pressure.ts';
 
 const GiB = 1024 ** 3;
@@ -41,7 +47,8 @@ const state = (id: SandboxId) => {
 const refusal = (deed: Promise<unknown>) =>
   deed.then(
     () => undefined,
-    (error: unknown) => (isCayError(error, 'resource_exhausted') ? error.details : Promise.reject(error as Error)),
+    (error: unknown) =>
+      isCayError(error, 'resource_exhausted') ? error.details : Promise.reject(error as Error),
   );
 
 describe('admission', () => {
@@ -49,7 +56,11 @@ describe('admission', () => {
     await open({ memoryOvercommit: 0.25, diskOvercommit: 0.35 });
     const one = await create();
     const two = await create();
-    expect(await refusal(create())).toMatchObject({ resource: 'memory', fits: 0, retryAfterMs: expect.any(Number) });
+    expect(await refusal(create())).toMatchObject({
+      resource: 'memory',
+      fits: 0,
+      retryAfterMs: expect.any(Number),
+    });
     // Its memory is on disk, and its files still are.
     await opened.control.pause(opened.principal, one, { as: 'hibernated' });
     const three = await create();
@@ -65,7 +76,9 @@ describe('admission', () => {
   it('makes all children of a fork or none, and leaves nothing of what it refuses', async () => {
     await open({ memoryOvercommit: 0.375 });
     const id = await create();
-    expect(await refusal(opened.control.fork(opened.principal, id, { count: 3 }))).toMatchObject({ resource: 'memory' });
+    expect(await refusal(opened.control.fork(opened.principal, id, { count: 3 }))).toMatchObject({
+      resource: 'memory',
+    });
     expect(opened.sandboxes.list({})).toHaveLength(1);
     const { sandboxes } = await opened.control.fork(opened.principal, id, { count: 2 });
     expect(sandboxes).toHaveLength(2);
@@ -77,9 +90,14 @@ describe('admission', () => {
     expect(await refusal(create())).toMatchObject({ resource: 'disk' });
     expect(await opened.control.health.check()).toMatchObject({ verdict: 'critical' });
     const [event] = opened.events.list({});
-    expect(event).toMatchObject({ type: 'pressure.changed', data: { resource: 'disk', level: 'critical', before: 'ok' } });
+    expect(event).toMatchObject({
+      type: 'pressure.changed',
+      data: { resource: 'disk', level: 'critical', before: 'ok' },
+    });
     left.disk = 90 * GiB;
-    await expect.poll(() => opened.events.list({}).at(-1)?.data, SOON).toMatchObject({ level: 'ok', before: 'critical' });
+    await expect
+      .poll(() => opened.events.list({}).at(-1)?.data, SOON)
+      .toMatchObject({ level: 'ok', before: 'critical' });
     await create();
   });
 });
@@ -92,7 +110,13 @@ describe('making room', () => {
     const id = await create({ timeoutMs: 3_600_000 });
     const expiresAtMs = opened.control.get(opened.principal, id).expiresAtMs;
     const { guest } = await opened.control.enter(opened.principal, used);
-    const command = await guest.exec({ id: 'cmd_sleeps', argv: ['sleep', '1000'], env: {}, workdir: '/', user: 'user' });
+    const command = await guest.exec({
+      id: 'cmd_sleeps',
+      argv: ['sleep', '1000'],
+      env: {},
+      workdir: '/',
+      user: 'user',
+    });
     await opened.control.lease(opened.principal, leased, { forMs: 3_600_000 });
     opened.clock.nowMs += 60_000;
     left.memory = 2 * GiB;

@@ -1,4 +1,7 @@
-/** Makes room among real sandboxes: finds those that nobody uses, and puts them to rest. Whoever needs one wakes it. */
+/**
+ * Makes room among real sandboxes: finds those that nobody uses, and puts them to rest. Whoever needs one
+ * wakes it.
+ */
 import { isCayError, type Pause } from '@cay/sdk/protocol';
 import { canHibernate } from '../../backends/backend.ts';
 import { USES } from '../activity.ts';
@@ -70,10 +73,12 @@ export function openRelief(
     try {
       await unused.ifStill(
         row,
-        async (current) => void (await pausing.descend(current, wayDown(rung), { cause: 'pressure', keepsTime: true })),
+        async (current) =>
+          void (await pausing.descend(current, wayDown(rung), { cause: 'pressure', keepsTime: true })),
       );
     } finally {
-      if (rung === 'hibernated' && sandboxes.get(id)?.pausedAs !== 'hibernated') refused.set(id, clock.steady() + REFUSED_MS);
+      if (rung === 'hibernated' && sandboxes.get(id)?.pausedAs !== 'hibernated')
+        refused.set(id, clock.steady() + REFUSED_MS);
     }
   }
 
@@ -98,7 +103,9 @@ export function openRelief(
   };
 }
 
-/** What the sandboxes of each project that are in memory may take. One without a limit may take all there is. */
+/**
+ * What the sandboxes of each project that are in memory may take. One without a limit may take all there is.
+ */
 function sharesOf(rows: readonly SandboxRow[], short: 'memory' | 'pids'): Map<string, number> {
   const shares = new Map<string, number>();
   for (const { project, spec } of rows) {

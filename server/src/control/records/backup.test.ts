@@ -30,7 +30,9 @@ afterEach(() => {
 
 async function take(path: string, { withKey = true } = {}): Promise<void> {
   const keyFile = withKey ? join(directory, 'secret.key') : undefined;
-  const chunks = await Array.fromAsync(await backup({ database, events, version: '1.2.3' }, { scratch: directory, keyFile }));
+  const chunks = await Array.fromAsync(
+    await backup({ database, events, version: '1.2.3' }, { scratch: directory, keyFile }),
+  );
   await writeFile(path, Buffer.concat(chunks));
 }
 
@@ -83,10 +85,17 @@ describe('a backup', () => {
       await writeFile(bad, copy);
       await expect(verifyBackup(bad), `byte ${at}`).rejects.toMatchObject({ code: 'invalid_argument' });
     }
-    for (const content of [whole.subarray(0, whole.length / 2), whole.subarray(0, 100), Buffer.alloc(0), Buffer.from('nonsense')]) {
+    for (const content of [
+      whole.subarray(0, whole.length / 2),
+      whole.subarray(0, 100),
+      Buffer.alloc(0),
+      Buffer.from('nonsense'),
+    ]) {
       await writeFile(bad, content);
       await expect(verifyBackup(bad)).rejects.toMatchObject({ code: 'invalid_argument' });
-      await expect(restoreBackup(bad, join(directory, 'new'))).rejects.toMatchObject({ code: 'invalid_argument' });
+      await expect(restoreBackup(bad, join(directory, 'new'))).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
       expect(existsSync(join(directory, 'new'))).toBe(false);
     }
     await expect(verifyBackup(join(directory, 'none.tar'))).rejects.toMatchObject({ code: 'not_found' });
@@ -116,7 +125,9 @@ describe('a backup', () => {
   });
 
   it('leaves nothing behind, also when nobody reads it', async () => {
-    const stream = (await backup({ database, events, version: '1' }, { scratch: directory }))[Symbol.asyncIterator]();
+    const stream = (await backup({ database, events, version: '1' }, { scratch: directory }))[
+      Symbol.asyncIterator
+    ]();
     await stream.next();
     await stream.return?.();
     const gone = new AbortController();

@@ -1,7 +1,7 @@
 /**
- * A backup: records and events of one installation, its secrets among them, as a tar archive that says what it must contain. Both
- * databases are copied while they are used, each as it is at one moment. Sandboxes' files are not in it, nor is the key that
- * secrets are sealed with, unless it is asked for.
+ * A backup: records and events of one installation, its secrets among them, as a tar archive that says what
+ * it must contain. Both databases are copied while they are used, each as it is at one moment. Sandboxes'
+ * files are not in it, nor is the key that secrets are sealed with, unless it is asked for.
  *
  *     manifest.json · records.db · events.db · secret.key
  */
@@ -89,7 +89,10 @@ export async function sweepBackups(directory: string): Promise<void> {
     if (name.startsWith(SCRATCH)) await rm(join(directory, name), { recursive: true, force: true });
 }
 
-/** Unpacks a backup aside and looks at everything in it; at seals, if the key is in it or in the given directory. Rejects `invalid_argument` if it is not whole. */
+/**
+ * Unpacks a backup aside and looks at everything in it; at seals, if the key is in it or in the given
+ * directory. Rejects `invalid_argument` if it is not whole.
+ */
 export async function verifyBackup(path: string, keyDirectory?: string): Promise<BackupFacts> {
   const directory = await mkdtemp(join(tmpdir(), 'cay-backup-'));
   try {
@@ -100,14 +103,18 @@ export async function verifyBackup(path: string, keyDirectory?: string): Promise
 }
 
 /**
- * Makes a directory of records of a backup, in one step. Rejects `failed_precondition` if there are records already, or if the
- * key that they are sealed with is neither in the backup nor given here.
+ * Makes a directory of records of a backup, in one step. Rejects `failed_precondition` if there are records
+ * already, or if the key that they are sealed with is neither in the backup nor given here.
  */
 export async function restoreBackup(path: string, directory: string): Promise<BackupFacts> {
   if (existsSync(join(directory, 'records.db'))) {
-    throw new CayError('failed_precondition', `Cannot restore into "${directory}": there are records already`, {
-      hint: 'choose another data directory with --data, or move the records away first',
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot restore into "${directory}": there are records already`,
+      {
+        hint: 'choose another data directory with --data, or move the records away first',
+      },
+    );
   }
   await mkdir(dirname(directory), { recursive: true });
   const aside = await mkdtemp(`${directory}.restoring-`);
@@ -136,7 +143,16 @@ async function* archive(
     for (const name of ['manifest.json', ...FILES.filter((file) => files[file])]) {
       const path = join(directory, name);
       const { size } = await stat(path);
-      yield encodeHeader({ name, type: 'file', sizeBytes: size, mode: 0o600, uid: 0, gid: 0, modifiedAtMs: atMs, target: '' });
+      yield encodeHeader({
+        name,
+        type: 'file',
+        sizeBytes: size,
+        mode: 0o600,
+        uid: 0,
+        gid: 0,
+        modifiedAtMs: atMs,
+        target: '',
+      });
       yield* createReadStream(path, { highWaterMark: 256 * 1024 }) as AsyncIterable<Buffer>;
       yield new Uint8Array(paddingOf(size));
     }
@@ -148,9 +164,13 @@ async function* archive(
 
 async function copyKey(from: string, to: string): Promise<void> {
   if (existsSync(from)) return copyFile(from, to);
-  throw new CayError('failed_precondition', `Cannot put the key into the backup: it does not come from "${from}"`, {
-    hint: 'make the backup without it, and keep what CAY_SECRET_KEY or CAY_SECRET_KEY_COMMAND give yourself',
-  });
+  throw new CayError(
+    'failed_precondition',
+    `Cannot put the key into the backup: it does not come from "${from}"`,
+    {
+      hint: 'make the backup without it, and keep what CAY_SECRET_KEY or CAY_SECRET_KEY_COMMAND give yourself',
+    },
+  );
 }
 
 async function factsOf(directory: string, name: string): Promise<z.infer<typeof FileFacts>> {
@@ -164,7 +184,8 @@ async function factsOf(directory: string, name: string): Promise<z.infer<typeof 
 }
 
 async function unpack(path: string, directory: string, keyDirectory = directory): Promise<BackupFacts> {
-  const damaged = (why: string, cause?: unknown) => new CayError('invalid_argument', `"${path}" is not a whole backup: ${why}`, { cause });
+  const damaged = (why: string, cause?: unknown) =>
+    new CayError('invalid_argument', `"${path}" is not a whole backup: ${why}`, { cause });
   const reader = byteReader(createReadStream(path) as AsyncIterable<Buffer>);
   let manifest: Manifest;
   try {
@@ -179,28 +200,42 @@ async function unpack(path: string, directory: string, keyDirectory = directory)
       if (found.sha256 !== sha256) throw new Error(`"${name}" is damaged`);
     }
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).syscall === 'open') throw new CayError('not_found', `Cannot read "${path}"`, { cause: error });
+    if ((error as NodeJS.ErrnoException).syscall === 'open')
+      throw new CayError('not_found', `Cannot read "${path}"`, { cause: error });
     throw damaged(
-      error instanceof z.ZodError || error instanceof SyntaxError ? 'it does not say what it contains' : (error as Error).message,
+      error instanceof z.ZodError || error instanceof SyntaxError
+        ? 'it does not say what it contains'
+        : (error as Error).message,
       error,
     );
   } finally {
     await reader.close();
   }
-  for (const name of ['records.db', 'events.db']) requireSound(join(directory, name), (why) => damaged(`"${name}" ${why}`));
+  for (const name of ['records.db', 'events.db'])
+    requireSound(join(directory, name), (why) => damaged(`"${name}" ${why}`));
   const audit = await verifyOffline(directory, keyDirectory);
-  if (audit.broken) throw damaged(`its chain of events is broken at event ${audit.broken.id}: ${audit.broken.reason}`);
+  if (audit.broken)
+    throw damaged(`its chain of events is broken at event ${audit.broken.id}: ${audit.broken.reason}`);
   const bytes = manifest.files['records.db'].sizeBytes + manifest.files['events.db'].sizeBytes;
-  return { version: manifest.version, createdAtMs: manifest.createdAtMs, bytes, withKey: manifest.files[KEY_FILE] !== undefined, audit };
+  return {
+    version: manifest.version,
+    createdAtMs: manifest.createdAtMs,
+    bytes,
+    withKey: manifest.files[KEY_FILE] !== undefined,
+    audit,
+  };
 }
 
 function requireSound(path: string, damaged: (why: string) => CayError): void {
   const sqlite = new DatabaseSync(path, { readOnly: true });
   try {
-    const { integrity_check: verdict } = sqlite.prepare('PRAGMA integrity_check').get() as { integrity_check: string };
+    const { integrity_check: verdict } = sqlite.prepare('PRAGMA integrity_check').get() as {
+      integrity_check: string;
+    };
     if (verdict !== 'ok') throw damaged(verdict);
     const { user_version: version } = sqlite.prepare('PRAGMA user_version').get() as { user_version: number };
-    if (path.endsWith('records.db') && version > MIGRATIONS.length) throw damaged('was written by a newer version of Cay');
+    if (path.endsWith('records.db') && version > MIGRATIONS.length)
+      throw damaged('was written by a newer version of Cay');
   } finally {
     sqlite.close();
   }
@@ -226,7 +261,8 @@ async function entry(reader: ByteReader, name: string, most: number) {
     async into(path: string) {
       const file = await open(path, 'wx', 0o600);
       try {
-        for await (const part of chunks()) for (let at = 0; at < part.length;) at += (await file.write(part, at)).bytesWritten;
+        for await (const part of chunks())
+          for (let at = 0; at < part.length;) at += (await file.write(part, at)).bytesWritten;
         await file.datasync();
       } finally {
         await file.close();

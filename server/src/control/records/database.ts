@@ -23,7 +23,10 @@ export interface Database {
   /** All or nothing. One inside of another is part of it. */
   transaction<T>(work: () => T): T;
   readonly inTransaction: boolean;
-  /** Called when what has been written in this transaction is on the disk, and never if that is undone. At once outside of one. */
+  /**
+   * Called when what has been written in this transaction is on the disk, and never if that is undone. At
+   * once outside of one.
+   */
   afterCommit(work: () => void): void;
   /** Seals what must not be read by whoever has the file alone. */
   readonly box: SealedBox;
@@ -34,7 +37,9 @@ export interface Database {
 
 export function openDatabase(path: string, box = openInstallationKey(dirname(path))): Database {
   const sqlite = new DatabaseSync(path);
-  sqlite.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000');
+  sqlite.exec(
+    'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000',
+  );
   const statements = new Map<string, ReturnType<DatabaseSync['prepare']>>();
   const prepare = (sql: string) => {
     let statement = statements.get(sql);
@@ -107,13 +112,22 @@ function told<T>(write: () => T): T {
   }
 }
 
-/** What was in the clear is sealed with the step that no such records are of any more. Tells whether there was any. */
+/**
+ * What was in the clear is sealed with the step that no such records are of any more. Tells whether there was
+ * any.
+ */
 function migrate(database: Database, sqlite: DatabaseSync, path: string): boolean {
-  const { user_version: version } = database.get<{ user_version: number }>('PRAGMA user_version') ?? { user_version: 0 };
+  const { user_version: version } = database.get<{ user_version: number }>('PRAGMA user_version') ?? {
+    user_version: 0,
+  };
   if (version > MIGRATIONS.length) {
-    throw new CayError('failed_precondition', `Cannot open "${path}": it was written by a newer version of Cay`, {
-      hint: 'run the newer version, or restore a backup made before the upgrade',
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot open "${path}": it was written by a newer version of Cay`,
+      {
+        hint: 'run the newer version, or restore a backup made before the upgrade',
+      },
+    );
   }
   if (version > 0 && version < MIGRATIONS.length) told(() => keepCopy(sqlite, path, version));
   // A server that dies before `forgetOldPages` must not leave secrets in pages that are free.

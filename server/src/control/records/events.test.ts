@@ -5,7 +5,10 @@ import { openEventLog } from './events.ts';
 describe('the event log', () => {
   it('lists what belongs to a project, to a sandbox, or to both, in order and in pages', () => {
     const name = fc.constantFrom('a', 'b', 'c');
-    const event = fc.record({ project: fc.option(name, { nil: null }), sandbox: fc.option(name, { nil: null }) });
+    const event = fc.record({
+      project: fc.option(name, { nil: null }),
+      sandbox: fc.option(name, { nil: null }),
+    });
     const query = fc.record(
       { after: fc.nat(30), project: name, sandbox: name, limit: fc.integer({ min: 1, max: 30 }) },
       { requiredKeys: [] },
@@ -18,10 +21,16 @@ describe('the event log', () => {
           .map((one, index) => ({ ...one, id: index + 1 }))
           .filter(({ id, project, sandbox }) => {
             const ofProject = asked.project === undefined || project === asked.project;
-            return id > (asked.after ?? 0) && ofProject && (asked.sandbox === undefined || sandbox === asked.sandbox);
+            return (
+              id > (asked.after ?? 0) &&
+              ofProject &&
+              (asked.sandbox === undefined || sandbox === asked.sandbox)
+            );
           })
           .slice(0, asked.limit ?? 1000);
-        expect(log.list(asked).map(({ id, project, sandbox }) => ({ project, sandbox, id }))).toEqual(expected);
+        expect(log.list(asked).map(({ id, project, sandbox }) => ({ project, sandbox, id }))).toEqual(
+          expected,
+        );
         log.close();
       }),
     );

@@ -1,6 +1,6 @@
 /**
- * The event log: what happened, to which sandbox, by whose key, and with what outcome. Readers follow it live and resume
- * after any event that is still kept. Its events form a chain: see `audit/chain.ts`.
+ * The event log: what happened, to which sandbox, by whose key, and with what outcome. Readers follow it live
+ * and resume after any event that is still kept. Its events form a chain: see `audit/chain.ts`.
  *
  * It is a database of its own with `synchronous = NORMAL`: an event is never lost by the server's
  * death, only the last few could be by the machine's, and a command does not wait for the disk.
@@ -13,13 +13,21 @@ import { Broadcast } from '../../lib/broadcast.ts';
 import { atOnce } from '../audit/at-once.ts';
 import { boundedText } from '../audit/bounded-data.ts';
 import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from '../audit/chain.ts';
-import { prepareTables, readAnchor, readHead, readPromise, writeCheckpoint, writePromise } from '../audit/event-store.ts';
+import {
+  prepareTables,
+  readAnchor,
+  readHead,
+  readPromise,
+  writeCheckpoint,
+  writePromise,
+} from '../audit/event-store.ts';
 import { openPruner, type EventRetention } from '../audit/prune-events.ts';
 import { verifyChain } from '../audit/verify-chain.ts';
 
 export type { EventRetention } from '../audit/prune-events.ts';
 
-export type NewEvent = Pick<CayEvent, 'type'> & Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'outcome' | 'data'>>;
+export type NewEvent = Pick<CayEvent, 'type'> &
+  Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'outcome' | 'data'>>;
 
 /** Of an event that is on the disk elsewhere, until it is written here: see `audit/promised-events.ts`. */
 export interface EventPromise {
@@ -45,8 +53,9 @@ export interface AuditQuery {
 
 export interface EventLog {
   /**
-   * What happened has happened: a log that cannot be written is told to `onError` and not to the caller. What could not be written
-   * waits in memory until it can; when too much waits, how much was lost is an event too.
+   * What happened has happened: a log that cannot be written is told to `onError` and not to the caller. What
+   * could not be written waits in memory until it can; when too much waits, how much was lost is an event
+   * too.
    */
   append(event: NewEvent, promise?: EventPromise): void;
   /** The number of the last promise whose event is written. */
@@ -54,7 +63,10 @@ export interface EventLog {
   list(query: EventQuery): CayEvent[];
   /** What is kept after `after`, then what happens, until the signal. */
   follow(query: Omit<EventQuery, 'limit'> & { signal?: AbortSignal }): AsyncIterable<CayEvent>;
-  /** Calls back at once with every event that is written; what it throws is told to `onError`. Ends when what it gives is called. */
+  /**
+   * Calls back at once with every event that is written; what it throws is told to `onError`. Ends when what
+   * it gives is called.
+   */
   listen(listener: (event: Pick<CayEvent, 'type' | 'project' | 'sandbox'>) => void): () => void;
   lastId(): number;
   /** With their hashes, oldest first, up to the last there is now. */
@@ -72,7 +84,9 @@ export interface EventLogOptions {
   key?: Uint8Array;
   keep?: EventRetention;
   now?(): number;
-  /** What the age of events is told by. Default: a clock that nobody can set forward while the log is open. */
+  /**
+   * What the age of events is told by. Default: a clock that nobody can set forward while the log is open.
+   */
   ageing?(): number;
   onError?(error: unknown): void;
 }
@@ -90,20 +104,30 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   const { key, keep = {}, now = Date.now, onError = () => {} } = options;
   const ageing = options.ageing ?? options.now ?? openClock().ageing;
   const sqlite = new DatabaseSync(path);
-  sqlite.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000');
+  sqlite.exec(
+    'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000',
+  );
   prepareTables(sqlite, key);
   const insert = sqlite.prepare(
     'INSERT INTO events (id, at, type, project, sandbox, key, outcome, data, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
   );
-  // One of each with the index of the sandbox, or of the project, and one without: SQLite chooses when it prepares, and not by what it is given.
+  // One of each with the index of the sandbox, or of the project, and one without: SQLite chooses when it
+  // prepares, and not by what it is given.
   const selectAll = sqlite.prepare('SELECT * FROM events WHERE id > ?1 ORDER BY id LIMIT ?2');
-  const selectOfProject = sqlite.prepare('SELECT * FROM events WHERE project = ?3 AND id > ?1 ORDER BY id LIMIT ?2');
+  const selectOfProject = sqlite.prepare(
+    'SELECT * FROM events WHERE project = ?3 AND id > ?1 ORDER BY id LIMIT ?2',
+  );
   const selectOf = sqlite.prepare(
     'SELECT * FROM events WHERE sandbox = ?4 AND id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3',
   );
-  const filter = '(?3 IS NULL OR type = ?3) AND (?4 IS NULL OR key = ?4) AND (?5 IS NULL OR at >= ?5) AND (?6 IS NULL OR at < ?6)';
-  const exportAll = sqlite.prepare(`SELECT * FROM events WHERE id > ?1 AND id <= ?2 AND ${filter} ORDER BY id`);
-  const exportOf = sqlite.prepare(`SELECT * FROM events WHERE sandbox = ?7 AND id > ?1 AND id <= ?2 AND ${filter} ORDER BY id`);
+  const filter =
+    '(?3 IS NULL OR type = ?3) AND (?4 IS NULL OR key = ?4) AND (?5 IS NULL OR at >= ?5) AND (?6 IS NULL OR at < ?6)';
+  const exportAll = sqlite.prepare(
+    `SELECT * FROM events WHERE id > ?1 AND id <= ?2 AND ${filter} ORDER BY id`,
+  );
+  const exportOf = sqlite.prepare(
+    `SELECT * FROM events WHERE sandbox = ?7 AND id > ?1 AND id <= ?2 AND ${filter} ORDER BY id`,
+  );
   const live = new Broadcast<CayEvent>();
   const listeners = new Set<(event: Waiting) => void>();
   const waiting: Waiting[] = [];
@@ -178,7 +202,10 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   const timer = setInterval(() => tend(), TEND_EVERY_MS).unref();
   const log: EventLog = {
     append(event, promise) {
-      const one: Waiting = { ...stored(event, promise?.atMs ?? now()), ...(promise && { promise: promise.number }) };
+      const one: Waiting = {
+        ...stored(event, promise?.atMs ?? now()),
+        ...(promise && { promise: promise.number }),
+      };
       if (waiting.length > 0 || lost > 0) return wait(one);
       try {
         write(one);
@@ -210,7 +237,12 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
         last = page.at(-1)!.id;
       }
       for await (const event of news) {
-        if (event.id <= last || (project && event.project !== project) || (sandbox && event.sandbox !== sandbox)) continue;
+        if (
+          event.id <= last ||
+          (project && event.project !== project) ||
+          (sandbox && event.sandbox !== sandbox)
+        )
+          continue;
         yield event;
       }
     },
@@ -229,11 +261,19 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
     async *export({ sandbox, type, key: by, sinceMs, untilMs }) {
       const end = head.id;
       for (let after = readAnchor(sqlite)?.id ?? 0; after < end; after += WINDOW) {
-        const asked = [after, Math.min(after + WINDOW, end), type ?? null, by ?? null, sinceMs ?? null, untilMs ?? null] as const;
+        const asked = [
+          after,
+          Math.min(after + WINDOW, end),
+          type ?? null,
+          by ?? null,
+          sinceMs ?? null,
+          untilMs ?? null,
+        ] as const;
         const rows = sandbox === undefined ? exportAll.all(...asked) : exportOf.all(...asked, sandbox);
         for (const row of rows as unknown as StoredEvent[]) yield { ...shown(row), hash: hex(row.hash) };
         // However few of them are asked for, others get their turn.
-        if (rows.length > 0 || (after / WINDOW) % 16 === 0) await new Promise((resolve) => setImmediate(resolve));
+        if (rows.length > 0 || (after / WINDOW) % 16 === 0)
+          await new Promise((resolve) => setImmediate(resolve));
       }
     },
     async verify() {
@@ -262,7 +302,10 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   return log;
 }
 
-function stored({ type, project = null, sandbox = null, key = null, outcome = 'ok', data = {} }: NewEvent, at: number): Waiting {
+function stored(
+  { type, project = null, sandbox = null, key = null, outcome = 'ok', data = {} }: NewEvent,
+  at: number,
+): Waiting {
   return { at, type, project, sandbox, key, outcome, data: boundedText(data) };
 }
 

@@ -57,7 +57,12 @@ export function forkRecords(database: Database): ForkRecords {
     get: (id) => parse(database.get<StoredFork>('SELECT * FROM forks WHERE id = ?', id)),
     unmade: () => database.all<StoredFork>('SELECT * FROM forks WHERE made = 0').map((row) => parse(row)!),
     update: (id, { snapshot, children }) =>
-      void database.run('UPDATE forks SET snapshot = ?, children = ? WHERE id = ?', snapshot, JSON.stringify(children), id),
+      void database.run(
+        'UPDATE forks SET snapshot = ?, children = ? WHERE id = ?',
+        snapshot,
+        JSON.stringify(children),
+        id,
+      ),
     made: (id) => void database.run('UPDATE forks SET made = 1 WHERE id = ?', id),
     delete: (id) => void database.run('DELETE FROM forks WHERE id = ?', id),
   };

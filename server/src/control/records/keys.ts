@@ -23,7 +23,12 @@ export interface NewKey {
 }
 
 export interface KeyRecords {
-  create(options: { name: string; project: string; role: 'admin' | 'member'; secretOf?(id: string): string }): NewKey;
+  create(options: {
+    name: string;
+    project: string;
+    role: 'admin' | 'member';
+    secretOf?(id: string): string;
+  }): NewKey;
   get(id: string): Key | undefined;
   list(project?: string): Key[];
   /** The key that this secret is, if it is one. */
@@ -42,7 +47,15 @@ export function keyRecords(database: Database, now: () => number = Date.now): Ke
     create({ name, project, role, secretOf = () => `e2b_${randomBytes(20).toString('hex')}` }) {
       const id = newId('key');
       const secret = secretOf(id);
-      const key: Key = { id, name, project, role, hint: `${secret.slice(0, 8)}…`, createdAtMs: now(), lastUsedAtMs: null };
+      const key: Key = {
+        id,
+        name,
+        project,
+        role,
+        hint: `${secret.slice(0, 8)}…`,
+        createdAtMs: now(),
+        lastUsedAtMs: null,
+      };
       database.run(
         'INSERT INTO keys (id, name, project, role, hash, hint, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)',
         key.id,
@@ -101,8 +114,8 @@ export function requireKeyShape(secret: string): void {
 }
 
 /**
- * A secret that can be told again to whoever repeats the call that made the key, and is stored nowhere: it takes the
- * installation's secret and the caller's idempotency key, of which only a digest is kept.
+ * A secret that can be told again to whoever repeats the call that made the key, and is stored nowhere: it
+ * takes the installation's secret and the caller's idempotency key, of which only a digest is kept.
  */
 export function repeatableSecret(installation: Uint8Array, keyId: string, idempotencyKey: string): string {
   const mac = createHmac('sha256', installation).update(`${keyId}\n${idempotencyKey}`).digest('hex');

@@ -24,24 +24,41 @@ export interface ProjectRecordsOptions {
   bounds?: QuotaBounds;
 }
 
-export function projectRecords(database: Database, { now = Date.now, bounds = NO_BOUNDS }: ProjectRecordsOptions = {}): ProjectRecords {
+export function projectRecords(
+  database: Database,
+  { now = Date.now, bounds = NO_BOUNDS }: ProjectRecordsOptions = {},
+): ProjectRecords {
   const parse = (row: StoredProject | undefined): Project | undefined => {
     if (!row) return undefined;
     // Records of an earlier version lack some.
     const quota = QuotaSchema.parse(JSON.parse(row.quota));
-    return { id: row.id, name: row.name, quota, effectiveQuota: effectiveQuota(quota, bounds), createdAtMs: row.created_at };
+    return {
+      id: row.id,
+      name: row.name,
+      quota,
+      effectiveQuota: effectiveQuota(quota, bounds),
+      createdAtMs: row.created_at,
+    };
   };
   const records: ProjectRecords = {
     create(name, quota = QuotaSchema.parse({})) {
-      if (records.byName(name)) throw new CayError('already_exists', `A project named "${name}" exists already`);
+      if (records.byName(name))
+        throw new CayError('already_exists', `A project named "${name}" exists already`);
       requireWithin(quota, bounds);
       const id = newId('prj');
-      database.run('INSERT INTO projects (id, name, quota, created_at) VALUES (?, ?, ?, ?)', id, name, JSON.stringify(quota), now());
+      database.run(
+        'INSERT INTO projects (id, name, quota, created_at) VALUES (?, ?, ?, ?)',
+        id,
+        name,
+        JSON.stringify(quota),
+        now(),
+      );
       return records.get(id)!;
     },
     get: (id) => parse(database.get<StoredProject>('SELECT * FROM projects WHERE id = ?', id)),
     byName: (name) => parse(database.get<StoredProject>('SELECT * FROM projects WHERE name = ?', name)),
-    list: () => database.all<StoredProject>('SELECT * FROM projects ORDER BY created_at').map((row) => parse(row)!),
+    list: () =>
+      database.all<StoredProject>('SELECT * FROM projects ORDER BY created_at').map((row) => parse(row)!),
     setQuota(id, quota) {
       requireWithin(quota, bounds);
       const before = records.get(id);

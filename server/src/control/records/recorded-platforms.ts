@@ -1,6 +1,8 @@
 import type { Database } from './database.ts';
 
-/** The platforms that sandboxes and snapshots are recorded to be on; none where there never was more than one. */
+/**
+ * The platforms that sandboxes and snapshots are recorded to be on; none where there never was more than one.
+ */
 export function recordedPlatforms(database: Database): string[] {
   return database
     .all<{ platform: string }>(

@@ -52,7 +52,11 @@ describe('keys', () => {
   it('remember roughly when they were used', () => {
     let nowMs = 1000;
     const keys = keyRecords(database, () => nowMs);
-    const { secret } = keys.create({ name: 'k', project: projectRecords(database).create('p').id, role: 'admin' });
+    const { secret } = keys.create({
+      name: 'k',
+      project: projectRecords(database).create('p').id,
+      role: 'admin',
+    });
     keys.find(secret);
     nowMs += 1;
     keys.find(secret);

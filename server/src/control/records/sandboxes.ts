@@ -149,11 +149,20 @@ export interface SandboxRecords {
   standingOn(snapshot: string): SandboxRow[];
   /** Notes when sandboxes were used last. Those that are gone are none. */
   used(atMs: ReadonlyMap<string, number>): void;
-  /** What a project's sandboxes may take at most: those that are stopped take disk only, frozen ones their memory too. */
+  /**
+   * What a project's sandboxes may take at most: those that are stopped take disk only, frozen ones their
+   * memory too.
+   */
   usage(project: string): Usage;
-  /** The sums of what all sandboxes may take: memory of those that are in memory, disk of those whose files are here. */
+  /**
+   * The sums of what all sandboxes may take: memory of those that are in memory, disk of those whose files
+   * are here.
+   */
   promised(): Pick<Usage, 'memoryBytes' | 'diskBytes'>;
-  /** What the memory of a project's hibernated sandboxes takes on disk; one that nobody measured counts with its limit. */
+  /**
+   * What the memory of a project's hibernated sandboxes takes on disk; one that nobody measured counts with
+   * its limit.
+   */
   imageBytes(project: string): number;
   /** How many there are in each state, of one project or of all. */
   counts(project?: string): Record<string, number>;
@@ -199,7 +208,8 @@ const INSERTED = { id: 'id', project: 'project', createdAtMs: 'created_at', ...C
 
 export function sandboxRecords(database: Database): SandboxRecords {
   const specs = sealedSpecs(database.box);
-  const parse = (row: StoredRow | undefined) => row && parsed(row, specs.parsed(`sandboxes/${row.id}`, row.spec));
+  const parse = (row: StoredRow | undefined) =>
+    row && parsed(row, specs.parsed(`sandboxes/${row.id}`, row.spec));
   const column = (id: string, key: string, value: unknown) =>
     key === 'spec' ? specs.stored(`sandboxes/${id}`, value as SandboxSpec) : stored(value);
   const records: SandboxRecords = {
@@ -220,7 +230,8 @@ export function sandboxRecords(database: Database): SandboxRecords {
       }
     },
     get: (id) => parse(database.get<StoredRow>('SELECT * FROM sandboxes WHERE id = ?', id)),
-    byName: (project, name) => parse(database.get<StoredRow>('SELECT * FROM sandboxes WHERE project = ? AND name = ?', project, name)),
+    byName: (project, name) =>
+      parse(database.get<StoredRow>('SELECT * FROM sandboxes WHERE project = ? AND name = ?', project, name)),
     list(query) {
       const conditions: string[] = ['1'];
       const values: (string | number)[] = [];
@@ -231,42 +242,67 @@ export function sandboxRecords(database: Database): SandboxRecords {
       if (query.project !== undefined) where('project = ?', query.project);
       if (query.state !== undefined) where('state = ?', query.state);
       for (const [key, value] of Object.entries(query.labels ?? {})) {
-        where('EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)', key, value);
+        where(
+          'EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)',
+          key,
+          value,
+        );
       }
       if (query.after) where('(created_at, id) < (?, ?)', query.after.createdAtMs, query.after.id);
       values.push(query.limit ?? -1);
       return database
-        .all<StoredRow>(`SELECT * FROM sandboxes WHERE ${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`, ...values)
+        .all<StoredRow>(
+          `SELECT * FROM sandboxes WHERE ${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`,
+          ...values,
+        )
         .map((row) => parse(row)!);
     },
-    ids: () => database.all<{ id: SandboxId }>('SELECT id FROM sandboxes ORDER BY created_at DESC, id DESC').map(({ id }) => id),
+    ids: () =>
+      database
+        .all<{ id: SandboxId }>('SELECT id FROM sandboxes ORDER BY created_at DESC, id DESC')
+        .map(({ id }) => id),
     update: (id, changes) =>
       database.transaction(() => {
         const before = records.get(id);
         if (!before) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
-        if (changes.state !== undefined && changes.state !== before.state) requireTransition(id, before.state, changes.state);
-        const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [keyof typeof COLUMNS, unknown][];
+        if (changes.state !== undefined && changes.state !== before.state)
+          requireTransition(id, before.state, changes.state);
+        const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [
+          keyof typeof COLUMNS,
+          unknown,
+        ][];
         if (entries.length > 0) {
           const values = entries.map(([key, value]) => column(id, key, value));
-          database.run(`UPDATE sandboxes SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`, ...values, id);
+          database.run(
+            `UPDATE sandboxes SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`,
+            ...values,
+            id,
+          );
         }
         return records.get(id)!;
       }),
-    withIdlePolicy: () => database.all<StoredRow>('SELECT * FROM sandboxes WHERE idle IS NOT NULL').map((row) => parse(row)!),
+    withIdlePolicy: () =>
+      database.all<StoredRow>('SELECT * FROM sandboxes WHERE idle IS NOT NULL').map((row) => parse(row)!),
     hasIdlePolicy: () => database.get('SELECT 1 FROM sandboxes WHERE idle IS NOT NULL LIMIT 1') !== undefined,
-    withRetention: () => database.all<StoredRow>('SELECT * FROM sandboxes WHERE retention IS NOT NULL').map((row) => parse(row)!),
-    standingOn: (snapshot) => database.all<StoredRow>('SELECT * FROM sandboxes WHERE base = ?', snapshot).map((row) => parse(row)!),
+    withRetention: () =>
+      database
+        .all<StoredRow>('SELECT * FROM sandboxes WHERE retention IS NOT NULL')
+        .map((row) => parse(row)!),
+    standingOn: (snapshot) =>
+      database.all<StoredRow>('SELECT * FROM sandboxes WHERE base = ?', snapshot).map((row) => parse(row)!),
     used: (times) =>
       database.transaction(() => {
-        for (const [id, atMs] of times) database.run('UPDATE sandboxes SET used_at = ? WHERE id = ?', atMs, id);
+        for (const [id, atMs] of times)
+          database.run('UPDATE sandboxes SET used_at = ? WHERE id = ?', atMs, id);
       }),
     delete: (id) => void database.run('DELETE FROM sandboxes WHERE id = ?', id),
     usage(project) {
       const usage: Usage = { sandboxes: 0, cpus: 0, memoryBytes: 0, diskBytes: 0, pids: 0 };
-      for (const { state, paused_as: pausedAs, spec } of database.all<{ state: SandboxState; paused_as: Pause | null; spec: string }>(
-        'SELECT state, paused_as, spec FROM sandboxes WHERE project = ?',
-        project,
-      )) {
+      for (const { state, paused_as: pausedAs, spec } of database.all<{
+        state: SandboxState;
+        paused_as: Pause | null;
+        spec: string;
+      }>('SELECT state, paused_as, spec FROM sandboxes WHERE project = ?', project)) {
         const { cpus, memoryBytes, diskBytes, pids } = (JSON.parse(spec) as { limits: Limits }).limits;
         usage.sandboxes++;
         usage.diskBytes += diskBytes ?? 0;
@@ -300,21 +336,29 @@ export function sandboxRecords(database: Database): SandboxRecords {
           .map(({ state, count }) => [state, count]),
       ),
     inMemory: () =>
-      database.all<StoredRow>(`SELECT * FROM sandboxes WHERE state = 'active' OR paused_as = 'frozen'`).map((row) => parse(row)!),
-    expired: (nowMs) => database.all<StoredRow>(`SELECT * FROM sandboxes WHERE expires_at <= ?`, nowMs).map((row) => parse(row)!),
+      database
+        .all<StoredRow>(`SELECT * FROM sandboxes WHERE state = 'active' OR paused_as = 'frozen'`)
+        .map((row) => parse(row)!),
+    expired: (nowMs) =>
+      database
+        .all<StoredRow>(`SELECT * FROM sandboxes WHERE expires_at <= ?`, nowMs)
+        .map((row) => parse(row)!),
     shorten: (nowMs, leastMs) =>
       void database.run(
         'UPDATE sandboxes SET expires_at = ?1 + max(timeout_ms, ?2) WHERE timeout_ms IS NOT NULL AND expires_at > ?1 + max(timeout_ms, ?2)',
         nowMs,
         leastMs,
       ),
-    nextExpiry: () => database.get<{ at: number | null }>('SELECT min(expires_at) AS at FROM sandboxes')?.at ?? undefined,
+    nextExpiry: () =>
+      database.get<{ at: number | null }>('SELECT min(expires_at) AS at FROM sandboxes')?.at ?? undefined,
   };
   return records;
 }
 
 function stored(value: unknown): string | number | null {
-  return typeof value === 'object' && value !== null ? JSON.stringify(value) : (value as string | number | null);
+  return typeof value === 'object' && value !== null
+    ? JSON.stringify(value)
+    : (value as string | number | null);
 }
 
 function parsed(row: StoredRow, spec: SandboxSpec): SandboxRow {

@@ -8,6 +8,10 @@ export function installationSecret(database: Database, name: string): Uint8Array
   const stored = database.get<{ value: Uint8Array }>('SELECT value FROM secrets WHERE name = ?', name);
   if (stored) return box.open(Buffer.from(stored.value).toString(), secretRow(name));
   const secret = randomBytes(32);
-  database.run('INSERT INTO secrets (name, value) VALUES (?, ?)', name, Buffer.from(box.seal(secret, secretRow(name))));
+  database.run(
+    'INSERT INTO secrets (name, value) VALUES (?, ?)',
+    name,
+    Buffer.from(box.seal(secret, secretRow(name))),
+  );
   return secret;
 }

@@ -1,6 +1,7 @@
 /**
- * Files of snapshots that were removed, as long as others have them: all that were made of one snapshot share its files. They count
- * once, until the last of those is gone. What a single one is left with is counted as its own.
+ * Files of snapshots that were removed, as long as others have them: all that were made of one snapshot share
+ * its files. They count once, until the last of those is gone. What a single one is left with is counted as
+ * its own.
  */
 import type { Database } from './database.ts';
 import type { SnapshotRow } from './snapshots.ts';
@@ -15,17 +16,30 @@ export interface SharedFiles {
 export function sharedFiles(database: Database): SharedFiles {
   /** What only one has is its own. */
   function settle(origin: string): void {
-    const holders = database.all<{ holder: string; bytes: number }>('SELECT holder, bytes FROM shared_files WHERE origin = ?', origin);
+    const holders = database.all<{ holder: string; bytes: number }>(
+      'SELECT holder, bytes FROM shared_files WHERE origin = ?',
+      origin,
+    );
     const [only] = holders;
     if (!only || holders.length > 1) return;
-    database.run('UPDATE snapshots SET file_bytes = ifnull(file_bytes, 0) + ? WHERE id = ?', only.bytes, only.holder);
+    database.run(
+      'UPDATE snapshots SET file_bytes = ifnull(file_bytes, 0) + ? WHERE id = ?',
+      only.bytes,
+      only.holder,
+    );
     database.run('DELETE FROM shared_files WHERE origin = ?', origin);
   }
 
   return {
     bequeath({ id, project, fileBytes, here }) {
-      const held = database.all<{ origin: string; bytes: number }>('SELECT origin, bytes FROM shared_files WHERE holder = ?', id);
-      const heirs = database.all<{ id: string }>(`SELECT id FROM snapshots WHERE parent = ? AND state <> 'passing'`, id);
+      const held = database.all<{ origin: string; bytes: number }>(
+        'SELECT origin, bytes FROM shared_files WHERE holder = ?',
+        id,
+      );
+      const heirs = database.all<{ id: string }>(
+        `SELECT id FROM snapshots WHERE parent = ? AND state <> 'passing'`,
+        id,
+      );
       // What is in the archive store is nobody else's.
       const all = here && fileBytes ? [...held, { origin: id, bytes: fileBytes }] : held;
       for (const { origin, bytes } of all) {

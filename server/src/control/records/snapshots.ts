@@ -1,4 +1,10 @@
-import { CayError, type Snapshot, type SandboxId, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
+import {
+  CayError,
+  type Snapshot,
+  type SandboxId,
+  type SandboxSpec,
+  type SnapshotId,
+} from '@cay/sdk/protocol';
 import { sealedSpecs } from '../secrets/sealed-spec.ts';
 import { sharedFiles } from './shared-files.ts';
 import type { Database } from './database.ts';
@@ -77,23 +83,35 @@ export interface SnapshotRecords {
   list(query: SnapshotQuery): SnapshotRow[];
   /** All there are, in whatever state. */
   all(): SnapshotRow[];
-  /** What a sandbox was before its rollbacks, the last first: in the order in which they were recorded, whatever the clock said. */
+  /**
+   * What a sandbox was before its rollbacks, the last first: in the order in which they were recorded,
+   * whatever the clock said.
+   */
   beforeRollbacks(sandbox: string): SnapshotRow[];
   /** Those that are kept and whose parent this is. */
   children(id: string): SnapshotRow[];
   update(
     id: string,
     changes: Partial<
-      Pick<SnapshotRow, 'state' | 'memory' | 'runtime' | 'here' | 'object' | 'quiet' | 'spec' | 'fileBytes' | 'memoryBytes'>
+      Pick<
+        SnapshotRow,
+        'state' | 'memory' | 'runtime' | 'here' | 'object' | 'quiet' | 'spec' | 'fileBytes' | 'memoryBytes'
+      >
     >,
   ): SnapshotRow;
-  /** How many a project has and what they take, those that are being taken or removed included. Nobody asked for `passing` ones. */
+  /**
+   * How many a project has and what they take, those that are being taken or removed included. Nobody asked
+   * for `passing` ones.
+   */
   usage(project: string): { count: number; bytes: number };
-  /** It is in the archive store, whole and with so many bytes, and no longer here. Those that have its files are counted with them. */
+  /**
+   * It is in the archive store, whole and with so many bytes, and no longer here. Those that have its files
+   * are counted with them.
+   */
   archived(id: string, objectBytes: number): void;
   /**
-   * Takes it out of the tree: what descends from it, or stands on it, becomes its parent's. Those that may still have its files are
-   * counted with them from now on, once for all of them.
+   * Takes it out of the tree: what descends from it, or stands on it, becomes its parent's. Those that may
+   * still have its files are counted with them from now on, once for all of them.
    */
   delete(id: string): void;
 }
@@ -122,13 +140,16 @@ const COLUMNS = {
 export function snapshotRecords(database: Database): SnapshotRecords {
   const specs = sealedSpecs(database.box);
   const shared = sharedFiles(database);
-  const parse = (row: StoredSnapshot | undefined) => row && parsed(row, specs.parsed(`snapshots/${row.id}`, row.spec));
+  const parse = (row: StoredSnapshot | undefined) =>
+    row && parsed(row, specs.parsed(`snapshots/${row.id}`, row.spec));
   const column = (id: string, key: string, value: unknown) =>
     key === 'spec' ? specs.stored(`snapshots/${id}`, value as SandboxSpec) : stored(value);
   const one = (condition: string, ...values: (string | number)[]) =>
     parse(database.get<StoredSnapshot>(`SELECT * FROM snapshots WHERE ${condition}`, ...values));
   const many = (condition: string, ...values: (string | number)[]) =>
-    database.all<StoredSnapshot>(`SELECT * FROM snapshots WHERE ${condition}`, ...values).map((row) => parse(row)!);
+    database
+      .all<StoredSnapshot>(`SELECT * FROM snapshots WHERE ${condition}`, ...values)
+      .map((row) => parse(row)!);
   const records: SnapshotRecords = {
     insert(row) {
       const keys = Object.keys(COLUMNS) as (keyof SnapshotRow)[];
@@ -138,17 +159,26 @@ export function snapshotRecords(database: Database): SnapshotRecords {
           ...keys.map((key) => column(row.id, key, row[key])),
         );
       } catch (error) {
-        if (row.name !== null && one('project = ? AND sandbox = ? AND name = ?', row.project, row.sandbox, row.name)) {
-          throw new CayError('already_exists', `A snapshot named "${row.name}" of sandbox "${row.sandbox}" exists already`, {
-            hint: 'choose another name, or remove the other snapshot first',
-          });
+        if (
+          row.name !== null &&
+          one('project = ? AND sandbox = ? AND name = ?', row.project, row.sandbox, row.name)
+        ) {
+          throw new CayError(
+            'already_exists',
+            `A snapshot named "${row.name}" of sandbox "${row.sandbox}" exists already`,
+            {
+              hint: 'choose another name, or remove the other snapshot first',
+            },
+          );
         }
         throw error;
       }
     },
     get: (id) => one('id = ?', id),
-    byName: (project, sandbox, name) => one(`project = ? AND sandbox = ? AND name = ? AND state = 'kept'`, project, sandbox, name),
-    byTurn: (project, sandbox, turn) => one(`project = ? AND sandbox = ? AND turn = ? AND state = 'kept'`, project, sandbox, turn),
+    byName: (project, sandbox, name) =>
+      one(`project = ? AND sandbox = ? AND name = ? AND state = 'kept'`, project, sandbox, name),
+    byTurn: (project, sandbox, turn) =>
+      one(`project = ? AND sandbox = ? AND turn = ? AND state = 'kept'`, project, sandbox, turn),
     list(query) {
       const conditions = [`state = 'kept'`];
       const values: (string | number)[] = [];
@@ -159,16 +189,28 @@ export function snapshotRecords(database: Database): SnapshotRecords {
       if (query.project !== undefined) where('project = ?', query.project);
       if (query.sandbox !== undefined) where('sandbox = ?', query.sandbox);
       for (const [key, value] of Object.entries(query.labels ?? {})) {
-        where('EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)', key, value);
+        where(
+          'EXISTS (SELECT 1 FROM json_each(labels) AS label WHERE label.key = ? AND label.value = ?)',
+          key,
+          value,
+        );
       }
       if (query.after) where('(created_at, id) < (?, ?)', query.after.createdAtMs, query.after.id);
-      return many(`${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`, ...values, query.limit ?? -1);
+      return many(
+        `${conditions.join(' AND ')} ORDER BY created_at DESC, id DESC LIMIT ?`,
+        ...values,
+        query.limit ?? -1,
+      );
     },
     all: () => many('1'),
-    beforeRollbacks: (sandbox) => many(`sandbox = ? AND cause = 'rollback' AND state = 'kept' ORDER BY rowid DESC`, sandbox),
+    beforeRollbacks: (sandbox) =>
+      many(`sandbox = ? AND cause = 'rollback' AND state = 'kept' ORDER BY rowid DESC`, sandbox),
     children: (id) => many(`parent = ? AND state = 'kept'`, id),
     update(id, changes) {
-      const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [keyof SnapshotRow, unknown][];
+      const entries = Object.entries(changes).filter(([, value]) => value !== undefined) as [
+        keyof SnapshotRow,
+        unknown,
+      ][];
       const changed = database.run(
         `UPDATE snapshots SET ${entries.map(([key]) => `${COLUMNS[key]} = ?`).join(', ')} WHERE id = ?`,
         ...entries.map(([key, value]) => column(id, key, value)),
@@ -204,8 +246,23 @@ export function snapshotRecords(database: Database): SnapshotRecords {
 }
 
 export function showSnapshot(row: SnapshotRow): Snapshot {
-  const { id, sandbox, project, parent, name, turn, cause, labels, memory, runtime, quiet, here, createdAtMs, fileBytes, memoryBytes } =
-    row;
+  const {
+    id,
+    sandbox,
+    project,
+    parent,
+    name,
+    turn,
+    cause,
+    labels,
+    memory,
+    runtime,
+    quiet,
+    here,
+    createdAtMs,
+    fileBytes,
+    memoryBytes,
+  } = row;
   return {
     id,
     sandbox,
@@ -227,7 +284,9 @@ export function showSnapshot(row: SnapshotRow): Snapshot {
 
 function stored(value: unknown): string | number | null {
   if (typeof value === 'boolean') return value ? 1 : 0;
-  return typeof value === 'object' && value !== null ? JSON.stringify(value) : (value as string | number | null);
+  return typeof value === 'object' && value !== null
+    ? JSON.stringify(value)
+    : (value as string | number | null);
 }
 
 function parsed(row: StoredSnapshot, spec: SandboxSpec): SnapshotRow {

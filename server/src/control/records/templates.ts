@@ -37,10 +37,12 @@ export function templateRecords(database: Database): TemplateRecords {
           createdAtMs,
         );
       }),
-    get: (project, name) => database.get<TemplateRow>(`${SELECT} WHERE project = ? AND name = ?`, project, name),
+    get: (project, name) =>
+      database.get<TemplateRow>(`${SELECT} WHERE project = ? AND name = ?`, project, name),
     list: (project) => database.all<TemplateRow>(`${SELECT} WHERE project = ? ORDER BY name`, project),
     of: (snapshot) => database.all<TemplateRow>(`${SELECT} WHERE snapshot = ?`, snapshot),
-    delete: (project, name) => database.run('DELETE FROM templates WHERE project = ? AND name = ?', project, name) > 0,
+    delete: (project, name) =>
+      database.run('DELETE FROM templates WHERE project = ? AND name = ?', project, name) > 0,
   };
   return records;
 }

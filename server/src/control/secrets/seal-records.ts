@@ -6,13 +6,17 @@ import { sealedSpecs } from './sealed-spec.ts';
 /** Where rows have a spec. */
 const TABLES = ['sandboxes', 'snapshots'] as const;
 
-/** Seals what an earlier version has recorded in the clear: all of it or nothing. Tells whether there was any. */
+/**
+ * Seals what an earlier version has recorded in the clear: all of it or nothing. Tells whether there was any.
+ */
 export function sealRecords(database: Database): boolean {
   const { box } = database;
   const specs = sealedSpecs(box);
   return database.transaction(() => {
     let sealed = 0;
-    for (const { name, value } of database.all<{ name: string; value: Uint8Array }>('SELECT name, value FROM secrets')) {
+    for (const { name, value } of database.all<{ name: string; value: Uint8Array }>(
+      'SELECT name, value FROM secrets',
+    )) {
       if (isSealed(Buffer.from(value).toString())) continue;
       const text = box.seal(value, secretRow(name));
       sealed += database.run('UPDATE secrets SET value = ? WHERE name = ?', Buffer.from(text), name);
@@ -23,16 +27,25 @@ export function sealRecords(database: Database): boolean {
       );
       for (const { id, spec } of rows) {
         const row = `${table}/${id}`;
-        sealed += database.run(`UPDATE ${table} SET spec = ? WHERE id = ?`, specs.stored(row, specs.parsed(row, spec)), id);
+        sealed += database.run(
+          `UPDATE ${table} SET spec = ? WHERE id = ?`,
+          specs.stored(row, specs.parsed(row, spec)),
+          id,
+        );
       }
     }
     return sealed > 0;
   });
 }
 
-/** Throws for a secret in the clear: in records of this version it is not ours, and all that is derived from it is somebody else's too. */
+/**
+ * Throws for a secret in the clear: in records of this version it is not ours, and all that is derived from
+ * it is somebody else's too.
+ */
 export function requireSealed(database: Database): void {
-  for (const { name, value } of database.all<{ name: string; value: Uint8Array }>('SELECT name, value FROM secrets')) {
+  for (const { name, value } of database.all<{ name: string; value: Uint8Array }>(
+    'SELECT name, value FROM secrets',
+  )) {
     if (isSealed(Buffer.from(value).toString())) continue;
     throw new CayError(
       'failed_precondition',

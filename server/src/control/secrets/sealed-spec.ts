@@ -3,14 +3,19 @@ import { isSealed, type SealedBox } from '../../lib/sealed-box.ts';
 
 type Env = Readonly<SandboxSpec['env']>;
 
-/** Specs as they are recorded: the environment is sealed for its row, and all else can be asked for in SQL. */
+/**
+ * Specs as they are recorded: the environment is sealed for its row, and all else can be asked for in SQL.
+ */
 export interface SealedSpecs {
   stored(row: string, spec: SandboxSpec): string;
   /** Most who read a row do not look at the environment: it is opened when somebody does. */
   parsed(row: string, text: string): SandboxSpec;
 }
 
-/** Environments that are kept open, since every command asks for that of its sandbox: so many, none of them larger. */
+/**
+ * Environments that are kept open, since every command asks for that of its sandbox: so many, none of them
+ * larger.
+ */
 const KEPT = 1000;
 const KEPT_LENGTH = 16_384;
 
@@ -34,7 +39,12 @@ export function sealedSpecs(box: SealedBox): SealedSpecs {
     parsed(row, text) {
       const spec = JSON.parse(text) as Omit<SandboxSpec, 'env'> & { env: unknown };
       const { env } = spec;
-      if (isSealed(env)) Object.defineProperty(spec, 'env', { enumerable: true, configurable: true, get: () => opened(row, env) });
+      if (isSealed(env))
+        Object.defineProperty(spec, 'env', {
+          enumerable: true,
+          configurable: true,
+          get: () => opened(row, env),
+        });
       return spec as SandboxSpec;
     },
   };

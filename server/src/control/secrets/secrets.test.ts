@@ -100,7 +100,11 @@ describe('the environment of a sandbox', () => {
     sandboxes.update(other, { spec: { ...row.spec, env: { SECRET: `${CANARY}-changed` } } });
     expect(sandboxes.get(other)!.spec.env).toEqual({ SECRET: `${CANARY}-changed` });
     expect(filesWith(`${CANARY}-changed`)).toEqual([]);
-    database.run('UPDATE sandboxes SET spec = (SELECT spec FROM sandboxes WHERE id = ?) WHERE id = ?', sandbox, other);
+    database.run(
+      'UPDATE sandboxes SET spec = (SELECT spec FROM sandboxes WHERE id = ?) WHERE id = ?',
+      sandbox,
+      other,
+    );
     expect(() => sandboxes.get(other)!.spec.env).toThrow();
     database.close();
   });
@@ -132,7 +136,9 @@ describe('the key of an installation', () => {
     sealed();
     const before = readFileSync(path());
     rmSync(join(directory, 'secret.key'));
-    expect(() => openInstallationKey(directory, {})).toThrow(/^The key [0-9a-f]{12} that the records in .* are sealed with is missing/);
+    expect(() => openInstallationKey(directory, {})).toThrow(
+      /^The key [0-9a-f]{12} that the records in .* are sealed with is missing/,
+    );
     expect(existsSync(join(directory, 'secret.key'))).toBe(false);
     expect(readFileSync(path())).toEqual(before);
   });
@@ -141,7 +147,9 @@ describe('the key of an installation', () => {
     sealed();
     const other = randomBytes(32).toString('base64');
     expect(() => openInstallationKey(directory, { CAY_SECRET_KEY: other })).toThrow('and this is key');
-    expect(() => openInstallationKey(directory, { CAY_SECRET_KEY_COMMAND: `echo ${other}` })).toThrow('and this is key');
+    expect(() => openInstallationKey(directory, { CAY_SECRET_KEY_COMMAND: `echo ${other}` })).toThrow(
+      'and this is key',
+    );
     writeFileSync(join(directory, 'secret.key'), other);
     expect(() => openInstallationKey(directory, {})).toThrow('and this is key');
   });
@@ -151,7 +159,9 @@ describe('the key of an installation', () => {
     const key = readFileSync(join(directory, 'secret.key'), 'utf8');
     rmSync(join(directory, 'secret.key'));
     expect(openInstallationKey(directory, { CAY_SECRET_KEY: key }).keyId).toHaveLength(12);
-    expect(openInstallationKey(directory, { CAY_SECRET_KEY_COMMAND: `printf %s '${key.trim()}'` }).keyId).toHaveLength(12);
+    expect(
+      openInstallationKey(directory, { CAY_SECRET_KEY_COMMAND: `printf %s '${key.trim()}'` }).keyId,
+    ).toHaveLength(12);
     expect(existsSync(join(directory, 'secret.key'))).toBe(false);
   });
 
@@ -164,7 +174,11 @@ describe('the key of an installation', () => {
         return (error as Error).message;
       }
     };
-    expect(said({ CAY_SECRET_KEY: 'c2hvcnQ=' })).toBe('CAY_SECRET_KEY is no key: it has to be 32 bytes in base64');
-    expect(said({ CAY_SECRET_KEY_COMMAND: 'echo c2hvcnQ=; exit 3' })).toBe('CAY_SECRET_KEY_COMMAND failed (3)');
+    expect(said({ CAY_SECRET_KEY: 'c2hvcnQ=' })).toBe(
+      'CAY_SECRET_KEY is no key: it has to be 32 bytes in base64',
+    );
+    expect(said({ CAY_SECRET_KEY_COMMAND: 'echo c2hvcnQ=; exit 3' })).toBe(
+      'CAY_SECRET_KEY_COMMAND failed (3)',
+    );
   });
 });

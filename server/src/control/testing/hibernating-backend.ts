@@ -1,6 +1,6 @@
 /**
- * The memory backend with a memory: sandboxes hibernate, and snapshots keep processes. What a process is here is a command that never ends,
- * so nothing is really kept; but whoever stands above the contract cannot tell.
+ * The memory backend with a memory: sandboxes hibernate, and snapshots keep processes. What a process is here
+ * is a command that never ends, so nothing is really kept; but whoever stands above the contract cannot tell.
  */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { Backend, Freezing, Hibernating, Observation, Snapshotting } from '../../backends/backend.ts';
@@ -16,7 +16,8 @@ export function hibernatingBackend(inner: Inner): Inner & Hibernating {
     return { ...rest, phase: 'hibernated' };
   };
   const asleep = (id: SandboxId) => {
-    if (hibernated.has(id)) throw new CayError('failed_precondition', `Cannot use sandbox "${id}": it is hibernated`);
+    if (hibernated.has(id))
+      throw new CayError('failed_precondition', `Cannot use sandbox "${id}": it is hibernated`);
   };
   return {
     ...inner,
@@ -48,20 +49,23 @@ export function hibernatingBackend(inner: Inner): Inner & Hibernating {
     },
     async hibernate(id) {
       const observed = await inner.observe(id);
-      if (observed.phase !== 'ready') throw new CayError('failed_precondition', `Sandbox "${id}" is ${observed.phase}`);
+      if (observed.phase !== 'ready')
+        throw new CayError('failed_precondition', `Sandbox "${id}" is ${observed.phase}`);
       if (observed.frozen) await inner.thaw(id);
       hibernated.add(id);
       return seen(observed);
     },
     async snapshot(id, snapshot, { memory = false, ...options } = {}) {
       const { phase } = await inner.observe(id);
-      if (memory && phase !== 'ready') throw new CayError('failed_precondition', `Sandbox "${id}" has no memory`);
+      if (memory && phase !== 'ready')
+        throw new CayError('failed_precondition', `Sandbox "${id}" has no memory`);
       const facts = await inner.snapshot(id, snapshot, options);
       if (memory) withMemory.add(snapshot);
       return { ...facts, memory, ...(memory && { runtime: 'memory' }) };
     },
     async clone(id, spec, snapshot, { memory = false, ...options } = {}) {
-      if (memory && !withMemory.has(snapshot)) throw new CayError('failed_precondition', `Snapshot "${snapshot}" has no memory`);
+      if (memory && !withMemory.has(snapshot))
+        throw new CayError('failed_precondition', `Snapshot "${snapshot}" has no memory`);
       const observed = await inner.clone(id, spec, snapshot, options);
       if (!memory) return observed;
       hibernated.add(id);

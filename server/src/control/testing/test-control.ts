@@ -93,7 +93,11 @@ export const asked = (input: CreateSandboxInput = {}) => CreateSandboxSchema.par
 type Verb = 'ensure' | 'stop' | 'remove';
 
 /** The backend, until `verb` is called: then nothing comes back any more, and the deed is done or not. */
-export function stuckBackend(backend: Backend, verb: Verb, done: boolean): { backend: Backend; reached: Promise<void> } {
+export function stuckBackend(
+  backend: Backend,
+  verb: Verb,
+  done: boolean,
+): { backend: Backend; reached: Promise<void> } {
   const { promise: reached, resolve } = Promise.withResolvers<void>();
   const stuck = new Proxy(backend, {
     get(target, name) {

@@ -1,4 +1,6 @@
-/** One request to a webhook's address, signed, with an end in time, and only to where the operator lets it go. */
+/**
+ * One request to a webhook's address, signed, with an end in time, and only to where the operator lets it go.
+ */
 import { createHmac } from 'node:crypto';
 import { lookup as resolve, type LookupAddress } from 'node:dns';
 import { request as httpRequest } from 'node:http';
@@ -26,14 +28,27 @@ export function signature(secret: string, body: string, atMs: number): string {
 }
 
 /** Never rejects: what went wrong is the answer. */
-export async function deliver(url: string, headers: Record<string, string>, body: string, options: DeliverOptions): Promise<Delivery> {
+export async function deliver(
+  url: string,
+  headers: Record<string, string>,
+  body: string,
+  options: DeliverOptions,
+): Promise<Delivery> {
   const startedAt = performance.now();
   const { secret, timeoutMs = TIMEOUT_MS, signal, now = Date.now } = options;
   const durationMs = () => Math.round((performance.now() - startedAt) * 10) / 10;
   const within = AbortSignal.any([AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])]);
   try {
-    const all = { ...headers, 'content-type': 'application/json', 'user-agent': 'cay', 'cay-signature': signature(secret, body, now()) };
-    const status = await post(new URL(url), all, body, { allowPrivate: options.allowPrivate, signal: within });
+    const all = {
+      ...headers,
+      'content-type': 'application/json',
+      'user-agent': 'cay',
+      'cay-signature': signature(secret, body, now()),
+    };
+    const status = await post(new URL(url), all, body, {
+      allowPrivate: options.allowPrivate,
+      signal: within,
+    });
     const ok = status >= 200 && status < 300;
     return { ok, status, ...(!ok && { error: `It answered ${status}` }), durationMs: durationMs() };
   } catch (error) {
@@ -103,12 +118,19 @@ function requireAllowed(address: string, allowPrivate: boolean): void {
 function refusal(name: string, address: string, allowPrivate: boolean): CayError {
   const kind = addressKind(address);
   const curable = !allowPrivate && (kind === 'private' || kind === 'loopback');
-  return new CayError('permission_denied', `Cannot send to "${name}": its address is not one that webhooks may reach`, {
-    hint: curable ? 'the operator allows private addresses with CAY_WEBHOOK_PRIVATE=1' : undefined,
-  });
+  return new CayError(
+    'permission_denied',
+    `Cannot send to "${name}": its address is not one that webhooks may reach`,
+    {
+      hint: curable ? 'the operator allows private addresses with CAY_WEBHOOK_PRIVATE=1' : undefined,
+    },
+  );
 }
 
-/** Tells an address that can be seen to be out of bounds already, before it is taken. Names are looked at when they are used. */
+/**
+ * Tells an address that can be seen to be out of bounds already, before it is taken. Names are looked at when
+ * they are used.
+ */
 export function requireReachable(url: string, allowPrivate: boolean): void {
   const host = new URL(url).hostname.replace(/^\[|\]$/g, '');
   if (isIP(host) !== 0) requireAllowed(host, allowPrivate);

@@ -2,7 +2,10 @@ import type { CayEvent, Delivery, Webhook } from '@cay/sdk/protocol';
 import type { EventLog } from '../records/events.ts';
 import type { Progress, WebhookRecords } from './webhook-records.ts';
 
-/** How long a request may take, how soon a failure is tried again at first and at the latest, and after how long of failing it is given up. */
+/**
+ * How long a request may take, how soon a failure is tried again at first and at the latest, and after how
+ * long of failing it is given up.
+ */
 export interface Pace {
   timeoutMs: number;
   firstMs: number;
@@ -34,7 +37,17 @@ const PAGE = 200;
 /** The receiver says that it wants no more. */
 const GONE = 410;
 
-export function startDispatch({ webhook, records, events, pace, send, note, now, ageing, onError }: DispatchOptions): Dispatch {
+export function startDispatch({
+  webhook,
+  records,
+  events,
+  pace,
+  send,
+  note,
+  now,
+  ageing,
+  onError,
+}: DispatchOptions): Dispatch {
   const { id, project } = webhook;
   const stopping = new AbortController();
   const state = { ...webhook };
@@ -42,7 +55,10 @@ export function startDispatch({ webhook, records, events, pace, send, note, now,
   let ring: (() => void) | undefined;
   let retry: (() => void) | undefined;
 
-  /** Where it stands is worth a try; on a full disk it is known here, and an event is sent again after a restart at worst. */
+  /**
+   * Where it stands is worth a try; on a full disk it is known here, and an event is sent again after a
+   * restart at worst.
+   */
   function save(progress: Progress): void {
     Object.assign(state, progress);
     try {
@@ -54,7 +70,9 @@ export function startDispatch({ webhook, records, events, pace, send, note, now,
 
   const wants = ({ type }: CayEvent) =>
     webhook.types.length === 0 ||
-    webhook.types.some((wanted) => wanted === type || (wanted.endsWith('.*') && type.startsWith(wanted.slice(0, -1))));
+    webhook.types.some(
+      (wanted) => wanted === type || (wanted.endsWith('.*') && type.startsWith(wanted.slice(0, -1))),
+    );
 
   async function run(): Promise<void> {
     while (!stopping.signal.aborted && state.disabledAtMs === null) {
@@ -74,7 +92,10 @@ export function startDispatch({ webhook, records, events, pace, send, note, now,
     for (;;) {
       const delivery = await send(event, stopping.signal);
       if (delivery.ok) {
-        save({ deliveredTo: event.id, ...(state.failingSinceMs !== null && { attempts: 0, failingSinceMs: null, lastError: null }) });
+        save({
+          deliveredTo: event.id,
+          ...(state.failingSinceMs !== null && { attempts: 0, failingSinceMs: null, lastError: null }),
+        });
         return true;
       }
       if (stopping.signal.aborted) return false;

@@ -14,7 +14,9 @@ interface StoredWebhook {
   created_at: number;
 }
 
-export type Progress = Partial<Pick<Webhook, 'deliveredTo' | 'attempts' | 'failingSinceMs' | 'lastError' | 'disabledAtMs'>>;
+export type Progress = Partial<
+  Pick<Webhook, 'deliveredTo' | 'attempts' | 'failingSinceMs' | 'lastError' | 'disabledAtMs'>
+>;
 
 export interface WebhookRecords {
   insert(webhook: Webhook): void;
@@ -50,10 +52,16 @@ export function webhookRecords(database: Database): WebhookRecords {
     get: (id) => parse(database.get<StoredWebhook>('SELECT * FROM webhooks WHERE id = ?', id)),
     list: (project) =>
       database
-        .all<StoredWebhook>('SELECT * FROM webhooks WHERE ?1 IS NULL OR project = ?1 ORDER BY created_at, rowid', project ?? null)
+        .all<StoredWebhook>(
+          'SELECT * FROM webhooks WHERE ?1 IS NULL OR project = ?1 ORDER BY created_at, rowid',
+          project ?? null,
+        )
         .map((row) => parse(row)!),
     update(id, progress) {
-      const entries = Object.entries(progress).filter(([, value]) => value !== undefined) as [keyof Progress, string | number | null][];
+      const entries = Object.entries(progress).filter(([, value]) => value !== undefined) as [
+        keyof Progress,
+        string | number | null,
+      ][];
       if (entries.length === 0) return;
       const columns = entries.map(([name]) => `${COLUMNS[name]} = ?`).join(', ');
       database.run(`UPDATE webhooks SET ${columns} WHERE id = ?`, ...entries.map(([, value]) => value), id);

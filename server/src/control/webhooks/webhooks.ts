@@ -1,9 +1,18 @@
 /**
- * Tells webhooks of the events of their project. Each has a cursor in the records that moves on when an event was taken, so a server that dies sends
- * on where it was, and the same event again at worst. One that fails makes only its own later events wait.
+ * Tells webhooks of the events of their project. Each has a cursor in the records that moves on when an event
+ * was taken, so a server that dies sends on where it was, and the same event again at worst. One that fails
+ * makes only its own later events wait.
  */
 import { createHmac } from 'node:crypto';
-import { CayError, newId, type CayEvent, type CreateWebhook, type Delivery, type Webhook, type WebhookMessage } from '@cay/sdk/protocol';
+import {
+  CayError,
+  newId,
+  type CayEvent,
+  type CreateWebhook,
+  type Delivery,
+  type Webhook,
+  type WebhookMessage,
+} from '@cay/sdk/protocol';
 import type { Principal } from '../principal.ts';
 import { openClock } from '../../lib/clock.ts';
 import type { QuotaLedger } from '../quota-ledger.ts';
@@ -24,7 +33,10 @@ export interface WebhooksOptions {
   /** For tests: how soon a failure is tried again at first, at the latest, and when it is given up. */
   pace?: Partial<Pace>;
   now?(): number;
-  /** What tells for how long a webhook has been failing. Default: a clock that nobody can set forward meanwhile. */
+  /**
+   * What tells for how long a webhook has been failing. Default: a clock that nobody can set forward
+   * meanwhile.
+   */
   ageing?(): number;
   onError?(error: unknown): void;
 }
@@ -44,7 +56,15 @@ export interface Webhooks {
 const PACE: Pace = { timeoutMs: 15_000, firstMs: 1000, longestMs: 300_000, giveUpMs: 24 * 3600 * 1000 };
 
 export function openWebhooks(options: WebhooksOptions): Webhooks {
-  const { database, events, quota, secret, allowPrivate = false, now = Date.now, onError = () => {} } = options;
+  const {
+    database,
+    events,
+    quota,
+    secret,
+    allowPrivate = false,
+    now = Date.now,
+    onError = () => {},
+  } = options;
   const ageing = options.ageing ?? options.now ?? openClock().ageing;
   const pace = { ...PACE, ...options.pace };
   const records = webhookRecords(database);
@@ -75,10 +95,21 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
   function send({ id, url }: Webhook, event: CayEvent, signal?: AbortSignal): Promise<Delivery> {
     const message: WebhookMessage = { webhook: id, event };
     const headers = { 'cay-webhook': id, 'cay-event': String(event.id) };
-    return deliver(url, headers, JSON.stringify(message), { secret: secretOf(id), allowPrivate, timeoutMs: pace.timeoutMs, signal, now });
+    return deliver(url, headers, JSON.stringify(message), {
+      secret: secretOf(id),
+      allowPrivate,
+      timeoutMs: pace.timeoutMs,
+      signal,
+      now,
+    });
   }
 
-  function note({ id, project, url }: Webhook, key: string | null, type: string, data: Record<string, unknown> = {}): void {
+  function note(
+    { id, project, url }: Webhook,
+    key: string | null,
+    type: string,
+    data: Record<string, unknown> = {},
+  ): void {
     events.append({ type, project, key, data: { webhook: id, host: new URL(url).host, ...data } });
   }
 

@@ -26,7 +26,10 @@ export interface LogGuestOptions {
   onInput?: (bytes: Buffer) => void;
 }
 
-export function logGuest(socket: Socket, { output, pieceBytes, boot, onSent, ends = true, onInput }: LogGuestOptions): ScriptedGuest {
+export function logGuest(
+  socket: Socket,
+  { output, pieceBytes, boot, onSent, ends = true, onInput }: LogGuestOptions,
+): ScriptedGuest {
   const guest = new ScriptedGuest(socket);
   const readers = new Map<number, Reader>();
 
@@ -49,7 +52,12 @@ export function logGuest(socket: Socket, { output, pieceBytes, boot, onSent, end
       const request = decodeCborMap(payload);
       const at = request['op'] === 'attach' ? Number(request['offset']) : 0;
       readers.set(stream, { at, credit: INITIAL_CREDIT - 64, ended: false });
-      guest.send(FRAME.message, stream, { event: 'started', pid: 42, offset: at, existing: request['op'] === 'attach' });
+      guest.send(FRAME.message, stream, {
+        event: 'started',
+        pid: 42,
+        offset: at,
+        existing: request['op'] === 'attach',
+      });
     } else if (type === FRAME.credit) {
       const reader = readers.get(stream);
       if (reader) reader.credit += payload.readUInt32BE(0);

@@ -24,8 +24,10 @@ export class ScriptedGuest {
   constructor(socket: Socket) {
     this.socket = socket;
     const parser = new FrameParser({
-      control: (type, stream, payload) => this.onFrame({ type, stream, channel: 0, payload: Buffer.from(payload) }),
-      data: (stream, channel, piece) => this.onFrame({ type: FRAME.data, stream, channel, payload: Buffer.from(piece) }),
+      control: (type, stream, payload) =>
+        this.onFrame({ type, stream, channel: 0, payload: Buffer.from(payload) }),
+      data: (stream, channel, piece) =>
+        this.onFrame({ type: FRAME.data, stream, channel, payload: Buffer.from(piece) }),
     });
     socket.on('data', (chunk: Buffer) => parser.push(chunk));
     socket.on('error', () => {}); // a test that ends the connection sees it on the server's side

@@ -80,7 +80,13 @@ describe.runIf(root)('archives', () => {
     mkdirSync(join(place, 'tree'), { recursive: true });
     mkdirSync(imageDir);
     const target = { path: join(place, 'tree'), ids: elsewhere };
-    const read = await readArchive(source, { tree: target, imageDir, maxBytes: 1e9, guestBinary: program, ...options });
+    const read = await readArchive(source, {
+      tree: target,
+      imageDir,
+      maxBytes: 1e9,
+      guestBinary: program,
+      ...options,
+    });
     return { ...read, place };
   }
 
@@ -95,7 +101,10 @@ describe.runIf(root)('archives', () => {
     expect((await read(inPieces(await collect(write({}))))).digest.signature).toBeUndefined();
     // A signature that is written in any other way than the one is refused.
     const text = archive.toString('latin1');
-    const odd = Buffer.from(text.replace('"signature":"A-signature_42"', '"signature":"A-signature 42"'), 'latin1');
+    const odd = Buffer.from(
+      text.replace('"signature":"A-signature_42"', '"signature":"A-signature 42"'),
+      'latin1',
+    );
     await expect(read(inPieces(odd))).rejects.toMatchObject({ code: 'invalid_argument' });
   });
 
@@ -131,21 +140,32 @@ describe.runIf(root)('archives', () => {
     return Buffer.concat(await Array.fromAsync(source));
   }
 
-  it.each(['zstd', 'none'] as const)('survive the way to other ids with compression %s', async (compression) => {
-    const archive = await collect(write({ compression }));
-    const { manifest: found, place } = await read(inPieces(archive));
-    expect(found).toMatchObject({ ...manifest, compression, memory: { compatibility: 'this machine' } });
-    expect(looks(join(place, 'tree'), elsewhere.hostId)).toEqual(looks(tree, ids.hostId));
-    expect(lstatSync(join(place, 'tree', 'holes')).blocks).toBeLessThan(1000);
-    expect(readFileSync(join(place, 'image', 'checkpoint.img'))).toEqual(readFileSync(join(image, 'checkpoint.img')));
-    expect(readdirSync(join(place, 'image')).sort()).toEqual(['checkpoint.img', 'pages.img']);
-    if (compression === 'none') expect(archive.length).toBeLessThan(1_000_000);
-  });
+  it.each(['zstd', 'none'] as const)(
+    'survive the way to other ids with compression %s',
+    async (compression) => {
+      const archive = await collect(write({ compression }));
+      const { manifest: found, place } = await read(inPieces(archive));
+      expect(found).toMatchObject({ ...manifest, compression, memory: { compatibility: 'this machine' } });
+      expect(looks(join(place, 'tree'), elsewhere.hostId)).toEqual(looks(tree, ids.hostId));
+      expect(lstatSync(join(place, 'tree', 'holes')).blocks).toBeLessThan(1000);
+      expect(readFileSync(join(place, 'image', 'checkpoint.img'))).toEqual(
+        readFileSync(join(image, 'checkpoint.img')),
+      );
+      expect(readdirSync(join(place, 'image')).sort()).toEqual(['checkpoint.img', 'pages.img']);
+      if (compression === 'none') expect(archive.length).toBeLessThan(1_000_000);
+    },
+  );
 
   it('are tars that the tools of every machine open', async () => {
     const archive = await collect(write());
     const names = execFileSync('tar', ['-t'], { input: archive, encoding: 'utf8' }).trim().split('\n');
-    expect(names).toEqual(['manifest.json', 'tree/000000', 'memory/checkpoint.img/000000', 'memory/pages.img/000000', 'sha256.json']);
+    expect(names).toEqual([
+      'manifest.json',
+      'tree/000000',
+      'memory/checkpoint.img/000000',
+      'memory/pages.img/000000',
+      'sha256.json',
+    ]);
   });
 
   it('are refused whole if a single bit differs, wherever it is', async () => {
@@ -155,7 +175,9 @@ describe.runIf(root)('archives', () => {
       bytes[at >> 3]! ^= 1 << (at & 7);
       await rejects(read(inPieces(bytes)), 'invalid_argument');
     };
-    await fc.assert(fc.asyncProperty(fc.integer({ min: 0, max: archive.length * 8 - 1 }), refuse), { numRuns: 150 });
+    await fc.assert(fc.asyncProperty(fc.integer({ min: 0, max: archive.length * 8 - 1 }), refuse), {
+      numRuns: 150,
+    });
   }, 60_000);
 
   it('are refused if they are cut off, go on, or come in another order', async () => {

@@ -8,7 +8,10 @@ export type Compression = Manifest['compression'];
 /** Level 1: a fast disk stays the slower one. */
 const FAST = { params: { [constants.ZSTD_c_compressionLevel]: 1 } };
 
-export function compress(content: AsyncIterable<Uint8Array>, compression: Compression): AsyncIterable<Uint8Array> {
+export function compress(
+  content: AsyncIterable<Uint8Array>,
+  compression: Compression,
+): AsyncIterable<Uint8Array> {
   return compression === 'none' ? content : through(content, createZstdCompress(FAST));
 }
 
@@ -22,12 +25,16 @@ export async function* decompress(
     yield* through(content, createZstdDecompress());
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code?.startsWith('ZSTD_') || code === 'Z_BUF_ERROR') throw damaged('it cannot be decompressed', error);
+    if (code?.startsWith('ZSTD_') || code === 'Z_BUF_ERROR')
+      throw damaged('it cannot be decompressed', error);
     throw error;
   }
 }
 
-async function* through(content: AsyncIterable<Uint8Array>, transform: Transform): AsyncGenerator<Uint8Array, void, undefined> {
+async function* through(
+  content: AsyncIterable<Uint8Array>,
+  transform: Transform,
+): AsyncGenerator<Uint8Array, void, undefined> {
   const source = Readable.from(content, { objectMode: false });
   source.on('error', (error) => transform.destroy(error));
   source.pipe(transform);

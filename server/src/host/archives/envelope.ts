@@ -1,13 +1,15 @@
 /**
- * The outer shape of an archive: a tar of named parts, each cut into numbered pieces, and a digest of all of it at the end.
+ * The outer shape of an archive: a tar of named parts, each cut into numbered pieces, and a digest of all of
+ * it at the end.
  *
  *     manifest.json
- *     tree/000000, tree/000001, …      the tree as tar, compressed; the pieces after one another are one stream
+ *     tree/000000, tree/000001, …      the tree as tar, compressed; the pieces after one another are one
+ * stream
  *     memory/NAME/000000, …            files of the memory image, each compressed
  *     sha256.json                      of every byte before it, and who signs for it
  *
- * There is exactly one way to write given parts, and the reader takes no other: a bit that differs anywhere is refused, in
- * headers and padding too.
+ * There is exactly one way to write given parts, and the reader takes no other: a bit that differs anywhere
+ * is refused, in headers and padding too.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { createHash } from 'node:crypto';
@@ -62,7 +64,10 @@ export interface EnvelopeReader {
   manifest(maxBytes: number): Promise<Buffer>;
   /** The next part, which has to have this name. Has to be read to its end before the next. */
   part(name: string): AsyncIterable<Uint8Array>;
-  /** Checks the digest and that nothing follows. Until then nothing that was read may be believed. A signature is not looked at. */
+  /**
+   * Checks the digest and that nothing follows. Until then nothing that was read may be believed. A signature
+   * is not looked at.
+   */
   end(): Promise<Digest>;
   close(): Promise<void>;
 }
@@ -118,7 +123,8 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
     },
     async *part(name) {
       await expect(pieceName(name, 0));
-      for (let index = 0; (await peek()).name === pieceName(name, index); index++) yield await content(PIECE_BYTES);
+      for (let index = 0; (await peek()).name === pieceName(name, index); index++)
+        yield await content(PIECE_BYTES);
     },
     async end() {
       await expect(DIGEST);
@@ -138,7 +144,16 @@ export function damaged(why: string, cause?: unknown): CayError {
 }
 
 function header(name: string, sizeBytes: number): Buffer {
-  return encodeHeader({ name, type: 'file', sizeBytes, mode: 0o644, uid: 0, gid: 0, modifiedAtMs: 0, target: '' });
+  return encodeHeader({
+    name,
+    type: 'file',
+    sizeBytes,
+    mode: 0o644,
+    uid: 0,
+    gid: 0,
+    modifiedAtMs: 0,
+    target: '',
+  });
 }
 
 const digestText = (digest: Digest) => Buffer.from(`${JSON.stringify(digest)}\n`);

@@ -2,7 +2,9 @@ import { SandboxIdSchema, SandboxSpecSchema, SnapshotIdSchema } from '@cay/sdk/p
 import { z } from 'zod';
 
 /** Names of files of a memory image, as the runtime chose them. */
-const ImageNameSchema = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, 'must be 1 to 64 of letters, digits and _ . -');
+const ImageNameSchema = z
+  .string()
+  .regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, 'must be 1 to 64 of letters, digits and _ . -');
 
 /** What an archive says about itself, before anything else in it. */
 export const ManifestSchema = z
@@ -24,7 +26,10 @@ export const ManifestSchema = z
           .array(z.object({ name: ImageNameSchema, bytes: z.int().min(0) }).strict())
           .min(1)
           .max(64)
-          .refine((files) => new Set(files.map(({ name }) => name)).size === files.length, 'must have different names'),
+          .refine(
+            (files) => new Set(files.map(({ name }) => name)).size === files.length,
+            'must have different names',
+          ),
       })
       .strict()
       .optional(),

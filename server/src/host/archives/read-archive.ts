@@ -9,7 +9,9 @@ import { type Tree, type TreeProcessOptions, unpackTree } from './tree-process.t
 export interface ReadArchiveOptions extends TreeProcessOptions {
   /** An empty directory, which the archive's tree becomes. */
   tree: Tree;
-  /** An empty directory for the files of a memory image. Absent: an archive's memory is checked and dropped. */
+  /**
+   * An empty directory for the files of a memory image. Absent: an archive's memory is checked and dropped.
+   */
   imageDir?: string;
   /** Of tree and memory together, as they are unpacked. Rejects `resource_exhausted` beyond. */
   maxBytes: number;
@@ -23,16 +25,21 @@ export interface ReadArchive {
 }
 
 /**
- * Unpacks an archive and resolves what it says about itself. Rejects `invalid_argument` for one that is damaged or is none.
- * Whether it is whole is known at its end only: when this rejects, whatever is in the directories has to be thrown away.
+ * Unpacks an archive and resolves what it says about itself. Rejects `invalid_argument` for one that is
+ * damaged or is none. Whether it is whole is known at its end only: when this rejects, whatever is in the
+ * directories has to be thrown away.
  */
-export async function readArchive(source: AsyncIterable<Uint8Array>, options: ReadArchiveOptions): Promise<ReadArchive> {
+export async function readArchive(
+  source: AsyncIterable<Uint8Array>,
+  options: ReadArchiveOptions,
+): Promise<ReadArchive> {
   const envelope = readEnvelope(abortable(source, options.signal));
   let left = options.maxBytes;
   async function* counted(content: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const chunk of content) {
       left -= chunk.length;
-      if (left < 0) throw new CayError('resource_exhausted', `The archive has more than ${options.maxBytes} bytes`);
+      if (left < 0)
+        throw new CayError('resource_exhausted', `The archive has more than ${options.maxBytes} bytes`);
       options.admit?.(chunk.length);
       yield chunk;
     }
@@ -60,7 +67,10 @@ async function readManifest(envelope: EnvelopeReader): Promise<Manifest> {
     throw damaged('its manifest is not JSON', error);
   }
   const result = ManifestSchema.safeParse(parsed);
-  if (!result.success) throw new CayError('invalid_argument', 'The archive is of a kind that is not known', { cause: result.error });
+  if (!result.success)
+    throw new CayError('invalid_argument', 'The archive is of a kind that is not known', {
+      cause: result.error,
+    });
   return result.data;
 }
 
@@ -79,7 +89,10 @@ async function save(content: AsyncIterable<Uint8Array>, path: string | undefined
 }
 
 /** A source that says nothing must not hold up whoever gives up. */
-async function* abortable(source: AsyncIterable<Uint8Array>, signal: AbortSignal | undefined): AsyncGenerator<Uint8Array, void, undefined> {
+async function* abortable(
+  source: AsyncIterable<Uint8Array>,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Uint8Array, void, undefined> {
   const aborted = Promise.withResolvers<never>();
   aborted.promise.catch(() => {});
   const onAbort = () => aborted.reject(signal?.reason);

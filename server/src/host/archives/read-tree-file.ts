@@ -6,8 +6,9 @@ const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOL
 const CHUNK_BYTES = 256 * 1024;
 
 /**
- * The content of a regular file of a tree on the host, or the target of a symlink. No symlink is ever followed: a
- * directory on the way that is one is `not_found`. Rejects `failed_precondition` for anything else that is there.
+ * The content of a regular file of a tree on the host, or the target of a symlink. No symlink is ever
+ * followed: a directory on the way that is one is `not_found`. Rejects `failed_precondition` for anything
+ * else that is there.
  */
 export async function* readTreeFile(
   root: string,
@@ -55,10 +56,16 @@ export async function* readTreeFile(
 /** The kernel goes to the open directory itself, whatever its path has become. */
 const below = (directory: FileHandle, name: string) => `/proc/self/fd/${directory.fd}/${name}`;
 
-async function* content(file: FileHandle, stat: Stats, signal?: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
+async function* content(
+  file: FileHandle,
+  stat: Stats,
+  signal?: AbortSignal,
+): AsyncGenerator<Uint8Array, void, undefined> {
   for (let at = 0; at < stat.size;) {
     signal?.throwIfAborted();
-    const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(Math.min(CHUNK_BYTES, stat.size - at)), { position: at });
+    const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(Math.min(CHUNK_BYTES, stat.size - at)), {
+      position: at,
+    });
     if (bytesRead === 0) return;
     yield buffer.subarray(0, bytesRead);
     at += bytesRead;

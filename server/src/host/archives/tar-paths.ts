@@ -4,11 +4,19 @@ import { packTree, type Tree, type TreeProcessOptions } from './tree-process.ts'
 /** They travel as arguments of a program. */
 const MOST_PATHS = 1000;
 
-/** These paths of a tree, with all below them, as a POSIX pax archive; names are relative to the tree. No symlink is followed. */
-export async function* tarPaths(options: Tree & TreeProcessOptions & { paths: string[] }): AsyncGenerator<Uint8Array, void, undefined> {
+/**
+ * These paths of a tree, with all below them, as a POSIX pax archive; names are relative to the tree. No
+ * symlink is followed.
+ */
+export async function* tarPaths(
+  options: Tree & TreeProcessOptions & { paths: string[] },
+): AsyncGenerator<Uint8Array, void, undefined> {
   const { paths } = options;
   if (paths.length === 0 || paths.length > MOST_PATHS) {
-    throw new CayError('invalid_argument', `Cannot archive ${paths.length} paths: from 1 to ${MOST_PATHS} can be`);
+    throw new CayError(
+      'invalid_argument',
+      `Cannot archive ${paths.length} paths: from 1 to ${MOST_PATHS} can be`,
+    );
   }
   for (const path of paths) {
     if (path.length > 4096 || path.includes('\0'))

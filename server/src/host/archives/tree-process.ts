@@ -1,6 +1,7 @@
 /**
- * Runs the guest's program on the host to pack a tree or to unpack one. It sees nothing but the tree, so that no name and no
- * symlink in it leads anywhere else, and shifts owners between the host's ids and those inside.
+ * Runs the guest's program on the host to pack a tree or to unpack one. It sees nothing but the tree, so that
+ * no name and no symlink in it leads anywhere else, and shifts owners between the host's ids and those
+ * inside.
  */
 import { CayError, isErrorCode } from '@cay/sdk/protocol';
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
@@ -23,7 +24,10 @@ export interface TreeProcessOptions {
 
 const KEEP_STDERR = 16 * 1024;
 
-/** The tree, or these paths of it with all below them, as a POSIX pax archive. Rejects `not_found` for a path that is not there. */
+/**
+ * The tree, or these paths of it with all below them, as a POSIX pax archive. Rejects `not_found` for a path
+ * that is not there.
+ */
 export async function* packTree(
   tree: Tree,
   options: TreeProcessOptions & { paths?: string[] },
@@ -42,13 +46,21 @@ export async function* packTree(
   }
 }
 
-/** Unpacks into the tree. When it rejects the tree has anything. Rejects `invalid_argument` for an archive that makes no sense. */
-export async function unpackTree(tree: Tree, archive: AsyncIterable<Uint8Array>, options: TreeProcessOptions): Promise<void> {
+/**
+ * Unpacks into the tree. When it rejects the tree has anything. Rejects `invalid_argument` for an archive
+ * that makes no sense.
+ */
+export async function unpackTree(
+  tree: Tree,
+  archive: AsyncIterable<Uint8Array>,
+  options: TreeProcessOptions,
+): Promise<void> {
   const child = start('unpack', tree, [], options);
   try {
     child.process.stdout.resume();
     const [fed, ended] = await Promise.allSettled([pipeline(archive, child.process.stdin), child.ended]);
-    // A program that stopped reading has told why; otherwise what could not be read on our side is the reason.
+    // A program that stopped reading has told why; otherwise what could not be read on our side is the
+    // reason.
     if (fed.status === 'rejected' && !isBrokenPipe(fed.reason)) throw fed.reason;
     if (ended.status === 'rejected') throw ended.reason;
     if (fed.status === 'rejected') throw fed.reason;
@@ -58,7 +70,9 @@ export async function unpackTree(tree: Tree, archive: AsyncIterable<Uint8Array>,
 }
 
 function isBrokenPipe(error: unknown): boolean {
-  return ['EPIPE', 'ERR_STREAM_PREMATURE_CLOSE', 'ECONNRESET'].includes((error as NodeJS.ErrnoException).code ?? '');
+  return ['EPIPE', 'ERR_STREAM_PREMATURE_CLOSE', 'ECONNRESET'].includes(
+    (error as NodeJS.ErrnoException).code ?? '',
+  );
 }
 
 interface Started {
@@ -69,7 +83,12 @@ interface Started {
   kill(): Promise<void>;
 }
 
-function start(way: 'pack' | 'unpack', { path, ids }: Tree, args: string[], { guestBinary, signal }: TreeProcessOptions): Started {
+function start(
+  way: 'pack' | 'unpack',
+  { path, ids }: Tree,
+  args: string[],
+  { guestBinary, signal }: TreeProcessOptions,
+): Started {
   signal?.throwIfAborted();
   const all = [way, '--root', path, '--ids', `${ids.hostId}:${ids.size}`, ...args];
   const child = spawn(guestBinary, all, { stdio: ['pipe', 'pipe', 'pipe'], cwd: '/', env: {} });
@@ -88,7 +107,11 @@ function start(way: 'pack' | 'unpack', { path, ids }: Tree, args: string[], { gu
   const closed = new Promise<void>((done) => {
     child.once('error', (error) => {
       if (child.pid !== undefined) return;
-      reject(new CayError('unavailable', `Cannot ${way} a tree: "${guestBinary}" cannot be started`, { cause: error }));
+      reject(
+        new CayError('unavailable', `Cannot ${way} a tree: "${guestBinary}" cannot be started`, {
+          cause: error,
+        }),
+      );
       done();
     });
     child.once('close', (code, name) => {
@@ -117,5 +140,8 @@ function failure(way: string, words: string, how: string): CayError {
   // What an archive links to and does not have is the archive's fault: nobody asked for it by name.
   if (way === 'unpack' && code === 'not_found' && message) return new CayError('invalid_argument', message);
   if (isErrorCode(code) && message) return new CayError(code, message);
-  return new CayError('internal', `Cannot ${way} a tree: the program ended with ${how}${words ? `: ${words.trim()}` : ''}`);
+  return new CayError(
+    'internal',
+    `Cannot ${way} a tree: the program ended with ${how}${words ? `: ${words.trim()}` : ''}`,
+  );
 }

@@ -20,7 +20,9 @@ export interface WriteArchiveOptions extends TreeProcessOptions {
 }
 
 /** A snapshot as one portable stream, at the reader's pace. What it is made of is told in `envelope.ts`. */
-export async function* writeArchive(options: WriteArchiveOptions): AsyncGenerator<Uint8Array, void, undefined> {
+export async function* writeArchive(
+  options: WriteArchiveOptions,
+): AsyncGenerator<Uint8Array, void, undefined> {
   const { tree, image, signal, compression = 'zstd' } = options;
   const { snapshot, sandbox, spec, runtime } = options.manifest;
   const files = image ? await imageFiles(image.dir) : [];
@@ -36,12 +38,18 @@ export async function* writeArchive(options: WriteArchiveOptions): AsyncGenerato
   });
   const text = Buffer.from(`${JSON.stringify(manifest, undefined, 2)}\n`);
   if (text.length > MAX_MANIFEST_BYTES) {
-    throw new CayError('failed_precondition', `Cannot archive snapshot "${snapshot}": its spec has more than ${MAX_MANIFEST_BYTES} bytes`);
+    throw new CayError(
+      'failed_precondition',
+      `Cannot archive snapshot "${snapshot}": its spec has more than ${MAX_MANIFEST_BYTES} bytes`,
+    );
   }
   function* parts(): Generator<Part> {
     yield { name: 'tree', content: compress(packTree(tree, options), compression) };
     for (const { name, bytes } of files) {
-      const content = bytes === 0 ? [] : createReadStream(join(image!.dir, name), { end: bytes - 1, highWaterMark: 1024 * 1024, signal });
+      const content =
+        bytes === 0
+          ? []
+          : createReadStream(join(image!.dir, name), { end: bytes - 1, highWaterMark: 1024 * 1024, signal });
       yield { name: `memory/${name}`, content: compress(wholly(content, name, bytes), compression) };
     }
   }
@@ -53,11 +61,16 @@ async function imageFiles(dir: string): Promise<{ name: string; bytes: number }[
   return Promise.all(names.map(async (name) => ({ name, bytes: (await stat(join(dir, name))).size })));
 }
 
-async function* wholly(content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>, name: string, bytes: number): AsyncGenerator<Uint8Array> {
+async function* wholly(
+  content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  name: string,
+  bytes: number,
+): AsyncGenerator<Uint8Array> {
   let seen = 0;
   for await (const chunk of content) {
     seen += chunk.length;
     yield chunk;
   }
-  if (seen !== bytes) throw new CayError('internal', `The image's file "${name}" has changed while it was archived`);
+  if (seen !== bytes)
+    throw new CayError('internal', `The image's file "${name}" has changed while it was archived`);
 }

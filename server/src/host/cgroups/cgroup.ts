@@ -27,11 +27,17 @@ export interface Cgroup {
   readonly ociPath: string;
   /** Directories whose `cgroup.procs` a process writes itself into in order to join. */
   readonly joinPaths: string[];
-  /** The directory that has the memory events; bind-mounted read-only for the guest. Absent if memory is not controlled here. */
+  /**
+   * The directory that has the memory events; bind-mounted read-only for the guest. Absent if memory is not
+   * controlled here.
+   */
   readonly memoryPath: string | undefined;
   /** Makes the group if need be. */
   create(limits: CgroupLimits): Promise<void>;
-  /** Applies those that are given. Rejects `failed_precondition` when more memory is in use than would be allowed. */
+  /**
+   * Applies those that are given. Rejects `failed_precondition` when more memory is in use than would be
+   * allowed.
+   */
   update(limits: Partial<CgroupLimits>): Promise<void>;
   read(): Promise<CgroupReading>;
   processes(): Promise<number[]>;

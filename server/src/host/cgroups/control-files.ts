@@ -2,7 +2,8 @@
  * Reading and writing the files of a cgroup.
  *
  * These calls are synchronous on purpose. The files are made by the kernel from memory: each call takes
- * microseconds, while handing it to the thread pool takes ten times as long and a group needs a dozen of them.
+ * microseconds, while handing it to the thread pool takes ten times as long and a group needs a dozen of
+ * them.
  */
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -71,7 +72,9 @@ export function subgroups(dir: string): string[] {
   }
 }
 
-/** The files in a group cannot and need not be removed, only the directories. False while something is in it. */
+/**
+ * The files in a group cannot and need not be removed, only the directories. False while something is in it.
+ */
 export function removeGroup(dir: string): boolean {
   try {
     rmdirSync(dir);
@@ -103,17 +106,29 @@ export function valueOf(text: string, key: string): number {
 }
 
 /** Limits may not be given without the controller that enforces them: they would be believed and not hold. */
-export function requireController(name: string, limit: string, value: number | null | undefined, dir: string | undefined): dir is string {
+export function requireController(
+  name: string,
+  limit: string,
+  value: number | null | undefined,
+  dir: string | undefined,
+): dir is string {
   if (dir !== undefined) return true;
   if (value === null || value === undefined) return false;
-  throw new CayError('unsupported', `Cannot limit ${limit} of cgroup "${name}": this machine has no such controller`);
+  throw new CayError(
+    'unsupported',
+    `Cannot limit ${limit} of cgroup "${name}": this machine has no such controller`,
+  );
 }
 
 /** Tries until `done`, first at once, then every millisecond, later less often. */
-export async function until(done: () => boolean, { what, timeoutMs }: { what: string; timeoutMs: number }): Promise<void> {
+export async function until(
+  done: () => boolean,
+  { what, timeoutMs }: { what: string; timeoutMs: number },
+): Promise<void> {
   const deadline = performance.now() + timeoutMs;
   for (let round = 0; !done(); round += 1) {
-    if (performance.now() > deadline) throw new CayError('deadline_exceeded', `${what} took longer than ${timeoutMs} ms`);
+    if (performance.now() > deadline)
+      throw new CayError('deadline_exceeded', `${what} took longer than ${timeoutMs} ms`);
     await sleep(round < 20 ? 1 : 10);
   }
 }

@@ -8,7 +8,9 @@ describe('parseCgroupMounts()', () => {
       '30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n',
       '0::/system.slice/cay.service\n',
     );
-    expect(mounts).toEqual([{ version: 'v2', dir: '/sys/fs/cgroup', controllers: [], own: '/system.slice/cay.service' }]);
+    expect(mounts).toEqual([
+      { version: 'v2', dir: '/sys/fs/cgroup', controllers: [], own: '/system.slice/cay.service' },
+    ]);
   });
 
   it('finds every hierarchy of version 1, two controllers in one, and the version 2 beside them', () => {
@@ -20,7 +22,9 @@ describe('parseCgroupMounts()', () => {
       '35 30 0:29 / /elsewhere rw - cgroup cgroup rw,memory',
       '36 30 0:31 / /tmp rw - tmpfs tmpfs rw',
     ].join('\n');
-    expect(parseCgroupMounts(mountinfo, '3:cpu,cpuacct:/a\n2:memory:/b:c\n1:name=systemd:/d\n0::/e\n')).toEqual([
+    expect(
+      parseCgroupMounts(mountinfo, '3:cpu,cpuacct:/a\n2:memory:/b:c\n1:name=systemd:/d\n0::/e\n'),
+    ).toEqual([
       { version: 'v2', dir: '/sys/fs/cgroup/unified', controllers: [], own: '/e' },
       { version: 'v1', dir: '/sys/fs/cgroup/cpu,cpuacct', controllers: ['cpu', 'cpuacct'], own: '/a' },
       { version: 'v1', dir: '/sys/fs/cgroup/memory', controllers: ['memory'], own: '/b:c' },
@@ -29,7 +33,10 @@ describe('parseCgroupMounts()', () => {
   });
 
   it('knows where our group is when the mount shows only a part of the hierarchy', () => {
-    const [mount] = parseCgroupMounts('33 30 0:29 /docker/x /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory', '2:memory:/docker/x/y\n');
+    const [mount] = parseCgroupMounts(
+      '33 30 0:29 /docker/x /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory',
+      '2:memory:/docker/x/y\n',
+    );
     expect(mount).toMatchObject({ dir: '/sys/fs/cgroup/memory', own: '/y' });
   });
 

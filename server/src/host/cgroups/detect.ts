@@ -1,8 +1,8 @@
 /**
  * Finds out which cgroups this machine has and where we may make groups.
  *
- * Groups are made at the root of the hierarchy, or below our own group where the root is not ours to change (in a
- * container, in a service with delegation).
+ * Groups are made at the root of the hierarchy, or below our own group where the root is not ours to change
+ * (in a container, in a service with delegation).
  */
 import { readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -27,16 +27,24 @@ export interface DetectOptions {
 }
 
 export async function detectCgroups({ prefix }: DetectOptions): Promise<Cgroups> {
-  const mounts = parseCgroupMounts(readFileSync('/proc/self/mountinfo', 'utf8'), readFileSync('/proc/self/cgroup', 'utf8'));
+  const mounts = parseCgroupMounts(
+    readFileSync('/proc/self/mountinfo', 'utf8'),
+    readFileSync('/proc/self/cgroup', 'utf8'),
+  );
   const v1 = mounts.filter((mount) => mount.version === 'v1');
-  if (v1.some((mount) => mount.controllers.some((name) => V1_CONTROLLERS.includes(name as V1Controller)))) return openV1(mounts, prefix);
+  if (v1.some((mount) => mount.controllers.some((name) => V1_CONTROLLERS.includes(name as V1Controller))))
+    return openV1(mounts, prefix);
   const v2 = mounts.find((mount) => mount.version === 'v2');
   if (v2 !== undefined) return openV2(v2, prefix);
-  throw new CayError('unavailable', 'Cannot limit sandboxes: no cgroup filesystem is mounted', { hint: 'Mount cgroup2 at /sys/fs/cgroup' });
+  throw new CayError('unavailable', 'Cannot limit sandboxes: no cgroup filesystem is mounted', {
+    hint: 'Mount cgroup2 at /sys/fs/cgroup',
+  });
 }
 
 function openV1(mounts: CgroupMount[], prefix: string): Cgroups {
-  const used = mounts.filter((mount) => mount.controllers.some((name) => V1_CONTROLLERS.includes(name as V1Controller)));
+  const used = mounts.filter((mount) =>
+    mount.controllers.some((name) => V1_CONTROLLERS.includes(name as V1Controller)),
+  );
   const atRoot = used.every((mount) => canMake(join(mount.dir, prefix)));
   const base = (mount: CgroupMount) => (atRoot ? mount.dir : join(mount.dir, mount.own));
   const controllers: Partial<Record<V1Controller, string>> = {};
@@ -47,7 +55,13 @@ function openV1(mounts: CgroupMount[], prefix: string): Cgroups {
   }
   const others = mounts.filter((mount) => !used.includes(mount)).map(base);
   const cpu = used.find((mount) => mount.controllers.includes('cpu'));
-  return cgroupsV1({ controllers, others, prefix, atRoot, serverDir: atRoot ? serverDir(cpu, prefix) : undefined });
+  return cgroupsV1({
+    controllers,
+    others,
+    prefix,
+    atRoot,
+    serverDir: atRoot ? serverDir(cpu, prefix) : undefined,
+  });
 }
 
 function openV2(mount: CgroupMount, prefix: string): Cgroups {
@@ -62,12 +76,21 @@ function openV2(mount: CgroupMount, prefix: string): Cgroups {
   const parts = path.split('/');
   // A controller works in a group only if every group above hands it down.
   const start = atRoot ? 0 : relative('/', join('/', mount.own)).split('/').filter(Boolean).length;
-  for (let depth = start; depth <= parts.length; depth += 1) handDown(join(mount.dir, ...parts.slice(0, depth)));
+  for (let depth = start; depth <= parts.length; depth += 1)
+    handDown(join(mount.dir, ...parts.slice(0, depth)));
   const controllers = new Set(files.read(dir, 'cgroup.subtree_control').trim().split(' ').filter(Boolean));
-  return cgroupsV2({ mount: mount.dir, prefix: path, controllers, serverDir: atRoot ? serverDir(mount, prefix) : undefined });
+  return cgroupsV2({
+    mount: mount.dir,
+    prefix: path,
+    controllers,
+    serverDir: atRoot ? serverDir(mount, prefix) : undefined,
+  });
 }
 
-/** Beside the group of the sandboxes, if the server is in nobody else's group. One that is in its own already is started by an earlier one of the same installation. */
+/**
+ * Beside the group of the sandboxes, if the server is in nobody else's group. One that is in its own already
+ * is started by an earlier one of the same installation.
+ */
 function serverDir(mount: CgroupMount | undefined, prefix: string): string | undefined {
   const name = `${prefix}-server`;
   return mount && (mount.own === '/' || mount.own === `/${name}`) ? join(mount.dir, name) : undefined;
@@ -81,7 +104,8 @@ function handDown(dir: string): void {
       files.write(dir, 'cgroup.subtree_control', `+${name}`);
     } catch (error) {
       const errno = files.errnoOf(error);
-      // A group other than the root that hands down may have no processes of its own: ours move one level down.
+      // A group other than the root that hands down may have no processes of its own: ours move one level
+      // down.
       if (errno === 'EBUSY') {
         moveProcesses(dir, join(dir, 'supervisor'));
         files.write(dir, 'cgroup.subtree_control', `+${name}`);
@@ -111,7 +135,9 @@ function canMake(dir: string): boolean {
   }
 }
 
-/** From the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`. The first mount of a hierarchy counts. */
+/**
+ * From the texts of `/proc/self/mountinfo` and `/proc/self/cgroup`. The first mount of a hierarchy counts.
+ */
 export function parseCgroupMounts(mountinfo: string, selfCgroup: string): CgroupMount[] {
   const own = new Map<string, string>();
   for (const line of selfCgroup.split('\n')) {
@@ -130,13 +156,18 @@ export function parseCgroupMounts(mountinfo: string, selfCgroup: string): Cgroup
         ? []
         : (superOptions ?? '')
             .split(',')
-            .filter((name) => !['rw', 'ro', 'xattr', 'noprefix', 'clone_children'].includes(name) && !name.startsWith('release_agent'));
+            .filter(
+              (name) =>
+                !['rw', 'ro', 'xattr', 'noprefix', 'clone_children'].includes(name) &&
+                !name.startsWith('release_agent'),
+            );
     const key = controllers.join(',');
     const version = type === 'cgroup2' ? 'v2' : 'v1';
     if (mounts.some((mount) => mount.version === version && mount.controllers.join(',') === key)) continue;
     const path = own.get(key) ?? '/';
     // In a container the mount shows only a part of the hierarchy.
-    const shown = root !== '/' && (path === root || path.startsWith(`${root}/`)) ? path.slice(root.length) || '/' : path;
+    const shown =
+      root !== '/' && (path === root || path.startsWith(`${root}/`)) ? path.slice(root.length) || '/' : path;
     mounts.push({ version, dir: unescapeMount(dir), controllers, own: shown });
   }
   return mounts;

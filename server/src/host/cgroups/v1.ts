@@ -62,7 +62,10 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     if (limits.cpus !== undefined && files.requireController(name, 'cpus', limits.cpus, cpu)) {
       files.write(cpu, 'cpu.cfs_quota_us', quotaUs(limits.cpus));
     }
-    if (limits.memoryBytes !== undefined && files.requireController(name, 'memory', limits.memoryBytes, memory)) {
+    if (
+      limits.memoryBytes !== undefined &&
+      files.requireController(name, 'memory', limits.memoryBytes, memory)
+    ) {
       writeMemoryLimit(name, memory, limits.memoryBytes);
     }
     if (limits.pids !== undefined && files.requireController(name, 'processes', limits.pids, pids)) {
@@ -91,11 +94,13 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     };
     const pidsMax = pids === undefined ? undefined : files.readIfThere(pids, 'pids.max');
     await files.until(emptied, { what: `Killing all of cgroup "${name}"`, timeoutMs: KILL_TIMEOUT_MS });
-    if (rounds >= 3 && pids !== undefined && pidsMax !== undefined) files.writeIfThere(pids, 'pids.max', pidsMax.trim());
+    if (rounds >= 3 && pids !== undefined && pidsMax !== undefined)
+      files.writeIfThere(pids, 'pids.max', pidsMax.trim());
   }
 
   async function setFreezer(state: 'FROZEN' | 'THAWED'): Promise<void> {
-    if (freezer === undefined) throw new CayError('unsupported', `Cannot freeze cgroup "${name}": this machine has no freezer`);
+    if (freezer === undefined)
+      throw new CayError('unsupported', `Cannot freeze cgroup "${name}": this machine has no freezer`);
     files.write(freezer, 'freezer.state', state);
     await files.until(() => files.read(freezer, 'freezer.state').trim() === state, {
       what: `Changing cgroup "${name}" to ${state}`,
@@ -113,18 +118,23 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
       const made = joinPaths.map(files.makeGroup);
       const fresh = made.every(Boolean);
       // A new group has no limits yet, so that "none" need not be written.
-      const given = fresh ? Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null)) : limits;
+      const given = fresh
+        ? Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null))
+        : limits;
       apply(given as Partial<CgroupLimits>);
     },
     update: async (limits) => apply(limits),
     read: async () => {
       const usage = memory === undefined ? 0 : Number(files.read(memory, 'memory.usage_in_bytes'));
-      const cache = memory === undefined ? 0 : files.valueOf(files.read(memory, 'memory.stat'), 'total_inactive_file');
+      const cache =
+        memory === undefined ? 0 : files.valueOf(files.read(memory, 'memory.stat'), 'total_inactive_file');
       return {
-        cpuUsageMs: cpuacct === undefined ? 0 : Math.floor(Number(files.read(cpuacct, 'cpuacct.usage')) / 1e6),
+        cpuUsageMs:
+          cpuacct === undefined ? 0 : Math.floor(Number(files.read(cpuacct, 'cpuacct.usage')) / 1e6),
         memoryBytes: Math.max(0, usage - cache),
         pids: pids === undefined ? processes().length : Number(files.read(pids, 'pids.current')),
-        oomKills: memory === undefined ? 0 : files.valueOf(files.read(memory, 'memory.oom_control'), 'oom_kill'),
+        oomKills:
+          memory === undefined ? 0 : files.valueOf(files.read(memory, 'memory.oom_control'), 'oom_kill'),
       };
     },
     processes: async () => processes(),
@@ -133,7 +143,8 @@ function groupV1(name: string, { controllers, prefix, atRoot }: V1Options, every
     kill,
     remove: async () => {
       await kill();
-      // A process that has just ended may keep its group for another moment, and one that is just being started may come late.
+      // A process that has just ended may keep its group for another moment, and one that is just being
+      // started may come late.
       const removed = () => {
         if (everywhere.map((dir) => files.removeGroup(join(dir, prefix, name))).every(Boolean)) return true;
         processes().forEach(sigkill);
@@ -149,7 +160,10 @@ function quotaUs(cpus: number | null): number {
   return cpus === null ? -1 : Math.max(1_000, Math.round(cpus * PERIOD_US));
 }
 
-/** Memory and swap together may not pass the limit either, where the kernel counts swap; that one may never be the lower of the two. */
+/**
+ * Memory and swap together may not pass the limit either, where the kernel counts swap; that one may never be
+ * the lower of the two.
+ */
 function writeMemoryLimit(name: string, dir: string, bytes: number | null): void {
   const wanted = bytes ?? -1;
   const swap = files.readIfThere(dir, 'memory.memsw.limit_in_bytes');
@@ -160,9 +174,13 @@ function writeMemoryLimit(name: string, dir: string, bytes: number | null): void
     if (swap !== undefined && !raising) files.write(dir, 'memory.memsw.limit_in_bytes', wanted);
   } catch (error) {
     if (files.errnoOf(error) !== 'EBUSY') throw error;
-    throw new CayError('failed_precondition', `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`, {
-      cause: error,
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`,
+      {
+        cause: error,
+      },
+    );
   }
 }
 

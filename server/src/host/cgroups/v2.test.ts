@@ -41,7 +41,12 @@ describe('Cgroups version 2, on plain files that stand for the kernel', () => {
   it('create() writes every limit, with no swap beside the memory', async () => {
     fake();
     await group.create({ cpus: 1.5, memoryBytes: 65_536, pids: 10 });
-    expect([text('cpu.max'), text('memory.max'), text('memory.swap.max'), text('pids.max')]).toEqual(['150000 100000', '65536', '0', '10']);
+    expect([text('cpu.max'), text('memory.max'), text('memory.swap.max'), text('pids.max')]).toEqual([
+      '150000 100000',
+      '65536',
+      '0',
+      '10',
+    ]);
     expect(await cgroups.list()).toEqual(['g']);
   });
 

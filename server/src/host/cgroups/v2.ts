@@ -55,8 +55,14 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
 
   function applyMemory(bytes: number | null): void {
     // Lowering the limit below what is in use never fails here: the kernel would kill instead.
-    if (bytes !== null && unreclaimable(Number(files.read(dir, 'memory.current')), files.read(dir, 'memory.stat')) > bytes) {
-      throw new CayError('failed_precondition', `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`);
+    if (
+      bytes !== null &&
+      unreclaimable(Number(files.read(dir, 'memory.current')), files.read(dir, 'memory.stat')) > bytes
+    ) {
+      throw new CayError(
+        'failed_precondition',
+        `Cannot limit memory of cgroup "${name}" to ${bytes} bytes: more is in use`,
+      );
     }
     files.write(dir, 'memory.max', bytes ?? 'max');
     files.writeIfThere(dir, 'memory.swap.max', bytes === null ? 'max' : 0);
@@ -66,10 +72,16 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
     if (limits.cpus !== undefined && files.requireController(name, 'cpus', limits.cpus, having('cpu'))) {
       files.write(dir, 'cpu.max', cpuMax(limits.cpus));
     }
-    if (limits.memoryBytes !== undefined && files.requireController(name, 'memory', limits.memoryBytes, having('memory'))) {
+    if (
+      limits.memoryBytes !== undefined &&
+      files.requireController(name, 'memory', limits.memoryBytes, having('memory'))
+    ) {
       applyMemory(limits.memoryBytes);
     }
-    if (limits.pids !== undefined && files.requireController(name, 'processes', limits.pids, having('pids'))) {
+    if (
+      limits.pids !== undefined &&
+      files.requireController(name, 'processes', limits.pids, having('pids'))
+    ) {
       files.write(dir, 'pids.max', limits.pids ?? 'max');
     }
   }
@@ -108,14 +120,20 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
     create: async (limits) => {
       const fresh = files.makeGroup(dir);
       // A new group has no limits yet, so that "none" need not be written.
-      const given = fresh ? Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null)) : limits;
+      const given = fresh
+        ? Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== null))
+        : limits;
       apply(given as Partial<CgroupLimits>);
     },
     update: async (limits) => apply(limits),
     read: async () => ({
       cpuUsageMs: Math.floor(files.valueOf(files.read(dir, 'cpu.stat'), 'usage_usec') / 1e3),
       memoryBytes: controllers.has('memory')
-        ? Math.max(0, Number(files.read(dir, 'memory.current')) - files.valueOf(files.read(dir, 'memory.stat'), 'inactive_file'))
+        ? Math.max(
+            0,
+            Number(files.read(dir, 'memory.current')) -
+              files.valueOf(files.read(dir, 'memory.stat'), 'inactive_file'),
+          )
         : 0,
       pids: controllers.has('pids') ? Number(files.read(dir, 'pids.current')) : processes().length,
       oomKills: controllers.has('memory') ? files.valueOf(files.read(dir, 'memory.events'), 'oom_kill') : 0,
@@ -126,7 +144,8 @@ function groupV2(name: string, { mount, prefix, controllers }: V2Options): Cgrou
     kill,
     remove: async () => {
       await kill();
-      // A process that has just ended may keep its group for another moment, and one that is just being started may come late.
+      // A process that has just ended may keep its group for another moment, and one that is just being
+      // started may come late.
       const removed = () => {
         if (files.removeGroup(dir)) return true;
         killAll(dir, processes());

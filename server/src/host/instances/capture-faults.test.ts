@@ -7,81 +7,97 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { captureInstance } from './capture.ts';
 import { destroyInstance, type Instance } from './instance.ts';
 import { reviveInstance } from './revive.ts';
-import { instanceGround, LIMITS, request, run, whyNoInstances, type InstanceGround } from './testing/instance-ground.ts';
+import {
+  instanceGround,
+  LIMITS,
+  request,
+  run,
+  whyNoInstances,
+  type InstanceGround,
+} from './testing/instance-ground.ts';
 
 const reason = await whyNoInstances('runsc');
 if (reason) console.warn(`Faults of captures (skipped: ${reason})`);
 
-describe.skipIf(reason !== undefined)(`faults of captures${reason ? ` (skipped: ${reason})` : ''}`, { timeout: 120_000 }, () => {
-  let at: InstanceGround;
-  let parent: Instance;
-  beforeAll(async () => {
-    at = await instanceGround('runsc');
-    parent = await at.start();
-    // Something to write down.
-    const program = 'import os, time; kept = os.urandom(64 << 20); print("ready", flush=True); time.sleep(600)';
-    const handle = await parent.link.guest.exec(request('', { shell: undefined, argv: ['python3', '-c', program] }));
-    await handle.output[Symbol.asyncIterator]().next();
-  }, 60_000);
-  afterAll(() => at.end(), 60_000);
-
-  const whileStill = async () => {};
-
-  it('a disk that is full is told as such, and the instance goes on', async () => {
-    const imageDir = await at.imageDir();
-    expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', imageDir]).status).toBe(0);
-    try {
-      await expect(captureInstance(at.ground, parent, { imageDir, goOn: true, whileStill })).rejects.toMatchObject({
-        code: 'resource_exhausted',
-      });
-    } finally {
-      spawnSync('umount', ['-l', imageDir]);
-    }
-    expect(await run(parent, 'echo on')).toBe('on');
-  });
-
-  for (const [moment, due] of [
-    ['at once', () => true],
-    ['when it has begun to write', (imageDir: string) => sizeOf(join(imageDir, 'checkpoint.img')) > 0],
-    ['when it has written much', (imageDir: string) => sizeOf(join(imageDir, 'pages.img')) > 1 << 20],
-  ] as const) {
-    it(`the instance goes on when "runsc checkpoint" is killed ${moment}`, async () => {
-      const imageDir = await at.imageDir();
-      const capturing = captureInstance(at.ground, parent, { imageDir, goOn: true, whileStill });
-      const killed = killWhen('checkpoint', imageDir, () => due(imageDir));
-      const outcome = await capturing.then(
-        () => 'captured',
-        (error: { code: string }) => error.code,
+describe.skipIf(reason !== undefined)(
+  `faults of captures${reason ? ` (skipped: ${reason})` : ''}`,
+  { timeout: 120_000 },
+  () => {
+    let at: InstanceGround;
+    let parent: Instance;
+    beforeAll(async () => {
+      at = await instanceGround('runsc');
+      parent = await at.start();
+      // Something to write down.
+      const program =
+        'import os, time; kept = os.urandom(64 << 20); print("ready", flush=True); time.sleep(600)';
+      const handle = await parent.link.guest.exec(
+        request('', { shell: undefined, argv: ['python3', '-c', program] }),
       );
-      // Who is killed after the last byte has not failed.
-      expect(['unavailable', ...((await killed) ? [] : ['captured'])]).toContain(outcome);
+      await handle.output[Symbol.asyncIterator]().next();
+    }, 60_000);
+    afterAll(() => at.end(), 60_000);
+
+    const whileStill = async () => {};
+
+    it('a disk that is full is told as such, and the instance goes on', async () => {
+      const imageDir = await at.imageDir();
+      expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', imageDir]).status).toBe(0);
+      try {
+        await expect(
+          captureInstance(at.ground, parent, { imageDir, goOn: true, whileStill }),
+        ).rejects.toMatchObject({
+          code: 'resource_exhausted',
+        });
+      } finally {
+        spawnSync('umount', ['-l', imageDir]);
+      }
       expect(await run(parent, 'echo on')).toBe('on');
     });
-  }
 
-  it('a capture works after all of that, and a revival whose "runsc restore" is killed leaves nothing but the tree', async () => {
-    const imageDir = await at.imageDir();
-    await captureInstance(at.ground, parent, {
-      imageDir,
-      goOn: true,
-      whileStill: () => at.ground.trees.commit('snapshot', parent.facts.tree),
-    });
-    for (const waitMs of [0, 60, 120]) {
-      const facts = await at.plan('snapshot');
-      const reviving = reviveInstance(at.ground, facts, LIMITS, imageDir);
-      const killed = killWhen('restore', imageDir, () => true, waitMs);
-      const revived = await reviving.catch(() => undefined);
-      if (revived) await destroyInstance(at.ground, revived);
-      else expect(await killed).toBe(true);
-      expect(await at.runtime.list()).not.toContain(facts.name);
-      expect(await at.ground.cgroups.list()).not.toContain(facts.name);
-      expect(await readdir(join(at.ground.dir, 'instances'))).not.toContain(facts.name);
-      expect(processesOf(facts.name)).toEqual([]);
+    for (const [moment, due] of [
+      ['at once', () => true],
+      ['when it has begun to write', (imageDir: string) => sizeOf(join(imageDir, 'checkpoint.img')) > 0],
+      ['when it has written much', (imageDir: string) => sizeOf(join(imageDir, 'pages.img')) > 1 << 20],
+    ] as const) {
+      it(`the instance goes on when "runsc checkpoint" is killed ${moment}`, async () => {
+        const imageDir = await at.imageDir();
+        const capturing = captureInstance(at.ground, parent, { imageDir, goOn: true, whileStill });
+        const killed = killWhen('checkpoint', imageDir, () => due(imageDir));
+        const outcome = await capturing.then(
+          () => 'captured',
+          (error: { code: string }) => error.code,
+        );
+        // Who is killed after the last byte has not failed.
+        expect(['unavailable', ...((await killed) ? [] : ['captured'])]).toContain(outcome);
+        expect(await run(parent, 'echo on')).toBe('on');
+      });
     }
-    const child = at.keep(await reviveInstance(at.ground, await at.plan('snapshot'), LIMITS, imageDir));
-    expect(await run(child, 'echo on')).toBe('on');
-  });
-});
+
+    it('a capture works after all of that, and a revival whose "runsc restore" is killed leaves nothing but the tree', async () => {
+      const imageDir = await at.imageDir();
+      await captureInstance(at.ground, parent, {
+        imageDir,
+        goOn: true,
+        whileStill: () => at.ground.trees.commit('snapshot', parent.facts.tree),
+      });
+      for (const waitMs of [0, 60, 120]) {
+        const facts = await at.plan('snapshot');
+        const reviving = reviveInstance(at.ground, facts, LIMITS, imageDir);
+        const killed = killWhen('restore', imageDir, () => true, waitMs);
+        const revived = await reviving.catch(() => undefined);
+        if (revived) await destroyInstance(at.ground, revived);
+        else expect(await killed).toBe(true);
+        expect(await at.runtime.list()).not.toContain(facts.name);
+        expect(await at.ground.cgroups.list()).not.toContain(facts.name);
+        expect(await readdir(join(at.ground.dir, 'instances'))).not.toContain(facts.name);
+        expect(processesOf(facts.name)).toEqual([]);
+      }
+      const child = at.keep(await reviveInstance(at.ground, await at.plan('snapshot'), LIMITS, imageDir));
+      expect(await run(child, 'echo on')).toBe('on');
+    });
+  },
+);
 
 function sizeOf(path: string): number {
   return existsSync(path) ? statSync(path).size : 0;

@@ -14,16 +14,24 @@ export interface CaptureOptions {
 
 /** How long calls that are under way may take before they are cut off. */
 const DRAIN_MS = 2_000;
-/** Nobody can dial before the capture is done; after it this is what a guest waits for at most, also one that is revived. */
+/**
+ * Nobody can dial before the capture is done; after it this is what a guest waits for at most, also one that
+ * is revived.
+ */
 const DIAL_AFTER_MS = 2;
 /** A guest that goes on dials within milliseconds. */
 const BACK_MS = 10_000;
 
 /**
- * Puts the instance's processes on disk. Commands go on afterwards and can be read from where they were; connections to ports
- * end. On failure the instance goes on as before. Rejects `unsupported` where the runtime cannot.
+ * Puts the instance's processes on disk. Commands go on afterwards and can be read from where they were;
+ * connections to ports end. On failure the instance goes on as before. Rejects `unsupported` where the
+ * runtime cannot.
  */
-export async function captureInstance(ground: Ground, instance: Instance, options: CaptureOptions): Promise<void> {
+export async function captureInstance(
+  ground: Ground,
+  instance: Instance,
+  options: CaptureOptions,
+): Promise<void> {
   const { checkpoints, name } = instance.runtime;
   if (!checkpoints) throw new CayError('unsupported', `Processes cannot be kept on ${name}`);
   await instance.started;
@@ -55,7 +63,7 @@ export async function captureInstance(ground: Ground, instance: Instance, option
 /**
  * Resolves when everything that was written inside is in the tree on the host.
  *
- * It is there at once: processes under runc write to the host's own cache, and gVisor has a descriptor of the host for each
- * file and writes through it. The tests of this function hold every runtime to that.
+ * It is there at once: processes under runc write to the host's own cache, and gVisor has a descriptor of the
+ * host for each file and writes through it. The tests of this function hold every runtime to that.
  */
 export async function syncInstance(_instance: Instance): Promise<void> {}

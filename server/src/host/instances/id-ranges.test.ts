@@ -77,7 +77,10 @@ describe('ranges of host ids', () => {
   it('leave out what accounts of the machine may use', () => {
     const file = join(dir, 'subuid');
     writeFileSync(file, 'someone:1114111:2\n\nmalformed\n');
-    const ranges = open('one', { areas: [{ from: 0x10_0000, count: 3 }], subordinate: [file, join(dir, 'missing')] });
+    const ranges = open('one', {
+      areas: [{ from: 0x10_0000, count: 3 }],
+      subordinate: [file, join(dir, 'missing')],
+    });
     expect(ranges.claim(instance('a')).hostId).toBe(0x12_0000);
     expect(() => ranges.claim(instance('b'))).toThrow('every range of host ids');
   });

@@ -1,18 +1,29 @@
 /**
  * A range of host ids for each instance, so that to the host's kernel no two sandboxes have a user in common.
  *
- * Trees are stored as one range. The runtime of an instance sees its tree through an idmapped mount that shows
- * them as the instance's own. A range is taken by a link to the instance's directory, named by its first id: one
- * machine has one directory of links, so that several servers never take the same, and it is empty after a restart
- * of the machine.
+ * Trees are stored as one range. The runtime of an instance sees its tree through an idmapped mount that
+ * shows them as the instance's own. A range is taken by a link to the instance's directory, named by its
+ * first id: one machine has one directory of links, so that several servers never take the same, and it is
+ * empty after a restart of the machine.
  */
-import { existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  readdirSync,
+  readlinkSync,
+  symlinkSync,
+  unlinkSync,
+} from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import type { IdMapping } from '../runtimes/runtime.ts';
 
 export interface IdRanges {
-  /** Takes a range for the instance with that directory, which exists. Throws `resource_exhausted` if none is left. */
+  /**
+   * Takes a range for the instance with that directory, which exists. Throws `resource_exhausted` if none is
+   * left.
+   */
   claim(dir: string): IdMapping;
   /** Notes that the instance with that directory has that range, as an earlier server decided. */
   keep(dir: string, ids: IdMapping): void;
@@ -40,8 +51,8 @@ const SIZE = 65_536;
 
 /**
  * Above what directory services map accounts to by default (2,000,200,000), and below what systemd keeps for
- * foreign images. When they are all taken: above 2,147,483,648, which nobody else uses, up to the last ids, which
- * mean "nobody" and "none".
+ * foreign images. When they are all taken: above 2,147,483,648, which nobody else uses, up to the last ids,
+ * which mean "nobody" and "none".
  */
 const AREAS: readonly Area[] = [
   { from: 0x7740_0000, count: 0x08be },

@@ -63,7 +63,10 @@ export interface Instance {
 
 export type InstanceLimits = Pick<Limits, 'cpus' | 'memoryBytes' | 'pids'>;
 
-/** From the runtime's handing over to the guest's first word. A loaded machine may be slow; a broken one never answers. */
+/**
+ * From the runtime's handing over to the guest's first word. A loaded machine may be slow; a broken one never
+ * answers.
+ */
 const GUEST_TIMEOUT_MS = 30_000;
 /** How long a guest that is dialling again may take to be asked or told something. */
 const GUARD_TIMEOUT_MS = 5_000;
@@ -85,7 +88,11 @@ function paths(ground: Ground, name: string) {
  * Makes the instance and resolves when its guest has answered. On failure everything but the tree
  * is taken away again.
  */
-export function startInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
+export function startInstance(
+  ground: Ground,
+  facts: InstanceFacts,
+  limits: InstanceLimits,
+): Promise<Instance> {
   return launchInstance(ground, facts, limits, (runtime, container) => runtime.start(container));
 }
 
@@ -168,7 +175,11 @@ async function requireAlive(ground: Ground, facts: InstanceFacts, answered: Prom
 }
 
 /** Takes up an instance that an earlier server started: its guest dials the socket that is made here. */
-export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits: InstanceLimits): Promise<Instance> {
+export async function adoptInstance(
+  ground: Ground,
+  facts: InstanceFacts,
+  limits: InstanceLimits,
+): Promise<Instance> {
   const runtime = runtimeOf(ground, facts);
   const owner = idsOf(runtime, facts).hostId;
   if (facts.ids) ground.ranges.keep(paths(ground, facts.name).dir, facts.ids);
@@ -189,7 +200,8 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
       sandbox: facts.name,
       incarnation: 1,
       ...instance.guarded,
-      // One that is revived has the name of the one that was captured. Without a kernel of its own it cannot be told.
+      // One that is revived has the name of the one that was captured. Without a kernel of its own it cannot
+      // be told.
       ...(runtime.isolation === 'kernel' && { hostname: facts.name }),
     }),
     called: () => instance.called,
@@ -200,8 +212,8 @@ export async function adoptInstance(ground: Ground, facts: InstanceFacts, limits
 }
 
 /**
- * Notes that the instance is somebody's from now on: it never goes back to the pool, whatever becomes of the record of
- * whose it is. Synchronous, so that nothing comes between taking it and noting it.
+ * Notes that the instance is somebody's from now on: it never goes back to the pool, whatever becomes of the
+ * record of whose it is. Synchronous, so that nothing comes between taking it and noting it.
  */
 export function claimInstance(ground: Ground, { facts }: Instance): void {
   rmSync(paths(ground, facts.name).pooled, { force: true });
@@ -229,7 +241,10 @@ export async function limitInstance(instance: Instance, limits: Partial<Instance
 }
 
 /** Sets the limits of the group again, as they are recorded. */
-export async function restoreLimits({ cgroup, runtime }: Instance, { cpus, memoryBytes, pids }: InstanceLimits): Promise<void> {
+export async function restoreLimits(
+  { cgroup, runtime }: Instance,
+  { cpus, memoryBytes, pids }: InstanceLimits,
+): Promise<void> {
   await cgroup.update(hardLimits(runtime, { cpus, memoryBytes, pids }));
 }
 
@@ -240,7 +255,10 @@ export async function freezeInstance(instance: Instance, frozen: boolean): Promi
   instance.frozen = frozen;
 }
 
-/** Rejects `failed_precondition` when more is in use. What a process held that has just ended is given back a moment later. */
+/**
+ * Rejects `failed_precondition` when more is in use. What a process held that has just ended is given back a
+ * moment later.
+ */
 async function requireRoom(client: GuestClient, memoryBytes: number): Promise<void> {
   let used = (await client.stats()).memoryBytes;
   for (let tries = 0; used > memoryBytes && tries < 10; tries++) {
@@ -248,7 +266,10 @@ async function requireRoom(client: GuestClient, memoryBytes: number): Promise<vo
     used = (await client.stats()).memoryBytes;
   }
   if (used > memoryBytes) {
-    throw new CayError('failed_precondition', `Cannot lower the memory limit to ${memoryBytes} bytes: ${used} bytes are in use`);
+    throw new CayError(
+      'failed_precondition',
+      `Cannot lower the memory limit to ${memoryBytes} bytes: ${used} bytes are in use`,
+    );
   }
 }
 
@@ -269,7 +290,10 @@ export async function destroyInstance(ground: Ground, instance: Instance): Promi
 }
 
 /** Takes away whatever of an instance exists. Absent is done. */
-export async function destroyRemains(ground: Ground, facts: Pick<InstanceFacts, 'name' | 'runtime'>): Promise<void> {
+export async function destroyRemains(
+  ground: Ground,
+  facts: Pick<InstanceFacts, 'name' | 'runtime'>,
+): Promise<void> {
   const cgroup = ground.cgroups.group(facts.name);
   const runtime = ground.runtimes.get(facts.runtime);
   if (runtime) await runtime.remove(facts.name, cgroup);
@@ -299,7 +323,10 @@ export async function listInstances(ground: Ground): Promise<(InstanceFacts | { 
 /** What has to be told to the guest: nothing where the kernel does it. */
 function guardedBy(runtime: Runtime, { memoryBytes, pids }: Partial<InstanceLimits>): GuardedLimits {
   if (!runtime.guestGuards) return {};
-  return { ...(memoryBytes !== undefined && { memoryLimit: memoryBytes }), ...(pids !== undefined && { pidsLimit: pids }) };
+  return {
+    ...(memoryBytes !== undefined && { memoryLimit: memoryBytes }),
+    ...(pids !== undefined && { pidsLimit: pids }),
+  };
 }
 
 const MiB = 1024 * 1024;
@@ -311,12 +338,17 @@ const THREADS_PER_PROCESS = 2;
  * Where the guest guards limits itself the kernel's are the second line: far enough above that the guest
  * acts first, near enough that the host is safe if it does not. What gVisor needs for itself is in there too.
  */
-function hardLimits<L extends Partial<InstanceLimits>>(runtime: Runtime, limits: L): L & Partial<CgroupLimits> {
+function hardLimits<L extends Partial<InstanceLimits>>(
+  runtime: Runtime,
+  limits: L,
+): L & Partial<CgroupLimits> {
   if (!runtime.guestGuards) return limits;
   const { memoryBytes, pids } = limits;
   return {
     ...limits,
-    ...(typeof memoryBytes === 'number' && { memoryBytes: memoryBytes + Math.max(192 * MiB, Math.ceil(memoryBytes / 8)) }),
+    ...(typeof memoryBytes === 'number' && {
+      memoryBytes: memoryBytes + Math.max(192 * MiB, Math.ceil(memoryBytes / 8)),
+    }),
     ...(typeof pids === 'number' && { pids: OWN_THREADS + THREADS_PER_PROCESS * pids }),
   };
 }

@@ -28,7 +28,10 @@ describe.skipIf(process.getuid?.() !== 0)('probeShift()', () => {
     let removed = false;
     const trees = { prepare: async () => '/proc', remove: async () => void (removed = true) };
     const found = await probeShift(trees, join(dir, 'probe'), guestBinary());
-    expect(found).toMatchObject({ works: false, reason: expect.stringContaining('Cannot map the ids of the tree: Invalid argument') });
+    expect(found).toMatchObject({
+      works: false,
+      reason: expect.stringContaining('Cannot map the ids of the tree: Invalid argument'),
+    });
     expect(removed).toBe(true);
   });
 });

@@ -13,8 +13,14 @@ export interface ShiftProbe {
   reason?: string;
 }
 
-/** Whether a tree can be shown with other ids than it is stored with: makes one, and mounts it so in `dir`. */
-export async function probeShift(trees: Pick<Snapshotter, 'prepare' | 'remove'>, dir: string, guestBinary: string): Promise<ShiftProbe> {
+/**
+ * Whether a tree can be shown with other ids than it is stored with: makes one, and mounts it so in `dir`.
+ */
+export async function probeShift(
+  trees: Pick<Snapshotter, 'prepare' | 'remove'>,
+  dir: string,
+  guestBinary: string,
+): Promise<ShiftProbe> {
   const at = join(dir, 'mount');
   const log = join(dir, 'log');
   try {

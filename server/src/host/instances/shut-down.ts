@@ -7,7 +7,10 @@ const DIAL_MS = 2_000;
 /** From the guest's own end to that of its last process. */
 const SLACK_MS = 1_000;
 
-/** Has the guest end everything in order. One that does not answer, or not in time, is left to be ended by force. */
+/**
+ * Has the guest end everything in order. One that does not answer, or not in time, is left to be ended by
+ * force.
+ */
 export async function shutDownInstance(ground: Ground, instance: Instance, graceMs: number): Promise<void> {
   if (!(await isAlive(ground, instance.facts))) return;
   // Frozen, nobody could end in order. A machine without a freezer has frozen nothing.

@@ -1,10 +1,19 @@
-/** What is written inside is in the tree on the host, whichever way it is written and whether or not it is closed. */
+/**
+ * What is written inside is in the tree on the host, whichever way it is written and whether or not it is
+ * closed.
+ */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { syncInstance } from './capture.ts';
 import { destroyInstance, type Instance } from './instance.ts';
-import { instanceGround, request, run, whyNoInstances, type InstanceGround } from './testing/instance-ground.ts';
+import {
+  instanceGround,
+  request,
+  run,
+  whyNoInstances,
+  type InstanceGround,
+} from './testing/instance-ground.ts';
 
 /** Writes in many ways, closes and flushes nothing, and says so. */
 const WRITER = `
@@ -34,32 +43,36 @@ for (const name of ['runc', 'runsc'] as const) {
   const reason = await whyNoInstances(name);
   if (reason) console.warn(`Writes inside ${name} (skipped: ${reason})`);
 
-  describe.skipIf(reason !== undefined)(`writes inside ${name}${reason ? ` (skipped: ${reason})` : ''}`, { timeout: 60_000 }, () => {
-    let at: InstanceGround;
-    let instance: Instance;
-    beforeAll(async () => {
-      at = await instanceGround(name);
-      instance = await at.start();
-    }, 60_000);
-    afterAll(() => at.end(), 60_000);
+  describe.skipIf(reason !== undefined)(
+    `writes inside ${name}${reason ? ` (skipped: ${reason})` : ''}`,
+    { timeout: 60_000 },
+    () => {
+      let at: InstanceGround;
+      let instance: Instance;
+      beforeAll(async () => {
+        at = await instanceGround(name);
+        instance = await at.start();
+      }, 60_000);
+      afterAll(() => at.end(), 60_000);
 
-    it('are in the tree, and in a copy of it', async () => {
-      await instance.link.guest.exec(request('', { shell: undefined, argv: ['python3', '-c', WRITER] }));
-      await expect.poll(() => run(instance, 'ls /root/ready'), { timeout: 20_000 }).toBe('/root/ready');
-      await syncInstance(instance);
-      await at.ground.trees.commit('copy', instance.facts.tree);
-      for (const tree of [instance.facts.tree, (await at.plan('copy')).tree]) {
-        const root = await at.ground.trees.path(tree);
-        const read = async (file: string) => (await readFile(join(root, 'root', file))).toString('latin1');
-        expect(await read('plain')).toBe('x'.repeat(100_000));
-        expect(await read('append')).toBe('onetwo');
-        expect(await read('both')).toBe('HELLO world');
-        expect(await read('sparse')).toBe('\0'.repeat(1_000_000) + 'end');
-        expect((await read('mapped')).slice(4090, 4100)).toBe('0123456789');
-        expect(await read('new-name')).toBe('renamed');
-        expect(await read('cut')).toBe('long');
-      }
-      await destroyInstance(at.ground, instance);
-    });
-  });
+      it('are in the tree, and in a copy of it', async () => {
+        await instance.link.guest.exec(request('', { shell: undefined, argv: ['python3', '-c', WRITER] }));
+        await expect.poll(() => run(instance, 'ls /root/ready'), { timeout: 20_000 }).toBe('/root/ready');
+        await syncInstance(instance);
+        await at.ground.trees.commit('copy', instance.facts.tree);
+        for (const tree of [instance.facts.tree, (await at.plan('copy')).tree]) {
+          const root = await at.ground.trees.path(tree);
+          const read = async (file: string) => (await readFile(join(root, 'root', file))).toString('latin1');
+          expect(await read('plain')).toBe('x'.repeat(100_000));
+          expect(await read('append')).toBe('onetwo');
+          expect(await read('both')).toBe('HELLO world');
+          expect(await read('sparse')).toBe('\0'.repeat(1_000_000) + 'end');
+          expect((await read('mapped')).slice(4090, 4100)).toBe('0123456789');
+          expect(await read('new-name')).toBe('renamed');
+          expect(await read('cut')).toBe('long');
+        }
+        await destroyInstance(at.ground, instance);
+      });
+    },
+  );
 }

@@ -23,7 +23,8 @@ const traits: BundleTraits = {
   sharesKernel: true,
   seccomp: seccompProfile('x64'),
 };
-const targets = (bundle: ReturnType<typeof buildBundle>) => bundle.mounts.map(({ destination }) => destination);
+const targets = (bundle: ReturnType<typeof buildBundle>) =>
+  bundle.mounts.map(({ destination }) => destination);
 
 describe('buildBundle()', () => {
   it('maps the ids, joins the cgroup and walls off every namespace', () => {
@@ -31,7 +32,15 @@ describe('buildBundle()', () => {
     expect(linux.uidMappings).toEqual([{ containerID: 0, hostID: 500_000, size: 65_536 }]);
     expect(linux.gidMappings).toEqual(linux.uidMappings);
     expect(linux.cgroupsPath).toBe('/cay/i1');
-    expect(linux.namespaces.map(({ type }) => type).toSorted()).toEqual(['cgroup', 'ipc', 'mount', 'network', 'pid', 'user', 'uts']);
+    expect(linux.namespaces.map(({ type }) => type).toSorted()).toEqual([
+      'cgroup',
+      'ipc',
+      'mount',
+      'network',
+      'pid',
+      'user',
+      'uts',
+    ]);
   });
 
   it('has the root where it is mounted, with ids of its own, and joins the user namespace made for them', () => {
@@ -52,7 +61,15 @@ describe('buildBundle()', () => {
     expect(noNewPrivileges).toBe(true);
     expect(capabilities.inheritable).toEqual([]);
     expect(capabilities.ambient).toEqual([]);
-    for (const name of ['SYS_ADMIN', 'NET_ADMIN', 'NET_RAW', 'SYS_PTRACE', 'MKNOD', 'SYS_MODULE', 'DAC_READ_SEARCH']) {
+    for (const name of [
+      'SYS_ADMIN',
+      'NET_ADMIN',
+      'NET_RAW',
+      'SYS_PTRACE',
+      'MKNOD',
+      'SYS_MODULE',
+      'DAC_READ_SEARCH',
+    ]) {
       expect(capabilities.bounding).not.toContain(`CAP_${name}`);
     }
   });
@@ -67,12 +84,15 @@ describe('buildBundle()', () => {
       ['/sys/fs/cgroup/memory/cay/i1', '/run/cay/cgroup'],
       ['/opt/cay/cay-guest', '/run/cay-guest'],
     ]);
-    for (const { options } of binds) expect(options).toEqual(expect.arrayContaining(['bind', 'ro', 'nosuid', 'nodev']));
+    for (const { options } of binds)
+      expect(options).toEqual(expect.arrayContaining(['bind', 'ro', 'nosuid', 'nodev']));
   });
 
   it('mounts nothing before what it lies in', () => {
     const all = targets(buildBundle(container, traits));
-    all.forEach((target, index) => expect(all.slice(index + 1).filter((later) => target.startsWith(`${later}/`))).toEqual([]));
+    all.forEach((target, index) =>
+      expect(all.slice(index + 1).filter((later) => target.startsWith(`${later}/`))).toEqual([]),
+    );
   });
 
   it('keeps /tmp on the disk unless the root is read-only', () => {
@@ -83,7 +103,11 @@ describe('buildBundle()', () => {
   });
 
   it('asks for no more open files than can be had', () => {
-    expect(buildBundle(container, traits).process.rlimits).toContainEqual({ type: 'RLIMIT_NOFILE', soft: 20_000, hard: 20_000 });
+    expect(buildBundle(container, traits).process.rlimits).toContainEqual({
+      type: 'RLIMIT_NOFILE',
+      soft: 20_000,
+      hard: 20_000,
+    });
     expect(buildBundle({ ...container, openFiles: 100 }, traits).process.rlimits[0]?.hard).toBe(100);
   });
 
@@ -91,7 +115,9 @@ describe('buildBundle()', () => {
     const { process, mounts } = buildBundle(container, traits);
     expect(process.rlimits).toContainEqual({ type: 'RLIMIT_MSGQUEUE', soft: 0, hard: 0 });
     expect(process.rlimits).toContainEqual({ type: 'RLIMIT_MEMLOCK', soft: 0, hard: 0 });
-    expect(mounts.find(({ destination }) => destination === '/dev/pts')?.options).toContain(`max=${MAX_TERMINALS}`);
+    expect(mounts.find(({ destination }) => destination === '/dev/pts')?.options).toContain(
+      `max=${MAX_TERMINALS}`,
+    );
     expect(mounts.map(({ type }) => type)).not.toContain('mqueue');
   });
 
@@ -99,8 +125,13 @@ describe('buildBundle()', () => {
     const { mounts } = buildBundle(container, traits);
     expect(mounts.map(({ type }) => type)).not.toContain('sysfs');
     expect(mounts.find(({ destination }) => destination === '/sys')).toMatchObject({ type: 'tmpfs' });
-    const shown = mounts.filter(({ source }) => source.startsWith('/sys/') && !source.startsWith('/sys/fs/cgroup/'));
-    expect(shown.map(({ source }) => source)).toEqual(['/sys/devices/system/cpu', '/sys/kernel/mm/transparent_hugepage']);
+    const shown = mounts.filter(
+      ({ source }) => source.startsWith('/sys/') && !source.startsWith('/sys/fs/cgroup/'),
+    );
+    expect(shown.map(({ source }) => source)).toEqual([
+      '/sys/devices/system/cpu',
+      '/sys/kernel/mm/transparent_hugepage',
+    ]);
     expect(shown.every(({ options }) => options.includes('ro'))).toBe(true);
   });
 
@@ -134,16 +165,27 @@ describe('seccompProfile()', () => {
     'fsopen',
     'reboot',
     'swapon',
-  ])('refuses %s as if the right were missing', (name) => expect(rules(name)).toMatchObject([{ action: 'SCMP_ACT_ERRNO', errnoRet: 1 }]));
+  ])('refuses %s as if the right were missing', (name) =>
+    expect(rules(name)).toMatchObject([{ action: 'SCMP_ACT_ERRNO', errnoRet: 1 }]),
+  );
 
-  it.each(['io_uring_setup', 'io_uring_enter', 'io_uring_register', 'io_setup', 'mq_open', 'no_such_call_yet'])('has no %s', (name) => {
+  it.each([
+    'io_uring_setup',
+    'io_uring_enter',
+    'io_uring_register',
+    'io_setup',
+    'mq_open',
+    'no_such_call_yet',
+  ])('has no %s', (name) => {
     expect(rules(name)).toEqual([]);
     expect(profile.defaultErrnoRet).toBe(38);
   });
 
   it('makes clone3 missing and clone without new namespaces', () => {
     expect(rules('clone3')).toMatchObject([{ action: 'SCMP_ACT_ERRNO', errnoRet: 38 }]);
-    expect(rules('clone')).toMatchObject([{ args: [{ index: 0, value: 0x7e020000, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }] }]);
+    expect(rules('clone')).toMatchObject([
+      { args: [{ index: 0, value: 0x7e020000, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }] },
+    ]);
   });
 
   it('has pairs of sockets in one family alone', () => {
@@ -175,7 +217,8 @@ describe('parseVersion()', () => {
 
 describe('lastWords()', () => {
   it('gives all errors of a log, the cause first', () => {
-    const log = 'time="t" level=warning msg="odd"\ntime="t" level=fatal msg="no \\"x\\""\ntime="t" level=error msg="run failed"\n';
+    const log =
+      'time="t" level=warning msg="odd"\ntime="t" level=fatal msg="no \\"x\\""\ntime="t" level=error msg="run failed"\n';
     expect(lastWords(log)).toBe('no "x"; run failed');
     expect(lastWords('{"msg":"cannot","level":"error","time":"t"}\n')).toBe('cannot');
     expect(lastWords('plain words\n')).toBe('plain words');

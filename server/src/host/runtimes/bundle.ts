@@ -1,7 +1,8 @@
 /**
  * The OCI bundle (`config.json`) of a container: what it sees, what it may do, what it is kept from.
  *
- * Pure: the same container gives the same bundle. What only one kind of runtime needs is told by `BundleTraits`.
+ * Pure: the same container gives the same bundle. What only one kind of runtime needs is told by
+ * `BundleTraits`.
  */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -18,16 +19,17 @@ export function rootMount({ bundleDir }: Pick<Container, 'bundleDir'>): string {
 }
 
 /**
- * Where on the host the runtime finds the user namespace that it joins, if it does. One that the runtime makes
- * belongs to root, and what the kernel counts for each user it would count for root, for all containers together.
+ * Where on the host the runtime finds the user namespace that it joins, if it does. One that the runtime
+ * makes belongs to root, and what the kernel counts for each user it would count for root, for all containers
+ * together.
  */
 export function userNamespace({ bundleDir }: Bundled, { joinsUser }: BundleTraits): string | undefined {
   return joinsUser ? join(bundleDir, 'user') : undefined;
 }
 
 /**
- * What root of a sandbox may do there: everything about its own files, users and processes; nothing about the machine,
- * the network or devices.
+ * What root of a sandbox may do there: everything about its own files, users and processes; nothing about the
+ * machine, the network or devices.
  */
 export const CAPABILITIES = [
   'CAP_CHOWN',
@@ -43,14 +45,15 @@ export const CAPABILITIES = [
 ] as const;
 
 /**
- * When the whole machine runs out of memory the kernel ends sandboxes before the server and before what else it carries. Within a sandbox
- * commands come before the guest: it raises theirs further.
+ * When the whole machine runs out of memory the kernel ends sandboxes before the server and before what else
+ * it carries. Within a sandbox commands come before the guest: it raises theirs further.
  */
 export const OOM_SCORE = 300;
 
 /**
- * The guest's own, where there is a kernel for each sandbox: an image is revived with the name of the machine that it was
- * captured in, and the guest gives it another. No command has it: the guest takes it out of the bounding set first.
+ * The guest's own, where there is a kernel for each sandbox: an image is revived with the name of the machine
+ * that it was captured in, and the guest gives it another. No command has it: the guest takes it out of the
+ * bounding set first.
  */
 const NAMING = ['CAP_SYS_ADMIN'] as const;
 
@@ -82,17 +85,20 @@ const MASKED_PATHS = [
 const READONLY_PATHS = ['/proc/bus', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger'];
 
 /**
- * All of `/sys` that a sandbox on the host's kernel sees: what C libraries, Go, Java and allocators size themselves by.
- * The rest has the disks, quotas and paths of the host and of other sandboxes.
+ * All of `/sys` that a sandbox on the host's kernel sees: what C libraries, Go, Java and allocators size
+ * themselves by. The rest has the disks, quotas and paths of the host and of other sandboxes.
  */
-const SYS_PATHS = ['/sys/devices/system/cpu', '/sys/kernel/mm/transparent_hugepage'].filter((path) => existsSync(path));
+const SYS_PATHS = ['/sys/devices/system/cpu', '/sys/kernel/mm/transparent_hugepage'].filter((path) =>
+  existsSync(path),
+);
 
 /** Terminals of one sandbox. The kernel has one count for the whole machine, and this one for each mount. */
 export const MAX_TERMINALS = 256;
 
 /**
- * The kernel adds these up over all sandboxes, whoever has them inside, and compares the sum with the server's own limit: what one
- * takes the others lack. So locked memory and message queues are refused, and queued signals few.
+ * The kernel adds these up over all sandboxes, whoever has them inside, and compares the sum with the
+ * server's own limit: what one takes the others lack. So locked memory and message queues are refused, and
+ * queued signals few.
  */
 const SHARED_LIMITS = { RLIMIT_MEMLOCK: 0, RLIMIT_MSGQUEUE: 0, RLIMIT_SIGPENDING: 1024 };
 
@@ -112,7 +118,10 @@ export interface BundleTraits {
   ids: IdMapping;
   /** No process of the sandbox can have more, and some runtimes fail when asked for more. */
   maxOpenFiles: number;
-  /** Shares the host's kernel: gets a system call filter, masked paths and sight of its cgroup's memory events. */
+  /**
+   * Shares the host's kernel: gets a system call filter, masked paths and sight of its cgroup's memory
+   * events.
+   */
   sharesKernel: boolean;
   seccomp?: Seccomp | undefined;
   /** Joins a user namespace that was made for the container, rather than make one. */
@@ -137,8 +146,15 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
       noNewPrivileges: true,
       oomScoreAdj: OOM_SCORE,
       // Neither inheritable nor ambient: whoever is not root inside has none.
-      capabilities: { bounding: capabilities, effective: capabilities, permitted: capabilities, inheritable: [], ambient: [] },
-      // In a namespace that it joins the runtime may not be allowed to set them: it has them, and passes them on.
+      capabilities: {
+        bounding: capabilities,
+        effective: capabilities,
+        permitted: capabilities,
+        inheritable: [],
+        ambient: [],
+      },
+      // In a namespace that it joins the runtime may not be allowed to set them: it has them, and passes them
+      // on.
       rlimits: Object.entries(user === undefined ? limitsOf(container, traits) : {}).map(([type, most]) => ({
         type,
         soft: most,
@@ -147,7 +163,9 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
     },
     mounts: mounts(container, traits),
     linux: {
-      namespaces: NAMESPACES.map((type) => (type === 'user' && user !== undefined ? { type, path: user } : { type })),
+      namespaces: NAMESPACES.map((type) =>
+        type === 'user' && user !== undefined ? { type, path: user } : { type },
+      ),
       uidMappings: mapping,
       gidMappings: mapping,
       ...(container.cgroup && { cgroupsPath: container.cgroup.ociPath }),
@@ -158,7 +176,10 @@ export function buildBundle(container: Bundled, traits: BundleTraits) {
 }
 
 /** The limits of its processes, by the names that the kernel has for them. */
-export function limitsOf({ openFiles }: Bundled, { maxOpenFiles, sharesKernel }: BundleTraits): Record<string, number> {
+export function limitsOf(
+  { openFiles }: Bundled,
+  { maxOpenFiles, sharesKernel }: BundleTraits,
+): Record<string, number> {
   return { RLIMIT_NOFILE: Math.min(openFiles, maxOpenFiles), ...(sharesKernel && SHARED_LIMITS) };
 }
 
@@ -172,7 +193,15 @@ function mounts(container: Bundled, traits: BundleTraits): Mount[] {
       destination: '/dev/pts',
       type: 'devpts',
       source: 'devpts',
-      options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5', `max=${MAX_TERMINALS}`],
+      options: [
+        'nosuid',
+        'noexec',
+        'newinstance',
+        'ptmxmode=0666',
+        'mode=0620',
+        'gid=5',
+        `max=${MAX_TERMINALS}`,
+      ],
     },
     // Counts as memory of the sandbox, which is the bound.
     tmpfs('/dev/shm', ['nosuid', 'noexec', 'nodev', 'mode=1777']),

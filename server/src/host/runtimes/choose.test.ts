@@ -21,7 +21,12 @@ const broken = { available: false, reason: 'no kernel', hint: 'Install it' };
 
 describe('chooseRuntime()', () => {
   it('takes the strongest that works, whatever their order', async () => {
-    const all = [runtime('process', works), runtime('runc', works), runtime('crun', works), runtime('runsc', works)];
+    const all = [
+      runtime('process', works),
+      runtime('runc', works),
+      runtime('crun', works),
+      runtime('runsc', works),
+    ];
     expect((await chooseRuntime(all)).name).toBe('runsc');
     expect((await chooseRuntime(all.slice(0, 3))).name).toBe('crun');
     expect((await chooseRuntime([runtime('runsc', broken), ...all.slice(0, 2)])).name).toBe('runc');
@@ -43,7 +48,9 @@ describe('chooseRuntime()', () => {
   });
 
   it('rejects one that does not work with its reason and hint, and takes no other', async () => {
-    await expect(chooseRuntime([runtime('runc', works), runtime('runsc', broken)], 'runsc')).rejects.toMatchObject({
+    await expect(
+      chooseRuntime([runtime('runc', works), runtime('runsc', broken)], 'runsc'),
+    ).rejects.toMatchObject({
       code: 'unavailable',
       message: expect.stringContaining('no kernel'),
       hint: 'Install it',

@@ -2,7 +2,10 @@
 import { CayError } from '@cay/sdk/protocol';
 import type { Runtime } from './runtime.ts';
 
-/** Strongest isolation first, then the quicker. `process` is missing: it is none at all and has to be asked for. */
+/**
+ * Strongest isolation first, then the quicker. `process` is missing: it is none at all and has to be asked
+ * for.
+ */
 const ORDER = ['runsc', 'crun', 'runc'];
 
 /** The one of that name, or the first that works here. Rejects `not_found` and `unavailable`. */
@@ -16,9 +19,13 @@ export async function chooseRuntime(runtimes: readonly Runtime[], name?: string)
     if (probe.available) return runtime;
     reasons.push(`${runtime.name}: ${probe.reason ?? 'not available'}`);
   }
-  throw new CayError('unavailable', `No runtime works on this machine${reasons.length === 0 ? '' : `: ${reasons.join('; ')}`}`, {
-    hint: 'Install runsc (gVisor), crun or runc',
-  });
+  throw new CayError(
+    'unavailable',
+    `No runtime works on this machine${reasons.length === 0 ? '' : `: ${reasons.join('; ')}`}`,
+    {
+      hint: 'Install runsc (gVisor), crun or runc',
+    },
+  );
 }
 
 async function byName(runtimes: readonly Runtime[], name: string): Promise<Runtime> {
@@ -29,9 +36,13 @@ async function byName(runtimes: readonly Runtime[], name: string): Promise<Runti
   }
   const probe = await runtime.probe();
   if (!probe.available) {
-    throw new CayError('unavailable', `Runtime "${name}" does not work on this machine: ${probe.reason ?? 'unknown'}`, {
-      ...(probe.hint !== undefined && { hint: probe.hint }),
-    });
+    throw new CayError(
+      'unavailable',
+      `Runtime "${name}" does not work on this machine: ${probe.reason ?? 'unknown'}`,
+      {
+        ...(probe.hint !== undefined && { hint: probe.hint }),
+      },
+    );
   }
   return runtime;
 }

@@ -16,9 +16,19 @@ describe('A runtime whose program is missing', () => {
     const dir = mkdtempSync(join(tmpdir(), 'cay-crun-'));
     const prefix = `cay-test-missing-${process.pid}`;
     const runtime = crunRuntime({ stateDir: join(dir, 'state'), ids, binary: '/nonexistent/crun' });
-    expect(await runtime.probe()).toEqual({ available: false, reason: '"/nonexistent/crun" is not installed', hint });
+    expect(await runtime.probe()).toEqual({
+      available: false,
+      reason: '"/nonexistent/crun" is not installed',
+      hint,
+    });
     const cgroups = await detectCgroups({ prefix });
-    const { container, close } = await makeStage({ dir: join(dir, 'c'), name: 'missing', ids, cgroups, changes: {} });
+    const { container, close } = await makeStage({
+      dir: join(dir, 'c'),
+      name: 'missing',
+      ids,
+      cgroups,
+      changes: {},
+    });
     await expect(runtime.start(container)).rejects.toMatchObject({ code: 'unavailable', hint });
     expect(await cgroups.list()).toEqual([]);
     expect(await runtime.list()).toEqual([]);

@@ -1,4 +1,7 @@
-/** `crun`: as runc, in C and quicker. Its older versions refuse machines that have both versions of cgroups mounted. */
+/**
+ * `crun`: as runc, in C and quicker. Its older versions refuse machines that have both versions of cgroups
+ * mounted.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ociRuntime, type OciOptions } from './oci.ts';

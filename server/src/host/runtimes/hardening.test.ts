@@ -1,5 +1,14 @@
 /** What the bundle promises, looked at from inside as root and as a user. */
-import { chmodSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, rmdirSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  rmdirSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,7 +18,10 @@ import { detectCgroups } from '../cgroups/detect.ts';
 import { runcRuntime } from './runc.ts';
 import { runscRuntime } from './runsc.ts';
 
-/** Stands in for the guest and for a command that it starts, without what the guest keeps to itself: tries each thing and writes a line of `name=result`. The system calls have the numbers of x86-64. */
+/**
+ * Stands in for the guest and for a command that it starts, without what the guest keeps to itself: tries
+ * each thing and writes a line of `name=result`. The system calls have the numbers of x86-64.
+ */
 const TRIAL = `#!/usr/bin/python3
 import ctypes, os, socket, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -86,7 +98,13 @@ for (const factory of [runcRuntime, runscRuntime]) {
       const guestBinary = join(dir, 'trial');
       writeFileSync(guestBinary, TRIAL, { mode: 0o755 });
       const cgroups = await detectCgroups({ prefix });
-      const stage = await makeStage({ dir: join(dir, runtime.name), name: `hard-${runtime.name}`, ids, cgroups, changes: { guestBinary } });
+      const stage = await makeStage({
+        dir: join(dir, runtime.name),
+        name: `hard-${runtime.name}`,
+        ids,
+        cgroups,
+        changes: { guestBinary },
+      });
       const { container } = stage;
       try {
         await runtime.start(container);
@@ -111,8 +129,10 @@ for (const factory of [runcRuntime, runscRuntime]) {
           write_socket_dir: 'Read-only file system',
           user_connects: 'Permission denied',
         });
-        // With a kernel of its own a sandbox may have namespaces and settings there: they are none of the host's.
-        const shared = runtime.isolation === 'kernel' ? [] : ['unshare_mount', 'unshare_user', 'write_sysctl'];
+        // With a kernel of its own a sandbox may have namespaces and settings there: they are none of the
+        // host's.
+        const shared =
+          runtime.isolation === 'kernel' ? [] : ['unshare_mount', 'unshare_user', 'write_sysctl'];
         const refused = [
           ...shared,
           'mount',

@@ -1,9 +1,11 @@
 /**
- * What `runc`, `crun` and `runsc` have in common: a command line that starts a bundle and state below a directory.
+ * What `runc`, `crun` and `runsc` have in common: a command line that starts a bundle and state below a
+ * directory.
  *
- * A driver says how they differ (`OciTraits`). The program is spawned once for each start. Ending a container is done without it: the cgroup is killed
- * and the program's few state files are removed, which takes milliseconds where its own `delete` takes up to
- * seconds. What is alive is read from the state files and `/proc`.
+ * A driver says how they differ (`OciTraits`). The program is spawned once for each start. Ending a container
+ * is done without it: the cgroup is killed and the program's few state files are removed, which takes
+ * milliseconds where its own `delete` takes up to seconds. What is alive is read from the state files and
+ * `/proc`.
  */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { access, constants, readdir } from 'node:fs/promises';
@@ -12,7 +14,14 @@ import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { isAlive, openFilesHardLimit } from '../../lib/proc.ts';
 import { RunError, run } from '../../lib/run.ts';
-import { buildBundle, limitsOf, rootMount, userNamespace, type Bundled, type BundleTraits } from './bundle.ts';
+import {
+  buildBundle,
+  limitsOf,
+  rootMount,
+  userNamespace,
+  type Bundled,
+  type BundleTraits,
+} from './bundle.ts';
 import { probeContainer } from './probe-container.ts';
 import { requireReadableAccounts } from './readable-accounts.ts';
 import type { Checkpoints, Container, IdMapping, Runtime, RuntimeProbe } from './runtime.ts';
@@ -92,7 +101,8 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   function writeBundle(container: Bundled): void {
     const bundle = buildBundle(container, bundleTraits());
     // The socket's directory is shown read-only, so that the runtime cannot make this mount point there.
-    if (traits.bundle.sharesKernel && container.cgroup?.memoryPath) mkdirSync(join(container.socketDir, 'cgroup'), { recursive: true });
+    if (traits.bundle.sharesKernel && container.cgroup?.memoryPath)
+      mkdirSync(join(container.socketDir, 'cgroup'), { recursive: true });
     traits.prepare?.(container);
     mkdirSync(rootMount(container), { recursive: true });
     writeFileSync(join(container.bundleDir, 'config.json'), JSON.stringify(bundle), { mode: 0o600 });
@@ -103,9 +113,22 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
     const flags = container.cgroup ? traits.flags : [...traits.flags, ...traits.flagsWithoutCgroup];
     writeBundle(container);
     try {
-      const args = ['--root', root, '--log', log, ...flags, ...verb, '--bundle', container.bundleDir, container.name];
+      const args = [
+        '--root',
+        root,
+        '--log',
+        log,
+        ...flags,
+        ...verb,
+        '--bundle',
+        container.bundleDir,
+        container.name,
+      ];
       // No pipes: the container inherits the standard streams, and would hold them open.
-      await run(helper, ['on-tree', ...rootOf(container, log), '--', binary, ...args], { silent: true, timeoutMs: START_TIMEOUT_MS });
+      await run(helper, ['on-tree', ...rootOf(container, log), '--', binary, ...args], {
+        silent: true,
+        timeoutMs: START_TIMEOUT_MS,
+      });
     } catch (error) {
       throw startError(traits, container.name, binary, error, lastWords(readLog(log)));
     }
@@ -115,7 +138,10 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   function rootOf(container: Bundled, log: string): string[] {
     const { hostId, size } = container.ids ?? ids;
     const user = userNamespace(container, bundleTraits());
-    const limits = Object.entries(limitsOf(container, bundleTraits())).flatMap(([name, most]) => ['--limit', `${name}:${most}`]);
+    const limits = Object.entries(limitsOf(container, bundleTraits())).flatMap(([name, most]) => [
+      '--limit',
+      `${name}:${most}`,
+    ]);
     return [
       ...['--tree', container.rootDir, '--at', rootMount(container), '--log', log],
       ...(hostId === ids.hostId ? [] : ['--shift', `${ids.hostId}:${hostId}:${size}`]),
@@ -123,7 +149,8 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
     ];
   }
 
-  // A user may have 200 keys, and without id ranges all sandboxes are one user to the kernel. The filter refuses keyctl in any case.
+  // A user may have 200 keys, and without id ranges all sandboxes are one user to the kernel. The filter
+  // refuses keyctl in any case.
   const runVerb = ['run', ...(traits.bundle.sharesKernel ? ['--no-new-keyring'] : [])];
 
   async function start(container: Container, verb: string[]): Promise<void> {
@@ -164,7 +191,8 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
   };
 
   async function probeOnce(): Promise<RuntimeProbe> {
-    if (!(await isExecutable(binary))) return { available: false, reason: `"${binary}" is not installed`, hint: traits.hint };
+    if (!(await isExecutable(binary)))
+      return { available: false, reason: `"${binary}" is not installed`, hint: traits.hint };
     try {
       const { stdout } = await run(binary, ['--version'], { timeoutMs: START_TIMEOUT_MS });
       const version = parseVersion(traits.name, stdout);
@@ -186,11 +214,17 @@ export function ociRuntime(traits: OciTraits, options: OciOptions): Runtime {
       return { available: true, version };
     } catch (error) {
       const words = error instanceof CayError ? error.details['words'] : undefined;
-      return { available: false, reason: typeof words === 'string' ? words : (error as Error).message, hint: traits.hint };
+      return {
+        available: false,
+        reason: typeof words === 'string' ? words : (error as Error).message,
+        hint: traits.hint,
+      };
     }
   }
 
-  /** What works is known for good. What does not may have been mended, or was only the machine's bad moment. */
+  /**
+   * What works is known for good. What does not may have been mended, or was only the machine's bad moment.
+   */
   function probe(): Promise<RuntimeProbe> {
     probed ??= probeOnce().then((found) => {
       if (!found.available) setTimeout(() => (probed = undefined), FAILED_PROBE_MS).unref();
@@ -229,7 +263,10 @@ function isRunning({ pid, startTime, argument }: RecordedProcess): boolean {
   }
 }
 
-/** `runc version 1.1.5+ds1` and `runsc version 0.0~20240729.0`, each with more lines, become `runc 1.1.5` and `runsc 20240729`. */
+/**
+ * `runc version 1.1.5+ds1` and `runsc version 0.0~20240729.0`, each with more lines, become `runc 1.1.5` and
+ * `runsc 20240729`.
+ */
 export function parseVersion(name: string, text: string): string {
   const word = /version\s+(?:release-)?(\S+)/.exec(text)?.[1] ?? text.split('\n')[0]?.trim() ?? 'unknown';
   const date = /(20\d{6})/.exec(word)?.[1];
@@ -237,7 +274,9 @@ export function parseVersion(name: string, text: string): string {
 }
 
 async function isExecutable(binary: string): Promise<boolean> {
-  const candidates = binary.includes('/') ? [binary] : (process.env['PATH'] ?? '').split(delimiter).map((dir) => join(dir, binary));
+  const candidates = binary.includes('/')
+    ? [binary]
+    : (process.env['PATH'] ?? '').split(delimiter).map((dir) => join(dir, binary));
   for (const path of candidates) {
     if (
       await access(path, constants.X_OK).then(
@@ -250,13 +289,23 @@ async function isExecutable(binary: string): Promise<boolean> {
   return false;
 }
 
-function startError(traits: OciTraits, name: string, binary: string, error: unknown, words: string): CayError {
+function startError(
+  traits: OciTraits,
+  name: string,
+  binary: string,
+  error: unknown,
+  words: string,
+): CayError {
   if (error instanceof RunError && (error.reason === 'spawn' || error.exitCode === NOT_RUN)) {
-    return new CayError('unavailable', `Cannot start container "${name}": "${binary}" cannot be run (${words || error.message})`, {
-      cause: error,
-      details: { words: `"${binary}" cannot be run` },
-      hint: traits.hint,
-    });
+    return new CayError(
+      'unavailable',
+      `Cannot start container "${name}": "${binary}" cannot be run (${words || error.message})`,
+      {
+        cause: error,
+        details: { words: `"${binary}" cannot be run` },
+        hint: traits.hint,
+      },
+    );
   }
   const said = words || (error as Error).message;
   return new CayError('unavailable', `Cannot start container "${name}": ${traits.name} says: ${said}`, {
@@ -268,7 +317,9 @@ function startError(traits: OciTraits, name: string, binary: string, error: unkn
 const LOG_BYTES = 16_384;
 const MAX_ERRORS = 4;
 
-/** The errors in the runtime's log, the first of which is often the cause. Lines of text with `msg=`, or JSON. */
+/**
+ * The errors in the runtime's log, the first of which is often the cause. Lines of text with `msg=`, or JSON.
+ */
 export function lastWords(log: string): string {
   const lines = log
     .slice(-LOG_BYTES)
@@ -276,7 +327,8 @@ export function lastWords(log: string): string {
     .filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /level"?[=:]\s*"?(error|fatal)/.test(line));
   const said = (errors.length > 0 ? errors.slice(0, MAX_ERRORS) : lines.slice(-1)).map((line) => {
-    const message = /msg="((?:[^"\\]|\\.)*)"/.exec(line)?.[1] ?? /"msg":\s*"((?:[^"\\]|\\.)*)"/.exec(line)?.[1];
+    const message =
+      /msg="((?:[^"\\]|\\.)*)"/.exec(line)?.[1] ?? /"msg":\s*"((?:[^"\\]|\\.)*)"/.exec(line)?.[1];
     return message === undefined ? line.trim() : message.replaceAll('\\"', '"').trim();
   });
   return said.join('; ');

@@ -1,4 +1,7 @@
-/** The smallest container that proves a runtime: the host's own `true`, under everything that a sandbox is under. */
+/**
+ * The smallest container that proves a runtime: the host's own `true`, under everything that a sandbox is
+ * under.
+ */
 import { chownSync, existsSync, lstatSync, mkdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { randomName } from '../../lib/random-name.ts';

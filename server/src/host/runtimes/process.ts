@@ -1,11 +1,11 @@
 /**
- * `process`: NO ISOLATION. The guest and all that it runs are ordinary processes of the machine, started as the user that
- * the server runs as, which means ROOT: they see and may end every other process, use the machine's network and devices, and can leave
- * their root directory. Only for machines on which nothing else works and whose sandboxes are trusted like the server itself;
- * never chosen unless asked for by name.
+ * `process`: NO ISOLATION. The guest and all that it runs are ordinary processes of the machine, started as
+ * the user that the server runs as, which means ROOT: they see and may end every other process, use the
+ * machine's network and devices, and can leave their root directory. Only for machines on which nothing else
+ * works and whose sandboxes are trusted like the server itself; never chosen unless asked for by name.
  *
- * A mount namespace and `chroot` give each its own root directory, so that paths mean the same as elsewhere. Ids are not mapped: the tree
- * has to belong to the ids as they are. Cgroup limits hold.
+ * A mount namespace and `chroot` give each its own root directory, so that paths mean the same as elsewhere.
+ * Ids are not mapped: the tree has to belong to the ids as they are. Cgroup limits hold.
  */
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
@@ -41,7 +41,9 @@ export function processRuntime({ stateDir }: ProcessOptions): Runtime {
 
   async function probeOnce(): Promise<RuntimeProbe> {
     try {
-      await run('unshare', ['--mount', '--propagation', 'private', 'chroot', '/', 'true'], { timeoutMs: START_TIMEOUT_MS });
+      await run('unshare', ['--mount', '--propagation', 'private', 'chroot', '/', 'true'], {
+        timeoutMs: START_TIMEOUT_MS,
+      });
       return { available: true, version: 'process (no isolation)' };
     } catch (error) {
       return { available: false, reason: (error as RunError).message, hint: HINT };
@@ -85,7 +87,10 @@ export function processRuntime({ stateDir }: ProcessOptions): Runtime {
   };
 }
 
-/** Resolves the guest's process number once it is the guest: each step replaces the one before in the same process. */
+/**
+ * Resolves the guest's process number once it is the guest: each step replaces the one before in the same
+ * process.
+ */
 async function launch(container: Container): Promise<number> {
   const log = join(container.bundleDir, 'runtime.log');
   const fd = openSync(log, 'w', 0o600);
@@ -106,7 +111,9 @@ async function launch(container: Container): Promise<number> {
   }
   child.kill('SIGKILL');
   const words = readFileSync(log, 'utf8').trim().slice(-4_096) || ended || 'it did not start in time';
-  throw new CayError('unavailable', `Cannot start container "${container.name}": process says: ${words}`, { hint: HINT });
+  throw new CayError('unavailable', `Cannot start container "${container.name}": process says: ${words}`, {
+    hint: HINT,
+  });
 }
 
 function script(container: Container): string {

@@ -1,6 +1,7 @@
 /**
- * Before a runtime starts a container it looks up its user in the tree's own `/etc/passwd` and `/etc/group`. Whoever rules the tree can put a fifo
- * there, and the runtime would wait for a writer until its time is up, in one of the few places where containers are started.
+ * Before a runtime starts a container it looks up its user in the tree's own `/etc/passwd` and `/etc/group`.
+ * Whoever rules the tree can put a fifo there, and the runtime would wait for a writer until its time is up,
+ * in one of the few places where containers are started.
  */
 import { lstatSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,14 +10,20 @@ import { CayError } from '@cay/sdk/protocol';
 const ACCOUNTS = ['etc/passwd', 'etc/group'];
 const MAX_LINKS = 40;
 
-/** Throws `failed_precondition`. Nothing runs in the tree yet, so what is looked at cannot change underfoot. */
+/**
+ * Throws `failed_precondition`. Nothing runs in the tree yet, so what is looked at cannot change underfoot.
+ */
 export function requireReadableAccounts(rootDir: string): void {
   for (const path of ACCOUNTS) {
     const kind = kindInside(rootDir, path);
     if (kind === 'file' || kind === 'absent') continue;
-    throw new CayError('failed_precondition', `Cannot start the sandbox: its /${path} is a ${kind}, not a file`, {
-      hint: 'roll the sandbox back to a snapshot in which it is a file',
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot start the sandbox: its /${path} is a ${kind}, not a file`,
+      {
+        hint: 'roll the sandbox back to a snapshot in which it is a file',
+      },
+    );
   }
 }
 

@@ -17,7 +17,10 @@ const FIXES: readonly Fix[] = [
   },
 ];
 
-/** Names of what this version was published with, by its number alone: a distribution may have mended it without a new number. */
+/**
+ * Names of what this version was published with, by its number alone: a distribution may have mended it
+ * without a new number.
+ */
 export function missingRuncFixes(version: string): string[] {
   const found = /(\d+)\.(\d+)\.(\d+)/.exec(version);
   if (!found) return [];

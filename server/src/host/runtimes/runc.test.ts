@@ -15,7 +15,11 @@ describe.skipIf(process.getuid?.() !== 0)('A runtime that cannot join a user nam
     const refuses = `case "$*" in *--bundle*) echo try >> ${tries}; grep -q '"type":"user","path"' "$PROBE/config.json" && exit 1 ;; esac`;
     const probe = join(dir, 'state/probes/runc');
     writeFileSync(binary, `#!/bin/sh\nPROBE=${probe}\n${refuses}\nexec runc "$@"\n`, { mode: 0o755 });
-    const runtime = runcRuntime({ stateDir: join(dir, 'state'), ids: { hostId: 1_000_000, size: 65_536 }, binary });
+    const runtime = runcRuntime({
+      stateDir: join(dir, 'state'),
+      ids: { hostId: 1_000_000, size: 65_536 },
+      binary,
+    });
     expect(await runtime.probe()).toMatchObject({ available: true });
     expect(readFileSync(tries, 'utf8')).toBe('try\ntry\n');
     rmSync(dir, { recursive: true });

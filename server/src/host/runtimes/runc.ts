@@ -1,4 +1,7 @@
-/** `runc`: the host's kernel behind namespaces, a system call filter and a user mapping. The reference of its kind, and everywhere. */
+/**
+ * `runc`: the host's kernel behind namespaces, a system call filter and a user mapping. The reference of its
+ * kind, and everywhere.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ociRuntime, type OciOptions } from './oci.ts';

@@ -1,12 +1,14 @@
 /**
  * Memory images of gVisor.
  *
- * Everything inside is stopped first, by a call to the sandbox's control socket, then `runsc checkpoint` writes the image. It stops
- * and continues the sandbox by itself, but stops are counted: ours outlasts it, and holds while the files are copied. What
- * has been written is in the tree by then, because gVisor writes through to the host's files.
+ * Everything inside is stopped first, by a call to the sandbox's control socket, then `runsc checkpoint`
+ * writes the image. It stops and continues the sandbox by itself, but stops are counted: ours outlasts it,
+ * and holds while the files are copied. What has been written is in the tree by then, because gVisor writes
+ * through to the host's files.
  *
- * To continue a sandbox that is not stopped ends it. So an empty file beside the state says by its name whether it is: `stopped`,
- * or `unsure` around the calls, and then whether something can be run in it tells. A name can be changed on a disk that is full.
+ * To continue a sandbox that is not stopped ends it. So an empty file beside the state says by its name
+ * whether it is: `stopped`, or `unsure` around the calls, and then whether something can be run in it tells.
+ * A name can be changed on a disk that is full.
  */
 import { createHash } from 'node:crypto';
 import { closeSync, existsSync, openSync, renameSync, rmSync } from 'node:fs';
@@ -35,7 +37,10 @@ export interface StillFiles {
 
 /** Stopping waits for the system calls under way, continuing for nothing. */
 const CONTROL_MS = 30_000;
-/** How long something may take to run in a sandbox before that is held to be standing still: far longer than on any loaded machine. */
+/**
+ * How long something may take to run in a sandbox before that is held to be standing still: far longer than
+ * on any loaded machine.
+ */
 const PROBE_MS = 20_000;
 
 export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
@@ -75,7 +80,10 @@ export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
 
   async function standsStill(name: string): Promise<boolean> {
     try {
-      await run(binary, ['--root', root, 'exec', name, GUEST_PATH, 'version'], { silent: true, timeoutMs: PROBE_MS });
+      await run(binary, ['--root', root, 'exec', name, GUEST_PATH, 'version'], {
+        silent: true,
+        timeoutMs: PROBE_MS,
+      });
       return false;
     } catch (error) {
       return error instanceof RunError && error.reason === 'timeout';
@@ -86,7 +94,14 @@ export function runscCheckpoints(tools: RunscCheckpointTools): Checkpoints {
     try {
       await pause(name);
       // Compressing would take ten times as long.
-      await tools.call(['checkpoint', '--leave-running', '--compression=none', '--image-path', imageDir, name]);
+      await tools.call([
+        'checkpoint',
+        '--leave-running',
+        '--compression=none',
+        '--image-path',
+        imageDir,
+        name,
+      ]);
       await whileStill();
       if (goOn) await resume(name);
     } catch (error) {
@@ -112,13 +127,18 @@ function captureError(name: string, error: unknown): CayError {
   const words = (error as Error).message.split('\n')[0]!.slice(0, 500);
   const deleted = DELETED.exec(words)?.[1];
   if (deleted !== undefined) {
-    return new CayError('failed_precondition', `Cannot keep the memory of container "${name}": a process holds a deleted file open`, {
-      cause: error,
-      details: { reason: 'deleted_file_open', path: `/${deleted}` },
-      hint: 'keep the files alone, or end that process first',
-    });
+    return new CayError(
+      'failed_precondition',
+      `Cannot keep the memory of container "${name}": a process holds a deleted file open`,
+      {
+        cause: error,
+        details: { reason: 'deleted_file_open', path: `/${deleted}` },
+        hint: 'keep the files alone, or end that process first',
+      },
+    );
   }
-  const full = isDiskFull(error) || /no space left on device|disk quota exceeded/i.test((error as Error).message);
+  const full =
+    isDiskFull(error) || /no space left on device|disk quota exceeded/i.test((error as Error).message);
   return new CayError(
     full ? 'resource_exhausted' : 'unavailable',
     `Cannot keep the memory of container "${name}": ${full ? 'the disk is full' : `runsc says: ${words}`}`,

@@ -1,9 +1,9 @@
 /**
  * `runsc` (gVisor): a kernel of its own between the sandbox and the host's.
  *
- * The whole sandbox is one process to the host's kernel, which ends it as a whole when memory runs out; so the guest
- * has to guard memory from inside. It joins our cgroup rather than being started in it, because it tells the sandbox the
- * group's memory limit as the size of the machine only then.
+ * The whole sandbox is one process to the host's kernel, which ends it as a whole when memory runs out; so
+ * the guest has to guard memory from inside. It joins our cgroup rather than being started in it, because it
+ * tells the sandbox the group's memory limit as the size of the machine only then.
  */
 import { chownSync, lstatSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,7 +12,10 @@ import { ociRuntime, type OciOptions } from './oci.ts';
 import { runscCheckpoints, type StillFiles } from './runsc-checkpoints.ts';
 import type { IdMapping, Runtime } from './runtime.ts';
 
-/** The first with the systrap platform as its default. Before, only ptrace works without virtualisation, many times slower. */
+/**
+ * The first with the systrap platform as its default. Before, only ptrace works without virtualisation, many
+ * times slower.
+ */
 const OLDEST = 20230621;
 
 export function runscRuntime(options: OciOptions): Runtime {
@@ -50,7 +53,11 @@ export function runscRuntime(options: OciOptions): Runtime {
       },
       nameOf: (entry) => /^(.+)_sandbox:\1\.state$/.exec(entry)?.[1],
       checkpoints: (tools) =>
-        runscCheckpoints({ ...tools, controlSocket: (name) => recordedState(tools.root, name)?.controlSocketPath, stillFiles }),
+        runscCheckpoints({
+          ...tools,
+          controlSocket: (name) => recordedState(tools.root, name)?.controlSocketPath,
+          stillFiles,
+        }),
     },
     options,
   );
@@ -69,15 +76,19 @@ function recordedState(root: string, name: string): { pid: number; controlSocket
   try {
     const { sandbox } = JSON.parse(readFileSync(stateFile(root, name), 'utf8'));
     const path: unknown = sandbox.controlSocketPath;
-    return { pid: Number(sandbox.pid), ...(typeof path === 'string' && path.startsWith('/') && { controlSocketPath: path }) };
+    return {
+      pid: Number(sandbox.pid),
+      ...(typeof path === 'string' && path.startsWith('/') && { controlSocketPath: path }),
+    };
   } catch {
     return undefined;
   }
 }
 
 /**
- * gVisor puts memory over a `/tmp` that is empty, and what is written there would be missing from snapshots. Something
- * in it prevents that. Nothing runs in the tree yet, so what is looked at cannot change underfoot; a link is left alone.
+ * gVisor puts memory over a `/tmp` that is empty, and what is written there would be missing from snapshots.
+ * Something in it prevents that. Nothing runs in the tree yet, so what is looked at cannot change underfoot;
+ * a link is left alone.
  */
 function keepTmp(container: Bundled, ids: IdMapping): void {
   if (container.readOnlyRoot) return;

@@ -16,7 +16,10 @@ export interface Container {
   bundleDir: string;
   /** The root filesystem, owned by the ids of the runtime. */
   rootDir: string;
-  /** The ids that its users have on the host, to which the root filesystem is shifted. Absent: those of the runtime, as they are. */
+  /**
+   * The ids that its users have on the host, to which the root filesystem is shifted. Absent: those of the
+   * runtime, as they are.
+   */
   ids?: IdMapping;
   readOnlyRoot: boolean;
   /** Appears read-only as `/run/cay`; has `guest.sock`. */
@@ -43,7 +46,10 @@ export type ContainerStatus = 'running' | 'stopped' | 'absent';
 
 export interface Runtime {
   readonly name: string;
-  /** `kernel`: its own kernel between sandbox and host. `namespaces`: the host's kernel, walled. `none`: nothing. */
+  /**
+   * `kernel`: its own kernel between sandbox and host. `namespaces`: the host's kernel, walled. `none`:
+   * nothing.
+   */
   readonly isolation: 'kernel' | 'namespaces' | 'none';
   /** The ids that a tree has to belong to. */
   readonly ids: IdMapping;
@@ -70,21 +76,32 @@ export interface Runtime {
 }
 
 /**
- * Processes on disk. A container is captured while it holds no connection to the host, which the engine sees to, and
- * together with its tree: between the last byte of memory and the copy of the files nothing inside runs.
+ * Processes on disk. A container is captured while it holds no connection to the host, which the engine sees
+ * to, and together with its tree: between the last byte of memory and the copy of the files nothing inside
+ * runs.
  */
 export interface Checkpoints {
   /**
-   * Writes the container's memory to `imageDir`, which exists and is empty, then calls `whileStill` while everything inside
-   * stands still and all it has written is in its tree. After that the container goes on if `goOn`, and is ended otherwise.
-   * Rejects `unavailable` with the runtime's own words; the container then goes on.
+   * Writes the container's memory to `imageDir`, which exists and is empty, then calls `whileStill` while
+   * everything inside stands still and all it has written is in its tree. After that the container goes on if
+   * `goOn`, and is ended otherwise. Rejects `unavailable` with the runtime's own words; the container then
+   * goes on.
    */
-  capture(name: string, cgroup: Cgroup, options: { imageDir: string; goOn: boolean; whileStill(): Promise<void> }): Promise<void>;
-  /** Like `start`, with the processes of an image. The tree is the one of the same moment, or a clone of it. */
+  capture(
+    name: string,
+    cgroup: Cgroup,
+    options: { imageDir: string; goOn: boolean; whileStill(): Promise<void> },
+  ): Promise<void>;
+  /**
+   * Like `start`, with the processes of an image. The tree is the one of the same moment, or a clone of it.
+   */
   restore(container: Container, imageDir: string): Promise<void>;
   /** Lets a container go on that a capture cut short has left standing still. One that runs is done. */
   release(name: string): Promise<void>;
-  /** What an image needs to be revived: equal text on both sides means that it can be. For example runtime build and processor. */
+  /**
+   * What an image needs to be revived: equal text on both sides means that it can be. For example runtime
+   * build and processor.
+   */
   compatibility(): Promise<string>;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Calls the control socket of a gVisor sandbox: one JSON value there, one back. It does what `runsc` would be spawned for,
- * in a millisecond.
+ * Calls the control socket of a gVisor sandbox: one JSON value there, one back. It does what `runsc` would be
+ * spawned for, in a millisecond.
  */
 import { connect } from 'node:net';
 
@@ -17,7 +17,9 @@ export function callSandbox(socketPath: string, method: string, timeoutMs: numbe
       if (error) reject(error);
       else resolve();
     };
-    socket.setTimeout(timeoutMs, () => settle(new Error(`${method} was not answered within ${timeoutMs} ms`)));
+    socket.setTimeout(timeoutMs, () =>
+      settle(new Error(`${method} was not answered within ${timeoutMs} ms`)),
+    );
     socket.on('error', settle);
     socket.on('close', () => settle(new Error(`The sandbox hung up on ${method}`)));
     socket.on('data', (chunk) => {

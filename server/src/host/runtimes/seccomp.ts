@@ -1,16 +1,21 @@
 /**
  * Which system calls the processes of a sandbox may make, for runtimes that share the host's kernel.
  *
- * A list of what is allowed. What is known to change the machine is refused with EPERM, as a program without the right
- * would see it; everything else does not exist (ENOSYS), so that programs fall back as they do on older kernels.
- * Only the machine's own architecture is listed: each further one makes loading the filter several milliseconds slower, and its
- * calls are refused as a whole.
+ * A list of what is allowed. What is known to change the machine is refused with EPERM, as a program without
+ * the right would see it; everything else does not exist (ENOSYS), so that programs fall back as they do on
+ * older kernels. Only the machine's own architecture is listed: each further one makes loading the filter
+ * several milliseconds slower, and its calls are refused as a whole.
  */
 export interface SeccompRule {
   names: string[];
   action: 'SCMP_ACT_ALLOW' | 'SCMP_ACT_ERRNO';
   errnoRet?: number;
-  args?: { index: number; value: number; valueTwo?: number; op: 'SCMP_CMP_EQ' | 'SCMP_CMP_NE' | 'SCMP_CMP_GT' | 'SCMP_CMP_MASKED_EQ' }[];
+  args?: {
+    index: number;
+    value: number;
+    valueTwo?: number;
+    op: 'SCMP_CMP_EQ' | 'SCMP_CMP_NE' | 'SCMP_CMP_GT' | 'SCMP_CMP_MASKED_EQ';
+  }[];
 }
 
 export interface Seccomp {
@@ -27,8 +32,8 @@ const EAFNOSUPPORT = 97;
 const words = (text: string) => text.trim().split(/\s+/);
 
 /**
- * Missing on purpose: `io_setup` and `mq_open`. The kernel counts AIO events for the whole machine and bytes of message
- * queues for whoever made all sandboxes, so that one sandbox could take what all others have.
+ * Missing on purpose: `io_setup` and `mq_open`. The kernel counts AIO events for the whole machine and bytes
+ * of message queues for whoever made all sandboxes, so that one sandbox could take what all others have.
  */
 const ALLOWED = words(`
   accept accept4 access alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chroot clock_getres clock_gettime
@@ -79,7 +84,10 @@ const SOCK_TYPE_MASK = 0xf;
 const DEFAULT_PROTOCOL_TYPES = [1, 2, 3];
 /** ICMP, TCP, UDP, ICMPv6, and MPTCP, which Go asks for. */
 const INTERNET_PROTOCOLS = [1, 6, 17, 58, 262];
-/** Routes and addresses, as `getifaddrs()` reads them; sockets, as `ss` lists them; events of devices, of which there are none. */
+/**
+ * Routes and addresses, as `getifaddrs()` reads them; sockets, as `ss` lists them; events of devices, of
+ * which there are none.
+ */
 const NETLINK_PROTOCOLS = [0, 4, 15];
 
 /** Linux, Linux with a 32 bit layout, without address randomisation (debuggers), and "tell which". */
@@ -121,13 +129,23 @@ function allowValue(syscall: string, value: number): SeccompRule {
 }
 
 /**
- * Families and protocols by name: vsock would reach the machine's own hypervisor, others parts of the kernel that few look after.
- * Whoever asks for one that is not loaded has the kernel load its module, even where it then refuses.
+ * Families and protocols by name: vsock would reach the machine's own hypervisor, others parts of the kernel
+ * that few look after. Whoever asks for one that is not loaded has the kernel load its module, even where it
+ * then refuses.
  */
 function socketRules(): SeccompRule[] {
-  const allow = (...args: SeccompRule['args'] & object): SeccompRule => ({ names: ['socket'], action: 'SCMP_ACT_ALLOW', args });
+  const allow = (...args: SeccompRule['args'] & object): SeccompRule => ({
+    names: ['socket'],
+    action: 'SCMP_ACT_ALLOW',
+    args,
+  });
   const family = (value: number) => ({ index: 0, value, op: 'SCMP_CMP_EQ' as const });
-  const type = (value: number) => ({ index: 1, value: SOCK_TYPE_MASK, valueTwo: value, op: 'SCMP_CMP_MASKED_EQ' as const });
+  const type = (value: number) => ({
+    index: 1,
+    value: SOCK_TYPE_MASK,
+    valueTwo: value,
+    op: 'SCMP_CMP_MASKED_EQ' as const,
+  });
   const protocol = (value: number) => ({ index: 2, value, op: 'SCMP_CMP_EQ' as const });
   const internet = [AF_INET, AF_INET6].flatMap((name) => [
     ...DEFAULT_PROTOCOL_TYPES.map((kind) => allow(family(name), type(kind), protocol(0))),
@@ -150,14 +168,17 @@ function socketRules(): SeccompRule[] {
   ];
 }
 
-/** The kind of ioctl that btrfs has; three of them are every filesystem's: FICLONE, FICLONERANGE and FIDEDUPERANGE. */
+/**
+ * The kind of ioctl that btrfs has; three of them are every filesystem's: FICLONE, FICLONERANGE and
+ * FIDEDUPERANGE.
+ */
 const BTRFS = 0x94;
 const SHARED_WITH_BTRFS = [0x40049409, 0x4020940d, 0xc0189436];
 
 /**
- * All ioctls but those of btrfs: making a subvolume needs no right, and what is written in one of its own does not
- * count against a sandbox's disk quota. A rule cannot say "not this kind", so there is one for each bit
- * in which another kind differs.
+ * All ioctls but those of btrfs: making a subvolume needs no right, and what is written in one of its own
+ * does not count against a sandbox's disk quota. A rule cannot say "not this kind", so there is one for each
+ * bit in which another kind differs.
  */
 function ioctlRules(): SeccompRule[] {
   const otherKinds = Array.from({ length: 8 }, (_, bit) => {
@@ -165,5 +186,9 @@ function ioctlRules(): SeccompRule[] {
     return { index: 1, value: mask, valueTwo: ~(BTRFS << 8) & mask, op: 'SCMP_CMP_MASKED_EQ' as const };
   });
   const shared = SHARED_WITH_BTRFS.map((value) => ({ index: 1, value, op: 'SCMP_CMP_EQ' as const }));
-  return [...otherKinds, ...shared].map((condition) => ({ names: ['ioctl'], action: 'SCMP_ACT_ALLOW', args: [condition] }));
+  return [...otherKinds, ...shared].map((condition) => ({
+    names: ['ioctl'],
+    action: 'SCMP_ACT_ALLOW',
+    args: [condition],
+  }));
 }

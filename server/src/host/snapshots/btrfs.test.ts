@@ -182,7 +182,11 @@ describe.skipIf(reason !== undefined)('btrfs', () => {
       await exec('btrfs', ['subvolume', 'create', join(path, 'inner', 'deeper')]);
       // A name that pretends to be another line of the list.
       const { stdout: id } = await exec('btrfs', ['inspect-internal', 'rootid', await trees.path('b')]);
-      await exec('btrfs', ['subvolume', 'create', join(path, `x\nID ${id.trim()} gen 1 top level 5 path trees`)]);
+      await exec('btrfs', [
+        'subvolume',
+        'create',
+        join(path, `x\nID ${id.trim()} gen 1 top level 5 path trees`),
+      ]);
       await trees.remove('a');
       expect((await trees.list()).map(({ name }) => name)).toEqual(['b']);
       await writeFile(join(await trees.path('b'), 'file'), 'still here');

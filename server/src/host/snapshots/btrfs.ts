@@ -37,7 +37,10 @@ export interface BtrfsOptions {
 }
 
 export interface BtrfsSnapshotter extends Snapshotter {
-  /** Grows the pool if it is nearly full, readies it for a full disk, and sweeps what deleted trees left. Runs by itself as well. */
+  /**
+   * Grows the pool if it is nearly full, readies it for a full disk, and sweeps what deleted trees left. Runs
+   * by itself as well.
+   */
   tend(): Promise<void>;
   /** Removes every tree, the mount, the loop device and the pool. */
   destroy(): Promise<void>;
@@ -75,7 +78,8 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
 
     async mend(name, record) {
       if (!qgroups || record.kind !== 'active' || limitOf(record) === null) return;
-      if ((await qgroups.limitOf(await subvolumes.id(name))) !== limitOf(record)) await ground.limit(name, record);
+      if ((await qgroups.limitOf(await subvolumes.id(name))) !== limitOf(record))
+        await ground.limit(name, record);
     },
 
     async plan(record) {
@@ -106,7 +110,9 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     committedPath: async (name) => at(name),
 
     async compare({ path: from }, { path: to }, signal) {
-      return (await sendChanges({ from, to, signal })) ?? compareTrees({ from, to, identity: 'inode', signal });
+      return (
+        (await sendChanges({ from, to, signal })) ?? compareTrees({ from, to, identity: 'inode', signal })
+      );
     },
 
     async limit(key, record) {
@@ -134,8 +140,12 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   let reserving: Promise<void> | undefined;
   await tend();
   // Nobody waits for it, and it keeps no process alive: a failure shows again at the verb that it concerns.
-  const timer = tendEveryMs > 0 ? setInterval(() => void tend().catch(() => {}), tendEveryMs).unref() : undefined;
-  const reserver = pool && tendEveryMs > 0 ? setInterval(() => void reserve().catch(() => {}), RESERVE_EVERY_MS).unref() : undefined;
+  const timer =
+    tendEveryMs > 0 ? setInterval(() => void tend().catch(() => {}), tendEveryMs).unref() : undefined;
+  const reserver =
+    pool && tendEveryMs > 0
+      ? setInterval(() => void reserve().catch(() => {}), RESERVE_EVERY_MS).unref()
+      : undefined;
 
   function reserve(): Promise<void> {
     reserving ??= (async () => {
@@ -210,7 +220,9 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   };
 }
 
-/** A subvolume of our own on somebody's btrfs: the list of what is directly in it is the list of our trees. */
+/**
+ * A subvolume of our own on somebody's btrfs: the list of what is directly in it is the list of our trees.
+ */
 async function makeBase(path: string): Promise<string> {
   if (!(await exists(path))) await command(['btrfs', 'subvolume', 'create', path]);
   return path;
@@ -226,7 +238,9 @@ function ignoreFull(error: unknown): void {
 
 /** Without counters all of the tree's extents have to be looked at. */
 async function walkUsage(path: string): Promise<number> {
-  const { stdout } = await attempt(['btrfs', 'filesystem', 'du', '-s', '--raw', path], { timeoutMs: 600_000 });
+  const { stdout } = await attempt(['btrfs', 'filesystem', 'du', '-s', '--raw', path], {
+    timeoutMs: 600_000,
+  });
   const [, exclusive] = /^\s*\d+\s+(\d+)/m.exec(stdout) ?? [];
   if (exclusive === undefined) throw new CayError('internal', `Cannot tell the size of "${path}"`);
   return Number(exclusive);

@@ -12,21 +12,28 @@ export interface CommandOptions {
 /** Untranslated messages, and the folders of the system's programs whatever the caller's PATH. */
 const ENV = {
   LC_ALL: 'C',
-  PATH: [process.env['PATH'], '/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/bin', '/bin'].filter(Boolean).join(':'),
+  PATH: [process.env['PATH'], '/usr/local/sbin', '/usr/sbin', '/sbin', '/usr/bin', '/bin']
+    .filter(Boolean)
+    .join(':'),
 };
 
 /** A list of all subvolumes of a large pool has to fit. */
 const KEEP_BYTES = 16 * 1024 * 1024;
 
 /** Runs a program of the system that has to succeed and resolves what it printed. */
-export async function command(argv: readonly [string, ...string[]], options: CommandOptions = {}): Promise<string> {
+export async function command(
+  argv: readonly [string, ...string[]],
+  options: CommandOptions = {},
+): Promise<string> {
   const { stdout, stderr, exitCode } = await attempt(argv, options);
   if (exitCode === 0) return stdout;
   const full = /No space left on device|Disk quota exceeded/.test(stderr);
   const busy = /busy/i.test(stderr);
   const code = full ? 'resource_exhausted' : busy ? 'failed_precondition' : 'internal';
   const reason = stderr.trim().slice(0, 500) || `exit code ${exitCode}`;
-  throw new CayError(code, `Command "${argv.slice(0, 3).join(' ')}" failed: ${reason}`, { details: { exitCode } });
+  throw new CayError(code, `Command "${argv.slice(0, 3).join(' ')}" failed: ${reason}`, {
+    details: { exitCode },
+  });
 }
 
 /** The same, where failing is an answer too. */
@@ -36,20 +43,30 @@ export async function attempt(
 ): Promise<{ stdout: string; stderr: string; exitCode: number }> {
   const [file, ...args] = argv;
   try {
-    const output = await run(file, args, { timeoutMs, env: ENV, keepBytes: KEEP_BYTES, ...(cwd !== undefined && { cwd }) });
+    const output = await run(file, args, {
+      timeoutMs,
+      env: ENV,
+      keepBytes: KEEP_BYTES,
+      ...(cwd !== undefined && { cwd }),
+    });
     return { ...output, exitCode: 0 };
   } catch (error) {
     if (error instanceof RunError && error.reason === 'exit' && error.exitCode !== null) {
       return { stdout: error.stdout, stderr: error.stderr, exitCode: error.exitCode };
     }
     if (error instanceof RunError && error.errno === 'ENOENT') {
-      throw new CayError('failed_precondition', `Cannot run "${file}": the program is not installed`, { cause: error });
+      throw new CayError('failed_precondition', `Cannot run "${file}": the program is not installed`, {
+        cause: error,
+      });
     }
     throw new CayError('internal', `Cannot run "${file}"`, { cause: error });
   }
 }
 
-/** What a program of the system prints, as it comes. Rejects at the end if the program fails, and leaves none behind. */
+/**
+ * What a program of the system prints, as it comes. Rejects at the end if the program fails, and leaves none
+ * behind.
+ */
 export async function* output(
   argv: readonly [string, ...string[]],
   { signal }: { signal?: AbortSignal | undefined } = {},
@@ -71,7 +88,11 @@ export async function* output(
     yield* child.stdout as AsyncIterable<Buffer>;
     const reason = await ended;
     signal?.throwIfAborted();
-    if (reason !== undefined) throw new CayError('internal', `Command "${argv.slice(0, 2).join(' ')}" failed: ${reason.slice(0, 500)}`);
+    if (reason !== undefined)
+      throw new CayError(
+        'internal',
+        `Command "${argv.slice(0, 2).join(' ')}" failed: ${reason.slice(0, 500)}`,
+      );
   } finally {
     signal?.removeEventListener('abort', stop);
     stop();

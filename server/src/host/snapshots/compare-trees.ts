@@ -1,10 +1,10 @@
 /**
  * What differs between two trees that never change.
  *
- * What became of a file is told by which file it is, not by its path: one that is found elsewhere was
- * moved, and a directory takes what is in it along. A path that has another file of the same type
- * now was modified. One that has another type, or whose file was overwritten by one from elsewhere, was removed and
- * has a second entry for what is there now.
+ * What became of a file is told by which file it is, not by its path: one that is found elsewhere was moved,
+ * and a directory takes what is in it along. A path that has another file of the same type now was modified.
+ * One that has another type, or whose file was overwritten by one from elsewhere, was removed and has a
+ * second entry for what is there now.
  *
  * Times and extended attributes are no differences by themselves.
  */
@@ -17,9 +17,9 @@ export interface CompareOptions {
   from: string;
   to: string;
   /**
-   * `inode`: a file keeps its number and its time of birth in every copy of a tree. `reused-inode`: it keeps its number,
-   * which others may have after it, so what was moved has to be alike as well. `likeness`: numbers mean nothing, and what
-   * was moved is recognised by its time, size and content.
+   * `inode`: a file keeps its number and its time of birth in every copy of a tree. `reused-inode`: it keeps
+   * its number, which others may have after it, so what was moved has to be alike as well. `likeness`:
+   * numbers mean nothing, and what was moved is recognised by its time, size and content.
    */
   identity: 'inode' | 'reused-inode' | 'likeness';
   /** Times are too coarse to tell that nothing was written, so all that is read. */
@@ -74,10 +74,17 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
     if (identity === 'reused-inode') return `${type}:${stat.ino}`;
     return type === 'directory' ? `${type}:${stat.mtimeNs}` : `${type}:${stat.mtimeNs}:${stat.size}`;
   };
-  const isSame = (a: TreeEntry, b: TreeEntry): boolean => (identity === 'inode' ? keyOf(a) === keyOf(b) : a.type === b.type);
+  const isSame = (a: TreeEntry, b: TreeEntry): boolean =>
+    identity === 'inode' ? keyOf(a) === keyOf(b) : a.type === b.type;
 
   const isPart = (entry: TreeEntry | undefined): entry is TreeEntry =>
-    entry !== undefined && !(identity === 'inode' && entry.type === 'directory' && entry.stat.ino === FOREIGN_INODE && entry.path !== '');
+    entry !== undefined &&
+    !(
+      identity === 'inode' &&
+      entry.type === 'directory' &&
+      entry.stat.ino === FOREIGN_INODE &&
+      entry.path !== ''
+    );
 
   async function entryAt(root: string, path: string): Promise<TreeEntry | undefined> {
     const entry = await readEntry(root, path);
@@ -99,7 +106,10 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
   await settle(await walk());
   return (await sortInTurns(found, inOrder)).map(({ change }) => change);
 
-  /** Compares what is at the same place, and gathers what is not. Resolves pairs that are one and the same file. */
+  /**
+   * Compares what is at the same place, and gathers what is not. Resolves pairs that are one and the same
+   * file.
+   */
   async function walk(): Promise<Pair[]> {
     const pairs: Pair[] = [];
     const roots: Pair = [(await readEntry(from, ''))!, (await readEntry(to, ''))!];
@@ -113,7 +123,9 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
       queue.push([entry, twin]);
     }
     await drain(queue, async ([a, b]) => {
-      const [inFrom, inTo] = touched ? [undefined, undefined] : await Promise.all([readNames(from, a.path), readNames(to, b.path)]);
+      const [inFrom, inTo] = touched
+        ? [undefined, undefined]
+        : await Promise.all([readNames(from, a.path), readNames(to, b.path)]);
       const [has, had] = [inTo && new Set(inTo), inFrom && new Set(inFrom)];
       const names = touched ? [...touched.names(a.path, b.path)] : [...new Set([...inFrom!, ...inTo!])];
       await drain(names, async (name) => {
@@ -139,7 +151,11 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
   }
 
   /** Adds all that is in directories that are on one side only. */
-  async function expand(root: string, entries: Map<string, TreeEntry>, isKnown: (path: string) => boolean): Promise<void> {
+  async function expand(
+    root: string,
+    entries: Map<string, TreeEntry>,
+    isKnown: (path: string) => boolean,
+  ): Promise<void> {
     const queue = [...entries.values()].filter(({ type }) => type === 'directory');
     await drain(queue, async ({ path }) => {
       await drain(await readNames(root, path), async (name) => {
@@ -200,7 +216,10 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
     come.delete(at);
   }
 
-  /** Directories of the one tree by path, with what they are in the other, without those that are at one place. */
+  /**
+   * Directories of the one tree by path, with what they are in the other, without those that are at one
+   * place.
+   */
   async function moveDirectories(): Promise<Map<string, TreeEntry>> {
     const twins = new Map<string, TreeEntry>();
     for (const [path, { twin }] of movedFrom) twins.set(path, twin);
@@ -230,30 +249,46 @@ export async function compareTrees(options: CompareOptions): Promise<FileChange[
         const other = others[0];
         if (!other) break;
         // What only looks alike has to be alike.
-        if (identity !== 'inode' && (await differsInContent([from, entry], [to, other], { signal }))) continue;
+        if (identity !== 'inode' && (await differsInContent([from, entry], [to, other], { signal })))
+          continue;
         others.shift();
         take(entry.path, other.path, moved);
       }
     }
   }
 
-  async function byKey(entries: Map<string, TreeEntry>, type?: TreeEntry['type']): Promise<Map<string, TreeEntry[]>> {
+  async function byKey(
+    entries: Map<string, TreeEntry>,
+    type?: TreeEntry['type'],
+  ): Promise<Map<string, TreeEntry[]>> {
     return Map.groupBy(
-      (await sorted(entries)).map(([, entry]) => entry).filter((entry) => type === undefined || entry.type === type),
+      (await sorted(entries))
+        .map(([, entry]) => entry)
+        .filter((entry) => type === undefined || entry.type === type),
       keyOf,
     );
   }
 
   function seemsChanged({ stat: a }: TreeEntry, { stat: b }: TreeEntry): boolean {
-    return coarseTimes || a.ino !== b.ino || a.ctimeNs !== b.ctimeNs || a.mtimeNs !== b.mtimeNs || a.size !== b.size || a.mode !== b.mode;
+    return (
+      coarseTimes ||
+      a.ino !== b.ino ||
+      a.ctimeNs !== b.ctimeNs ||
+      a.mtimeNs !== b.mtimeNs ||
+      a.size !== b.size ||
+      a.mode !== b.mode
+    );
   }
 
   async function compare([a, b]: Pair, moved: boolean): Promise<void> {
     const ranges = touched && keyOf(a) === keyOf(b) ? touched.ranges(b.path) : undefined;
-    const content = (ranges !== undefined || seemsChanged(a, b)) && (await differsInContent([from, a], [to, b], { ranges, signal }));
+    const content =
+      (ranges !== undefined || seemsChanged(a, b)) &&
+      (await differsInContent([from, a], [to, b], { ranges, signal }));
     const mode = (a.stat.mode & 0o7777n) !== (b.stat.mode & 0o7777n);
     const owner = a.stat.uid !== b.stat.uid || a.stat.gid !== b.stat.gid;
-    if (moved || content || mode || owner) report(moved ? 'renamed' : 'modified', a, b, { content, mode, owner });
+    if (moved || content || mode || owner)
+      report(moved ? 'renamed' : 'modified', a, b, { content, mode, owner });
   }
 
   function report(
@@ -297,7 +332,12 @@ function inOrder(a: Found, b: Found): number {
 }
 
 function factsOf({ stat }: TreeEntry): NonNullable<FileChange['before']> {
-  return { size: Number(stat.size), mode: Number(stat.mode & 0o7777n), uid: Number(stat.uid), gid: Number(stat.gid) };
+  return {
+    size: Number(stat.size),
+    mode: Number(stat.mode & 0o7777n),
+    uid: Number(stat.uid),
+    gid: Number(stat.gid),
+  };
 }
 
 /** What is no UTF-8 shows as U+FFFD. */

@@ -11,7 +11,9 @@ export interface Dataset {
   gone: boolean;
 }
 
-/** ZFS does such deeds one after the other anyway, and its server for FUSE may hang when they come at once. */
+/**
+ * ZFS does such deeds one after the other anyway, and its server for FUSE may hang when they come at once.
+ */
 const turn = new Semaphore(1);
 
 /** Runs `zfs`, which has to succeed, and resolves what it printed. */
@@ -36,7 +38,11 @@ export async function listDatasets(base: string): Promise<Dataset[]> {
     .split('\n')
     .map((line) => line.split('\t'))
     .filter(([name]) => name?.startsWith(`${base}/`))
-    .map(([name, origin, gone]) => ({ name: name!, ...(origin !== '-' && { origin: origin! }), gone: gone === 'yes' }));
+    .map(([name, origin, gone]) => ({
+      name: name!,
+      ...(origin !== '-' && { origin: origin! }),
+      gone: gone === 'yes',
+    }));
 }
 
 /** A dataset's own snapshots by their full names, the oldest first. */
@@ -64,7 +70,10 @@ export async function readOwner(dataset: string): Promise<string | undefined> {
   return zfs('get', '-H', '-o', 'value', OWNER, dataset);
 }
 
-/** A dataset stays busy for a moment after it was unmounted, and while a sandbox is started that has seen it mounted. */
+/**
+ * A dataset stays busy for a moment after it was unmounted, and while a sandbox is started that has seen it
+ * mounted.
+ */
 export async function whenFree(...args: string[]): Promise<void> {
   for (let round = 0; round < 40; round++) {
     const { exitCode, stderr } = await tryZfs(...args);

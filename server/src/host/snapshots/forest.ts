@@ -41,12 +41,23 @@ export interface CommittedTree {
   path: string;
 }
 
-/** Called before each step of a verb. A test that never resolves it stops the verb there, as a crash would. */
+/**
+ * Called before each step of a verb. A test that never resolves it stops the verb there, as a crash would.
+ */
 export type StepHook = (step: string) => Promise<void> | void;
 
 export type Forest = Pick<
   Snapshotter,
-  'prepare' | 'path' | 'commit' | 'committedPath' | 'changes' | 'setQuota' | 'usage' | 'written' | 'remove' | 'list'
+  | 'prepare'
+  | 'path'
+  | 'commit'
+  | 'committedPath'
+  | 'changes'
+  | 'setQuota'
+  | 'usage'
+  | 'written'
+  | 'remove'
+  | 'list'
 > & {
   record(name: string): TreeRecord | undefined;
 };
@@ -102,11 +113,15 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     return tree;
   }
 
-  /** The directory of a committed tree, which stays until `done` if that is given. One that is just being committed is waited for. */
+  /**
+   * The directory of a committed tree, which stays until `done` if that is given. One that is just being
+   * committed is waited for.
+   */
   async function committed(name: string, done?: Promise<void>): Promise<CommittedTree> {
     return enqueue(name, async () => {
       const tree = trees.get(name);
-      if (tree?.state !== 'here' || tree.record.kind !== 'committed') throw new CayError('not_found', `No committed tree "${name}"`);
+      if (tree?.state !== 'here' || tree.record.kind !== 'committed')
+        throw new CayError('not_found', `No committed tree "${name}"`);
       const path = await ground.committedPath(name, tree.record);
       if (done) {
         const readers = (tree.readers ??= new Set());
@@ -124,7 +139,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     const { promise, resolve } = Promise.withResolvers<void>();
     try {
       const held = new Map<string, CommittedTree>();
-      // Always in the same order, so that two that compare and two that remove never wait for one another in a ring.
+      // Always in the same order, so that two that compare and two that remove never wait for one another in
+      // a ring.
       for (const name of [from, to].sort()) held.set(name, await committed(name, promise));
       return from === to ? [] : await ground.compare(held.get(from)!, held.get(to)!, signal);
     } finally {
@@ -135,15 +151,26 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
   function checkQuota(quotaBytes: number | null | undefined): void {
     if (quotaBytes === undefined || quotaBytes === null) return;
     if (!Number.isSafeInteger(quotaBytes) || quotaBytes < 1) {
-      throw new CayError('invalid_argument', `Cannot limit a tree to "${quotaBytes}" bytes: not a positive whole number`);
+      throw new CayError(
+        'invalid_argument',
+        `Cannot limit a tree to "${quotaBytes}" bytes: not a positive whole number`,
+      );
     }
     if (!options.quota) {
-      throw new CayError('unsupported', `Cannot limit a tree to ${quotaBytes} bytes: "${driver}" here has no quotas`);
+      throw new CayError(
+        'unsupported',
+        `Cannot limit a tree to ${quotaBytes} bytes: "${driver}" here has no quotas`,
+      );
     }
   }
 
   /** Records, then does; a deed that fails is undone. */
-  async function grow(verb: string, name: string, record: TreeRecord, deed: () => Promise<void>): Promise<void> {
+  async function grow(
+    verb: string,
+    name: string,
+    record: TreeRecord,
+    deed: () => Promise<void>,
+  ): Promise<void> {
     const tree: Tree = { record, state: 'coming' };
     trees.set(name, tree);
     try {
@@ -159,7 +186,9 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       await records.remove(name).catch(() => {});
       trees.delete(name);
       if (!isDiskFull(error)) throw error;
-      throw new CayError('resource_exhausted', `Cannot make tree "${name}": no space is left`, { cause: error });
+      throw new CayError('resource_exhausted', `Cannot make tree "${name}": no space is left`, {
+        cause: error,
+      });
     }
   }
 
@@ -223,7 +252,11 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         if (trees.get(key)?.state !== 'coming') active(key);
         await queue.run(key, async () => {
           const { parent } = active(key).record;
-          const record: TreeRecord = { kind: 'committed', source: key, ...(parent !== undefined && { parent }) };
+          const record: TreeRecord = {
+            kind: 'committed',
+            source: key,
+            ...(parent !== undefined && { parent }),
+          };
           trees.set(name, { record, state: 'coming' });
           const planned = ground.plan ? await plan(name, record) : record;
           await grow('commit', name, planned, () => ground.copy(name, key, planned));
@@ -262,9 +295,13 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         if (!tree) return;
         const child = [...trees].find(([, { record }]) => record.parent === name)?.[0];
         if (child !== undefined) {
-          throw new CayError('failed_precondition', `Cannot remove tree "${name}": "${child}" descends from it`, {
-            details: { child },
-          });
+          throw new CayError(
+            'failed_precondition',
+            `Cannot remove tree "${name}": "${child}" descends from it`,
+            {
+              details: { child },
+            },
+          );
         }
         tree.state = 'leaving';
         try {
@@ -322,6 +359,7 @@ function checkName(name: string): void {
 }
 
 function taken(name: string, { kind, parent, source }: TreeRecord): CayError {
-  const origin = kind === 'committed' ? `committed from "${source}"` : parent ? `from "${parent}"` : 'empty at first';
+  const origin =
+    kind === 'committed' ? `committed from "${source}"` : parent ? `from "${parent}"` : 'empty at first';
   return new CayError('already_exists', `Tree "${name}" exists already: ${kind}, ${origin}`);
 }

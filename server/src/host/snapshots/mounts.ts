@@ -18,15 +18,25 @@ export async function listMounts(): Promise<Mount[]> {
     .map((line) => {
       const fields = line.split(' ');
       const rest = fields.indexOf('-');
-      return { path: unescape(fields[4]!), type: fields[rest + 1]!, source: unescape(fields[rest + 2]!), options: fields[5]!.split(',') };
+      return {
+        path: unescape(fields[4]!),
+        type: fields[rest + 1]!,
+        source: unescape(fields[rest + 2]!),
+        options: fields[5]!.split(','),
+      };
     });
 }
 
 /** The mount that a resolved path lies on. */
 export async function mountOf(path: string): Promise<Mount | undefined> {
-  const over = (await listMounts()).filter(({ path: at }) => path === at || at === '/' || path.startsWith(`${at}/`));
+  const over = (await listMounts()).filter(
+    ({ path: at }) => path === at || at === '/' || path.startsWith(`${at}/`),
+  );
   // Of two at one place the later hides the earlier.
-  return over.reduce<Mount | undefined>((best, mount) => (best && best.path.length > mount.path.length ? best : mount), undefined);
+  return over.reduce<Mount | undefined>(
+    (best, mount) => (best && best.path.length > mount.path.length ? best : mount),
+    undefined,
+  );
 }
 
 /** True when something is mounted right at `path`. Cheaper than reading all mounts. */

@@ -63,9 +63,11 @@ describe.skipIf(!root)('openSnapshotter', () => {
 
   it('says why the driver that is asked for does not work', async () => {
     await writeFile(join(dir, 'file'), '');
-    await expect(openSnapshotter({ dir: join(dir, 'file', 'trees'), name: 'overlay' })).rejects.toMatchObject({
-      code: 'failed_precondition',
-      message: expect.stringContaining('overlay'),
-    });
+    await expect(openSnapshotter({ dir: join(dir, 'file', 'trees'), name: 'overlay' })).rejects.toMatchObject(
+      {
+        code: 'failed_precondition',
+        message: expect.stringContaining('overlay'),
+      },
+    );
   });
 });

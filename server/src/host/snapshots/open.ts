@@ -12,8 +12,8 @@ export interface OpenSnapshotterOptions {
   /** Folder for the trees, or for the pool that holds them. */
   dir: string;
   /**
-   * "zfs", "btrfs" or "overlay". Default: the best that works here. "zfs:<dataset>" puts the trees below that dataset, wherever
-   * the folder is.
+   * "zfs", "btrfs" or "overlay". Default: the best that works here. "zfs:<dataset>" puts the trees below that
+   * dataset, wherever the folder is.
    */
   name?: string;
   /** Size of a new pool, where one is needed. */
@@ -35,7 +35,9 @@ export async function openSnapshotter(options: OpenSnapshotterOptions): Promise<
   };
   if (name !== undefined) {
     if (!isName(name)) {
-      throw new CayError('unsupported', `No snapshotter "${name}"`, { hint: `There are ${SNAPSHOTTER_NAMES.join(', ')}` });
+      throw new CayError('unsupported', `No snapshotter "${name}"`, {
+        hint: `There are ${SNAPSHOTTER_NAMES.join(', ')}`,
+      });
     }
     return asked(name, drivers[name]);
   }
@@ -75,7 +77,9 @@ async function asked(name: string, open: () => Promise<Snapshotter>): Promise<Sn
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     if (isCayError(error) && error.code !== 'internal') throw error;
-    throw new CayError('failed_precondition', `Cannot open snapshotter "${name}": ${reason}`, { cause: error });
+    throw new CayError('failed_precondition', `Cannot open snapshotter "${name}": ${reason}`, {
+      cause: error,
+    });
   }
 }
 

@@ -37,7 +37,10 @@ export interface OverlaySnapshotter extends Snapshotter {
 /** All layers have to be named in one page (4096 bytes): 32 names of 64 characters fit. */
 const MAX_LAYERS = 32;
 
-/** What a sandbox has written is no program of anybody's on the host, and no device. `redirect_dir` lets a folder of a lower layer be renamed; the others keep a layer readable under any other. */
+/**
+ * What a sandbox has written is no program of anybody's on the host, and no device. `redirect_dir` lets a
+ * folder of a lower layer be renamed; the others keep a layer readable under any other.
+ */
 const FEATURES = 'nosuid,nodev,redirect_dir=on,index=off,metacopy=off';
 
 export async function openOverlay(options: OverlayOptions): Promise<OverlaySnapshotter> {
@@ -68,7 +71,8 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     for (let name = parent; name !== undefined;) {
       layers.push(name);
       const record: TreeRecord | undefined = forest.record(name);
-      if (!record) throw new CayError('internal', `Cannot stack tree "${parent}": its layer "${name}" is missing`);
+      if (!record)
+        throw new CayError('internal', `Cannot stack tree "${parent}": its layer "${name}" is missing`);
       name = record.flat ? undefined : record.parent;
     }
     return layers;
@@ -106,7 +110,8 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   const ground: Ground = {
     async trees() {
       for (const folder of [staging, trash]) {
-        for (const name of await readdir(folder)) await rm(join(folder, name), { recursive: true, force: true });
+        for (const name of await readdir(folder))
+          await rm(join(folder, name), { recursive: true, force: true });
       }
       const names = await readdir(treesDir);
       for (const name of await readdir(mountsDir)) if (!names.includes(name)) await unmount(name);
@@ -130,7 +135,8 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
       await rm(next, { recursive: true, force: true });
       await mkdir(join(next, 'work'), { recursive: true });
       await mkdir(join(next, 'fs'));
-      if (record.parent !== undefined) await copyRootAttributes(join(at(record.parent), 'fs'), join(next, 'fs'));
+      if (record.parent !== undefined)
+        await copyRootAttributes(join(at(record.parent), 'fs'), join(next, 'fs'));
       await step('prepare:rename');
       await rename(next, at(key));
       await step('prepare:mount');
@@ -166,7 +172,8 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     path: mount,
     committedPath: mount,
 
-    compare: ({ path: from }, { path: to }, signal) => compareTrees({ from, to, identity: 'likeness', signal }),
+    compare: ({ path: from }, { path: to }, signal) =>
+      compareTrees({ from, to, identity: 'likeness', signal }),
 
     limit: async () => {},
 
@@ -202,7 +209,8 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
 
     async close() {
       // Someone who looks at a committed tree keeps its mount; the next open adopts it.
-      for (const { name, kind } of await list()) if (kind === 'committed') await unmount(name).catch(() => {});
+      for (const { name, kind } of await list())
+        if (kind === 'committed') await unmount(name).catch(() => {});
       await Promise.all(deletions);
     },
 
@@ -223,13 +231,19 @@ async function probe(dir: string): Promise<void> {
   if (await isMountPoint(at)) await attempt(['umount', at]);
   for (const name of ['lower', 'upper', 'work', 'mount']) await mkdir(join(base, name), { recursive: true });
   const data = `lowerdir=lower,upperdir=upper,workdir=work,${FEATURES}`;
-  const { exitCode, stderr } = await attempt(['mount', '-t', 'overlay', '-o', data, 'overlay', at], { cwd: base });
+  const { exitCode, stderr } = await attempt(['mount', '-t', 'overlay', '-o', data, 'overlay', at], {
+    cwd: base,
+  });
   if (exitCode === 0) await command(['umount', at]);
   await rm(base, { recursive: true, force: true });
   if (exitCode !== 0) {
-    throw new CayError('failed_precondition', `Cannot use overlay in "${dir}": ${stderr.trim().slice(0, 300)}`, {
-      hint: 'It needs root and a disk that is no overlay itself',
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot use overlay in "${dir}": ${stderr.trim().slice(0, 300)}`,
+      {
+        hint: 'It needs root and a disk that is no overlay itself',
+      },
+    );
   }
 }
 
@@ -242,7 +256,9 @@ async function copyRootAttributes(from: string, to: string): Promise<void> {
 
 /** Everything of a tree: owners, times, links, holes, extended attributes, and overlayfs's own marks. */
 async function copyTree(from: string, to: string): Promise<void> {
-  const { exitCode, stderr } = await attempt(['cp', '-a', '--reflink=auto', '--sparse=auto', from, to], { timeoutMs: 3_600_000 });
+  const { exitCode, stderr } = await attempt(['cp', '-a', '--reflink=auto', '--sparse=auto', from, to], {
+    timeoutMs: 3_600_000,
+  });
   if (exitCode === 0) return;
   // The tree is in use: what goes away while it is read is not part of the copy.
   const gone = /: No such file or directory$|as it was replaced while being copied$/;

@@ -17,7 +17,9 @@ import { allocationOf, reserveMetadata, type Range } from './reserve-metadata.ts
 
 export interface PoolOptions {
   dir: string;
-  /** Size of a new pool. Default: 64 GiB or 80 % of the free space, whichever is more and the disk can hold. */
+  /**
+   * Size of a new pool. Default: 64 GiB or 80 % of the free space, whichever is more and the disk can hold.
+   */
   sizeBytes?: number;
   /** The pool grows up to this. Default: what the disk can hold. */
   maxBytes?: number;
@@ -31,8 +33,9 @@ export interface Pool {
   /** Makes the pool larger if it is nearly full and the disk has room. Resolves whether it did. */
   grow(): Promise<boolean>;
   /**
-   * Sees to it that a full disk does not turn the pool read-only. Costs next to nothing while the pool has taken no more of its file
-   * since the last time, so it can be called often. Rejects if the disk is too full for it already.
+   * Sees to it that a full disk does not turn the pool read-only. Costs next to nothing while the pool has
+   * taken no more of its file since the last time, so it can be called often. Rejects if the disk is too full
+   * for it already.
    */
   reserve(): Promise<void>;
   unmount(): Promise<void>;
@@ -41,7 +44,10 @@ export interface Pool {
 
 const GIB = 1024 ** 3;
 const MIN_BYTES = 256 * 1024 ** 2;
-/** With less than this free on the disk, there is room for a chunk of metadata that the pool does not have yet. */
+/**
+ * With less than this free on the disk, there is room for a chunk of metadata that the pool does not have
+ * yet.
+ */
 const SHORT_BYTES = 4 * GIB;
 /** What a sandbox has written is no program of anybody's on the host, and no device. */
 const KEPT_OUT = ['nosuid', 'nodev'];
@@ -77,9 +83,13 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
     const { free } = await disk(dir);
     const size = sizeBytes ?? Math.min(Math.max(64 * GIB, Math.floor(free * 0.8)), usable(free));
     if (size < MIN_BYTES || size > usable(free)) {
-      throw new CayError('failed_precondition', `Cannot make a pool of ${size} bytes in "${dir}": ${free} bytes are free`, {
-        hint: `A pool needs at least ${MIN_BYTES} bytes`,
-      });
+      throw new CayError(
+        'failed_precondition',
+        `Cannot make a pool of ${size} bytes in "${dir}": ${free} bytes are free`,
+        {
+          hint: `A pool needs at least ${MIN_BYTES} bytes`,
+        },
+      );
     }
     const next = `${file}.new`;
     await rm(next, { force: true });

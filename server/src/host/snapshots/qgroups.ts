@@ -20,7 +20,9 @@ import { sysfsOf } from './mounts.ts';
 
 export interface Qgroups {
   readonly mode: 'qgroup' | 'squota';
-  /** What the subvolume refers to in ordinary mode, 0 in simple mode: the start that a quota comes on top of. */
+  /**
+   * What the subvolume refers to in ordinary mode, 0 in simple mode: the start that a quota comes on top of.
+   */
   base(subvolumeId: number): Promise<number>;
   /** Bytes that go away with the subvolume; in simple mode, those that it wrote. */
   exclusive(subvolumeId: number): Promise<number | undefined>;
@@ -33,12 +35,17 @@ export interface Qgroups {
 }
 
 /** Resolves `undefined` where quotas are off and `enable` is not set, or the kernel does not show them. */
-export async function openQgroups(path: string, { enable }: { enable: boolean }): Promise<Qgroups | undefined> {
+export async function openQgroups(
+  path: string,
+  { enable }: { enable: boolean },
+): Promise<Qgroups | undefined> {
   const dir = await sysfsOf(path);
   if (dir === undefined) return undefined;
   const groups = join(dir, 'qgroups');
-  const readMode = async (): Promise<string> => (await readFile(join(groups, 'mode'), 'utf8').catch(() => '')).trim();
-  const isOn = async (): Promise<boolean> => (await readFile(join(groups, 'enabled'), 'utf8').catch(() => '0')).trim() === '1';
+  const readMode = async (): Promise<string> =>
+    (await readFile(join(groups, 'mode'), 'utf8').catch(() => '')).trim();
+  const isOn = async (): Promise<boolean> =>
+    (await readFile(join(groups, 'enabled'), 'utf8').catch(() => '0')).trim() === '1';
   if (!(await isOn())) {
     if (!enable) return undefined;
     const simple = await attempt(['btrfs', 'quota', 'enable', '--simple', path]);

@@ -35,7 +35,9 @@ export async function openRecords(dir: string): Promise<Records> {
       const records = new Map<string, TreeRecord>();
       for (const file of await readdir(dir)) {
         // Keys have no dot: a name with one is a replacement that a crash left behind.
-        const record = file.includes('.') ? undefined : parse(await readlink(join(dir, file)).catch(() => ''));
+        const record = file.includes('.')
+          ? undefined
+          : parse(await readlink(join(dir, file)).catch(() => ''));
         if (record) records.set(file, record);
         else await rm(join(dir, file), { force: true, recursive: true });
       }

@@ -34,7 +34,9 @@ describe('parseChunks()', () => {
 describe('nextChunk()', () => {
   it('is the first gap that is large enough', () => {
     expect(nextChunk(parseChunks(TABLE), 4096 * MIB)).toEqual([{ offset: 22_020_096, length: 256 * MIB }]);
-    expect(nextChunk(parseChunks(TABLE), 100_000 * MIB)).toEqual([{ offset: 733_554_432, length: 1024 * MIB }]);
+    expect(nextChunk(parseChunks(TABLE), 100_000 * MIB)).toEqual([
+      { offset: 733_554_432, length: 1024 * MIB },
+    ]);
     expect(nextChunk([], 4096 * MIB)).toEqual([]);
   });
 });
@@ -72,7 +74,8 @@ describe.skipIf(reason !== undefined)('a pool on a disk that is full', () => {
         expect(await readFile(join(await trees.path('b'), 'small'), 'utf8')).toBe('fits into the metadata');
 
         // Such files live in the metadata alone; so many of them take another chunk of it.
-        for (let i = 0; i < 8000; i++) await writeFile(join(await trees.path('b'), `file-${i}`), Buffer.alloc(1900, 'x'));
+        for (let i = 0; i < 8000; i++)
+          await writeFile(join(await trees.path('b'), `file-${i}`), Buffer.alloc(1900, 'x'));
         await exec('btrfs', ['filesystem', 'sync', join(disk, 'trees', 'pool')]);
         await writeFile(join(await trees.path('b'), 'after'), 'still writable');
 

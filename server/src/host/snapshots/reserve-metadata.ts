@@ -1,10 +1,11 @@
 /**
- * Gives the parts of a btrfs filesystem in a sparse file that it cannot do without their blocks on the disk for good: superblocks, and
- * the chunks of metadata.
+ * Gives the parts of a btrfs filesystem in a sparse file that it cannot do without their blocks on the disk
+ * for good: superblocks, and the chunks of metadata.
  *
- * On a disk that is full a write to a hole of the file fails. Where that is data, its writer is told and all else goes on. Where it is
- * metadata, the kernel turns the whole filesystem read-only, and only unmounting it helps, which takes the end of everything that runs
- * on it. The kernel does not punch holes into chunks of metadata, so what has its blocks keeps them.
+ * On a disk that is full a write to a hole of the file fails. Where that is data, its writer is told and all
+ * else goes on. Where it is metadata, the kernel turns the whole filesystem read-only, and only unmounting it
+ * helps, which takes the end of everything that runs on it. The kernel does not punch holes into chunks of
+ * metadata, so what has its blocks keeps them.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -41,16 +42,29 @@ export interface ReserveOptions {
 
 /** Resolves to what has been reserved by now. Rejects if the disk has no room for it. */
 export async function reserveMetadata({ file, path, ahead, before = [] }: ReserveOptions): Promise<Range[]> {
-  // The tree on the disk tells of a new chunk only when the kernel has written to it: the kernel itself is asked.
+  // The tree on the disk tells of a new chunk only when the kernel has written to it: the kernel itself is
+  // asked.
   const { stdout, exitCode } = await attempt(['btrfs', 'inspect-internal', 'list-chunks', '--raw', path]);
   const { size } = await stat(file);
   const chunks = exitCode === 0 ? parseChunks(stdout) : [];
-  const wanted = [...SUPERBLOCKS, ...chunks.filter(({ data }) => !data), ...(ahead ? nextChunk(chunks, size) : [])]
+  const wanted = [
+    ...SUPERBLOCKS,
+    ...chunks.filter(({ data }) => !data),
+    ...(ahead ? nextChunk(chunks, size) : []),
+  ]
     .filter(({ offset, length }) => offset + length <= size)
     .map(({ offset, length }) => ({ offset, length }));
   for (const range of wanted) {
     if (before.some(({ offset, length }) => offset === range.offset && length === range.length)) continue;
-    await command(['fallocate', '--keep-size', '--offset', String(range.offset), '--length', String(range.length), file]);
+    await command([
+      'fallocate',
+      '--keep-size',
+      '--offset',
+      String(range.offset),
+      '--length',
+      String(range.length),
+      file,
+    ]);
   }
   return wanted;
 }
@@ -59,7 +73,9 @@ export async function reserveMetadata({ file, path, ahead, before = [] }: Reserv
 export function parseChunks(table: string): Chunk[] {
   return table.split('\n').flatMap((line) => {
     const [, type, offset, length] = /^ *\d+ +\d+ +([A-Za-z+]+)\/\S+ +(\d+) +(\d+) /.exec(line) ?? [];
-    return type === undefined ? [] : [{ data: type === 'Data', offset: Number(offset), length: Number(length) }];
+    return type === undefined
+      ? []
+      : [{ data: type === 'Data', offset: Number(offset), length: Number(length) }];
   });
 }
 
@@ -76,12 +92,14 @@ export function nextChunk(chunks: readonly Chunk[], size: number): Range[] {
 }
 
 /**
- * Changes whenever the filesystem has taken another chunk. Costs no more than reading three small files. Where the kernel does not show
- * it (`undefined`, or no such file) it never changes: what there is when the pool is opened is reserved, and no more.
+ * Changes whenever the filesystem has taken another chunk. Costs no more than reading three small files.
+ * Where the kernel does not show it (`undefined`, or no such file) it never changes: what there is when the
+ * pool is opened is reserved, and no more.
  */
 export async function allocationOf(kernelDir: string | undefined): Promise<string> {
   if (kernelDir === undefined) return '';
   const kinds = ['data', 'metadata', 'system'];
-  const read = (kind: string) => readFile(join(kernelDir, 'allocation', kind, 'disk_total'), 'utf8').catch(() => '');
+  const read = (kind: string) =>
+    readFile(join(kernelDir, 'allocation', kind, 'disk_total'), 'utf8').catch(() => '');
   return (await Promise.all(kinds.map(read))).join();
 }

@@ -35,7 +35,12 @@ const NAMES = ['a', 'b', 'c', 'd/a', 'd/b', 'd/e/a', 'd/e/b', 'd', 'd/e', 'f', '
 const name = fc.constantFrom(...NAMES);
 const deed = fc.oneof(
   fc.record({ verb: fc.constant('write' as const), at: name, text: fc.constantFrom('x', 'y', 'xx', '') }),
-  fc.record({ verb: fc.constant('patch' as const), at: name, offset: fc.constantFrom(0, 5000, 200_000), text: fc.constantFrom('p', 'q') }),
+  fc.record({
+    verb: fc.constant('patch' as const),
+    at: name,
+    offset: fc.constantFrom(0, 5000, 200_000),
+    text: fc.constantFrom('p', 'q'),
+  }),
   fc.record({ verb: fc.constant('truncate' as const), at: name, size: fc.constantFrom(0, 1, 4096, 300_000) }),
   fc.record({ verb: fc.constant('mkdir' as const), at: name }),
   fc.record({ verb: fc.constant('rename' as const), at: name, to: name }),
@@ -98,9 +103,11 @@ async function survey(root: string, path = '/', all: Survey = new Map()): Promis
   const at = join(root, path);
   const stat = await lstat(at);
   const type = stat.isDirectory() ? 'directory' : stat.isSymbolicLink() ? 'symlink' : 'file';
-  const content = type === 'directory' ? '' : type === 'symlink' ? await readlink(at) : hash('sha1', await readFile(at));
+  const content =
+    type === 'directory' ? '' : type === 'symlink' ? await readlink(at) : hash('sha1', await readFile(at));
   all.set(path, { type, content, mode: stat.mode & 0o7777, owner: `${stat.uid}:${stat.gid}` });
-  if (type === 'directory') for (const file of (await readdir(at)).sort()) await survey(root, join(path, file), all);
+  if (type === 'directory')
+    for (const file of (await readdir(at)).sort()) await survey(root, join(path, file), all);
   return all;
 }
 
@@ -108,8 +115,11 @@ async function survey(root: string, path = '/', all: Survey = new Map()): Promis
 function replay(before: Survey, changes: FileChange[], target: Survey): Survey {
   const after: Survey = new Map();
   const removed = new Set(changes.filter(({ change }) => change === 'removed').map(({ path }) => path));
-  const renamed = new Map(changes.flatMap((change) => (change.from === undefined ? [] : [[change.from, change.path] as const])));
-  const where = (path: string): string => renamed.get(path) ?? (path === '/' ? '/' : join(where(dirname(path)), basename(path)));
+  const renamed = new Map(
+    changes.flatMap((change) => (change.from === undefined ? [] : [[change.from, change.path] as const])),
+  );
+  const where = (path: string): string =>
+    renamed.get(path) ?? (path === '/' ? '/' : join(where(dirname(path)), basename(path)));
   for (const [path, facts] of before) {
     if (removed.has(path)) continue;
     expect(after.has(where(path))).toBe(false);
@@ -121,7 +131,11 @@ function replay(before: Survey, changes: FileChange[], target: Survey): Survey {
     expect(now.type).toBe(type);
     expect(old === undefined).toBe(change === 'added');
     if (old) {
-      expect([content, mode, owner]).toEqual([old.content !== now.content, old.mode !== now.mode, old.owner !== now.owner]);
+      expect([content, mode, owner]).toEqual([
+        old.content !== now.content,
+        old.mode !== now.mode,
+        old.owner !== now.owner,
+      ]);
       expect(change === 'renamed' || content || mode || owner).toBe(true);
       expect(old.type).toBe(type);
     }

@@ -20,8 +20,8 @@ const MARKS_AT_ONCE = 2000;
 const MAX_LINKED = 32;
 
 /**
- * Compares two read-only subvolumes at the cost of what differs: the kernel finds out which paths were touched, and only
- * those are looked at. Resolves `undefined` where that is not possible or not worth it.
+ * Compares two read-only subvolumes at the cost of what differs: the kernel finds out which paths were
+ * touched, and only those are looked at. Resolves `undefined` where that is not possible or not worth it.
  */
 export async function sendChanges({ from, to, signal }: TreesOptions): Promise<FileChange[] | undefined> {
   try {
@@ -77,7 +77,13 @@ async function lookUp(paths: TouchedPaths, { from, to }: TreesOptions): Promise<
 /** All paths of a file; `undefined` where they cannot all be told. */
 async function linksOf(root: string, entry: TreeEntry): Promise<string[] | undefined> {
   if (entry.stat.nlink === 1n) return [entry.path];
-  const { stdout, exitCode } = await attempt(['btrfs', 'inspect-internal', 'inode-resolve', String(entry.stat.ino), root]);
+  const { stdout, exitCode } = await attempt([
+    'btrfs',
+    'inspect-internal',
+    'inode-resolve',
+    String(entry.stat.ino),
+    root,
+  ]);
   const prefix = join(root, '/');
   const lines = stdout.split('\n').filter((line) => line.startsWith(prefix));
   const paths = lines.map((line) => Buffer.from(line.slice(prefix.length - 1)).toString('latin1'));

@@ -66,9 +66,12 @@ async function* pieces(bytes: Buffer, sizes: number[]): AsyncGenerator<Buffer> {
   }
 }
 
-const read = (bytes: Buffer, sizes: number[] = []): Promise<SendCommand[]> => Array.fromAsync(readSendStream(pieces(bytes, sizes)));
+const read = (bytes: Buffer, sizes: number[] = []): Promise<SendCommand[]> =>
+  Array.fromAsync(readSendStream(pieces(bytes, sizes)));
 
-const name = fc.uint8Array({ minLength: 1, maxLength: 300 }).map((bytes) => Buffer.from(bytes).toString('latin1'));
+const name = fc
+  .uint8Array({ minLength: 1, maxLength: 300 })
+  .map((bytes) => Buffer.from(bytes).toString('latin1'));
 const whole = fc.nat({ max: 2 ** 31 });
 const command: fc.Arbitrary<SendCommand> = fc.oneof(
   fc.record({ kind: fc.constant('make' as const), path: name }),
@@ -94,13 +97,22 @@ describe('readSendStream', () => {
   });
 
   it('rejects a stream in which any byte was changed', async () => {
-    const stream = Buffer.concat([HEADER, bytesOf({ kind: 'rename', path: 'one', to: 'two' }), bytesOf({ kind: 'make', path: 'x' }), END]);
+    const stream = Buffer.concat([
+      HEADER,
+      bytesOf({ kind: 'rename', path: 'one', to: 'two' }),
+      bytesOf({ kind: 'make', path: 'x' }),
+      END,
+    ]);
     await fc.assert(
-      fc.asyncProperty(fc.nat({ max: stream.length - 1 }), fc.integer({ min: 1, max: 255 }), async (at, mask) => {
-        const damaged = Buffer.from(stream);
-        damaged[at]! ^= mask;
-        await expect(read(damaged)).rejects.toMatchObject({ code: 'internal' });
-      }),
+      fc.asyncProperty(
+        fc.nat({ max: stream.length - 1 }),
+        fc.integer({ min: 1, max: 255 }),
+        async (at, mask) => {
+          const damaged = Buffer.from(stream);
+          damaged[at]! ^= mask;
+          await expect(read(damaged)).rejects.toMatchObject({ code: 'internal' });
+        },
+      ),
     );
   });
 
@@ -117,7 +129,9 @@ describe('readSendStream', () => {
         await expect(read(Buffer.concat([HEADER, bytes]))).rejects.toMatchObject({ code: 'internal' });
       }),
     );
-    await expect(read(Buffer.concat([HEADER, u32(2 ** 31), u16(3), u32(0)]))).rejects.toThrow(/2147483648 bytes/);
+    await expect(read(Buffer.concat([HEADER, u32(2 ** 31), u16(3), u32(0)]))).rejects.toThrow(
+      /2147483648 bytes/,
+    );
   });
 
   it.each([
@@ -140,7 +154,9 @@ describe('readSendStream', () => {
   });
 
   it('rejects another version', async () => {
-    await expect(read(Buffer.concat([Buffer.from('btrfs-stream\0'), u32(2), END]))).rejects.toThrow(/version 2/);
+    await expect(read(Buffer.concat([Buffer.from('btrfs-stream\0'), u32(2), END]))).rejects.toThrow(
+      /version 2/,
+    );
   });
 });
 

@@ -4,8 +4,8 @@
  *     "btrfs-stream\0" version:u32
  *     { length:u32 command:u16 crc:u32 { type:u16 length:u16 data }… }…       all little-endian
  *
- * The checksum is of the whole command, with zeros in its own place. Anything else than a whole stream up to its end
- * rejects.
+ * The checksum is of the whole command, with zeros in its own place. Anything else than a whole stream up to
+ * its end rejects.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { crc32c } from './crc32c.ts';
@@ -52,7 +52,15 @@ const COMMANDS = {
   updateExtent: 22,
 } as const;
 
-const ATTRIBUTES = { size: 4, path: 15, pathTo: 16, pathLink: 17, fileOffset: 18, data: 19, cloneLength: 24 } as const;
+const ATTRIBUTES = {
+  size: 4,
+  path: 15,
+  pathTo: 16,
+  pathLink: 17,
+  fileOffset: 18,
+  data: 19,
+  cloneLength: 24,
+} as const;
 
 export async function* readSendStream(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<SendCommand> {
   let pending: Buffer = Buffer.alloc(0);
@@ -137,11 +145,26 @@ function parse(number: number, attributes: Map<number, Buffer>): SendCommand | u
     case COMMANDS.rmdir:
       return { kind: 'unlink', path: path() };
     case COMMANDS.write:
-      return { kind: 'data', path: path(), offset: integer(ATTRIBUTES.fileOffset), length: attributes.get(ATTRIBUTES.data)?.length ?? 0 };
+      return {
+        kind: 'data',
+        path: path(),
+        offset: integer(ATTRIBUTES.fileOffset),
+        length: attributes.get(ATTRIBUTES.data)?.length ?? 0,
+      };
     case COMMANDS.clone:
-      return { kind: 'data', path: path(), offset: integer(ATTRIBUTES.fileOffset), length: integer(ATTRIBUTES.cloneLength) };
+      return {
+        kind: 'data',
+        path: path(),
+        offset: integer(ATTRIBUTES.fileOffset),
+        length: integer(ATTRIBUTES.cloneLength),
+      };
     case COMMANDS.updateExtent:
-      return { kind: 'data', path: path(), offset: integer(ATTRIBUTES.fileOffset), length: integer(ATTRIBUTES.size) };
+      return {
+        kind: 'data',
+        path: path(),
+        offset: integer(ATTRIBUTES.fileOffset),
+        length: integer(ATTRIBUTES.size),
+      };
     case COMMANDS.truncate:
     case COMMANDS.chmod:
     case COMMANDS.chown:

@@ -48,23 +48,30 @@ export interface Snapshotter {
     /** Comparing costs what differs, not what there is. */
     incremental: boolean;
   };
-  /** Makes an active tree and resolves its directory on the host. The same key with the same parent is done already. */
+  /**
+   * Makes an active tree and resolves its directory on the host. The same key with the same parent is done
+   * already.
+   */
   prepare(key: string, options?: PrepareOptions): Promise<string>;
   /** The directory of an active tree, mounted again if the machine was restarted. Rejects `not_found`. */
   path(key: string): Promise<string>;
-  /** Copies `key` as it is now. The same name from the same key is done already; another's rejects `already_exists`. */
+  /**
+   * Copies `key` as it is now. The same name from the same key is done already; another's rejects
+   * `already_exists`.
+   */
   commit(name: string, key: string): Promise<void>;
   /** The directory of a committed tree, which nobody can write to. Rejects `not_found`. */
   committedPath(name: string): Promise<string>;
   /**
-   * What differs between two committed trees, in the order of paths (absolute, `/` is the root of the tree), owners as
-   * they are on the host. A directory that was moved is one entry. Where `incremental` the cost is that of the difference.
+   * What differs between two committed trees, in the order of paths (absolute, `/` is the root of the tree),
+   * owners as they are on the host. A directory that was moved is one entry. Where `incremental` the cost is
+   * that of the difference.
    */
   changes(from: string, to: string, options?: { signal?: AbortSignal }): AsyncIterable<FileChange>;
   setQuota(key: string, quotaBytes: number | null): Promise<void>;
   /**
-   * Bytes on disk that were written into an active tree, those that its copies share included. A commit brings the count up to date.
-   * Resolves `undefined` where nobody counts them.
+   * Bytes on disk that were written into an active tree, those that its copies share included. A commit
+   * brings the count up to date. Resolves `undefined` where nobody counts them.
    */
   written(key: string): Promise<number | undefined>;
   /** Bytes on disk that go away if this tree does. */

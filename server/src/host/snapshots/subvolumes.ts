@@ -36,7 +36,13 @@ export async function openSubvolumes(base: string, treesDir: string): Promise<Su
   }
 
   async function resolve(subvolumeId: number): Promise<string> {
-    const { stdout } = await attempt(['btrfs', 'inspect-internal', 'subvolid-resolve', String(subvolumeId), base]);
+    const { stdout } = await attempt([
+      'btrfs',
+      'inspect-internal',
+      'subvolid-resolve',
+      String(subvolumeId),
+      base,
+    ]);
     return stdout.replace(/\n$/, '');
   }
 
@@ -65,7 +71,8 @@ export async function openSubvolumes(base: string, treesDir: string): Promise<Su
         const { exitCode, stderr } = await attempt(['btrfs', 'subvolume', 'delete', join(treesDir, name)]);
         if (exitCode === 0) break;
         const nested = /not empty/i.test(stderr) && pass < MAX_PASSES && (await removeInner(name)) > 0;
-        if (!nested) throw new CayError('internal', `Cannot remove tree "${name}": ${stderr.trim().slice(0, 500)}`);
+        if (!nested)
+          throw new CayError('internal', `Cannot remove tree "${name}": ${stderr.trim().slice(0, 500)}`);
       }
       ids.delete(name);
     },

@@ -1,6 +1,6 @@
 /**
- * Follows the commands that turn one tree into another, without doing them, and tells which paths of both trees they
- * concern.
+ * Follows the commands that turn one tree into another, without doing them, and tells which paths of both
+ * trees they concern.
  *
  * The commands name files by where they are at that moment, under names that neither tree has. So a tree of
  * what was mentioned is kept, and changed as the commands say.
@@ -56,7 +56,8 @@ export async function followCommands(commands: AsyncIterable<SendCommand>): Prom
   function mention(path: string): void {
     if (from.has(path)) return;
     pathBytes += path.length;
-    if (pathBytes > MAX_PATH_BYTES) throw new CayError('resource_exhausted', `Paths of more than ${MAX_PATH_BYTES} bytes differ`);
+    if (pathBytes > MAX_PATH_BYTES)
+      throw new CayError('resource_exhausted', `Paths of more than ${MAX_PATH_BYTES} bytes differ`);
     from.add(path);
   }
 
@@ -71,7 +72,8 @@ export async function followCommands(commands: AsyncIterable<SendCommand>): Prom
 
   function placeOf(path: string): { parent: Node; name: string } {
     const names = path.split('/');
-    if (names.length > MAX_DEPTH || names.some((part) => part === '' || part === '.' || part === '..')) throw astray(path);
+    if (names.length > MAX_DEPTH || names.some((part) => part === '' || part === '.' || part === '..'))
+      throw astray(path);
     const name = names.pop()!;
     return { parent: names.reduce(childOf, root), name };
   }
@@ -126,7 +128,8 @@ function gather(root: Node): TouchedFile[] {
   let pathBytes = 0;
   for (const [to, { from, children, ranges, dirty }] of queue) {
     pathBytes += to.length;
-    if (pathBytes > MAX_PATH_BYTES) throw new CayError('resource_exhausted', `Paths of more than ${MAX_PATH_BYTES} bytes differ`);
+    if (pathBytes > MAX_PATH_BYTES)
+      throw new CayError('resource_exhausted', `Paths of more than ${MAX_PATH_BYTES} bytes differ`);
     files.push({ to, dirty, ...(from !== undefined && { from }), ...(ranges && { ranges }) });
     for (const [name, child] of children) if (child) queue.push([`${to}/${name}`, child]);
   }
@@ -134,5 +137,8 @@ function gather(root: Node): TouchedFile[] {
 }
 
 function astray(path: string): CayError {
-  return new CayError('internal', `Cannot follow the stream of "btrfs send": nothing is at "${path.slice(0, 200)}"`);
+  return new CayError(
+    'internal',
+    `Cannot follow the stream of "btrfs send": nothing is at "${path.slice(0, 200)}"`,
+  );
 }

@@ -4,8 +4,8 @@ import { type FileHandle, lstat, open, readdir, readlink } from 'node:fs/promise
 import type { FileChange } from '@cay/sdk/protocol';
 
 /**
- * One path of a tree that never changes. Paths are relative to the tree's root and begin with a slash; the root's own is
- * empty. Each character stands for one byte, since names need not be UTF-8.
+ * One path of a tree that never changes. Paths are relative to the tree's root and begin with a slash; the
+ * root's own is empty. Each character stands for one byte, since names need not be UTF-8.
  */
 export interface TreeEntry {
   path: string;
@@ -14,7 +14,10 @@ export interface TreeEntry {
 }
 
 /** The part of it that is compared: a hundred thousand may be held at once. */
-type EntryStat = Pick<BigIntStats, 'ino' | 'birthtimeNs' | 'mtimeNs' | 'ctimeNs' | 'size' | 'mode' | 'uid' | 'gid' | 'rdev' | 'nlink'>;
+type EntryStat = Pick<
+  BigIntStats,
+  'ino' | 'birthtimeNs' | 'mtimeNs' | 'ctimeNs' | 'size' | 'mode' | 'uid' | 'gid' | 'rdev' | 'nlink'
+>;
 
 /** Bytes of a file that may differ. */
 export interface ByteRange {
@@ -34,7 +37,13 @@ function onHost(root: string, path: string): Buffer {
 export async function readEntry(root: string, path: string): Promise<TreeEntry | undefined> {
   try {
     const stat = await lstat(onHost(root, path), { bigint: true });
-    const type = stat.isFile() ? 'file' : stat.isDirectory() ? 'directory' : stat.isSymbolicLink() ? 'symlink' : 'other';
+    const type = stat.isFile()
+      ? 'file'
+      : stat.isDirectory()
+        ? 'directory'
+        : stat.isSymbolicLink()
+          ? 'symlink'
+          : 'other';
     const { ino, birthtimeNs, mtimeNs, ctimeNs, size, mode, uid, gid, rdev, nlink } = stat;
     return { path, type, stat: { ino, birthtimeNs, mtimeNs, ctimeNs, size, mode, uid, gid, rdev, nlink } };
   } catch (error) {
@@ -51,18 +60,24 @@ export async function readNames(root: string, path: string): Promise<string[]> {
   return readdir(at, { encoding: 'latin1' });
 }
 
-/** Whether two entries of one type differ in what they hold. With `ranges`, only those bytes are looked at. */
+/**
+ * Whether two entries of one type differ in what they hold. With `ranges`, only those bytes are looked at.
+ */
 export async function differsInContent(
   [fromRoot, from]: readonly [string, TreeEntry],
   [toRoot, to]: readonly [string, TreeEntry],
   { ranges, signal }: { ranges?: readonly ByteRange[] | undefined; signal?: AbortSignal | undefined } = {},
 ): Promise<boolean> {
   if (from.type === 'directory') return false;
-  if (from.type === 'other') return from.stat.rdev !== to.stat.rdev || (from.stat.mode ^ to.stat.mode) >> 12n !== 0n;
+  if (from.type === 'other')
+    return from.stat.rdev !== to.stat.rdev || (from.stat.mode ^ to.stat.mode) >> 12n !== 0n;
   if (from.stat.size !== to.stat.size) return true;
   const [a, b] = [onHost(fromRoot, from.path), onHost(toRoot, to.path)];
   if (from.type === 'symlink') {
-    const [one, other] = await Promise.all([readlink(a, { encoding: 'buffer' }), readlink(b, { encoding: 'buffer' })]);
+    const [one, other] = await Promise.all([
+      readlink(a, { encoding: 'buffer' }),
+      readlink(b, { encoding: 'buffer' }),
+    ]);
     return !one.equals(other);
   }
   const size = Number(from.stat.size);
@@ -75,9 +90,12 @@ export async function differsInContent(
       for (let at = offset; at < end; at += CHUNK) {
         signal?.throwIfAborted();
         const wanted = Math.min(CHUNK, end - at);
-        const [one, other] = await Promise.all(files.map((file, index) => file.read(buffers[index]!, 0, wanted, at)));
+        const [one, other] = await Promise.all(
+          files.map((file, index) => file.read(buffers[index]!, 0, wanted, at)),
+        );
         const read = one!.bytesRead;
-        if (read !== other!.bytesRead || buffers[0]!.compare(buffers[1]!, 0, read, 0, read) !== 0) return true;
+        if (read !== other!.bytesRead || buffers[0]!.compare(buffers[1]!, 0, read, 0, read) !== 0)
+          return true;
         if (read < wanted) break;
       }
     }

@@ -69,7 +69,9 @@ describe.skipIf(reason !== undefined)('zfs', () => {
 
     it('is refused where there is none and no dataset is named', async () => {
       const dir = await mkdtemp(join(tmpdir(), 'cay-zfs-'));
-      await expect(openSnapshotter({ dir, name: 'zfs' })).rejects.toMatchObject({ code: 'failed_precondition' });
+      await expect(openSnapshotter({ dir, name: 'zfs' })).rejects.toMatchObject({
+        code: 'failed_precondition',
+      });
       await rm(dir, { recursive: true, force: true });
     });
   });

@@ -7,11 +7,12 @@
  *     <base>/v-<name>             a read-only clone of a committed one, while somebody looks at it
  *     <dir>/pool.zfs              which dataset <base> is
  *
- * A snapshot cannot be without its dataset. So an active tree that is removed while commits of it stay is marked as
- * gone and unmounted, and its files are rolled back to its last snapshot, which frees what came later. It is destroyed
- * with its last snapshot.
+ * A snapshot cannot be without its dataset. So an active tree that is removed while commits of it stay is
+ * marked as gone and unmounted, and its files are rolled back to its last snapshot, which frees what came
+ * later. It is destroyed with its last snapshot.
  *
- * All is done in transactions of the whole pool, in order: after a power cut a tree's record is there if the tree is.
+ * All is done in transactions of the whole pool, in order: after a power cut a tree's record is there if the
+ * tree is.
  */
 import { createHash } from 'node:crypto';
 import { chmod, mkdir, readlink, realpath, rm, rmdir, stat, symlink } from 'node:fs/promises';
@@ -19,7 +20,17 @@ import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { command } from './command.ts';
 import { compareTrees } from './compare-trees.ts';
-import { listDatasets, listSnapshots, markGone, OWNER, readOwner, readProperties, tryZfs, whenFree, zfs } from './datasets.ts';
+import {
+  listDatasets,
+  listSnapshots,
+  markGone,
+  OWNER,
+  readOwner,
+  readProperties,
+  tryZfs,
+  whenFree,
+  zfs,
+} from './datasets.ts';
 import { type Ground, openForest, type StepHook } from './forest.ts';
 import { isMountPoint, mountOf } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
@@ -76,7 +87,10 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     await whenFree('destroy', viewOf(name));
   }
 
-  /** Frees what a dataset that is gone holds beyond its snapshots, and the dataset itself with the last of them. */
+  /**
+   * Frees what a dataset that is gone holds beyond its snapshots, and the dataset itself with the last of
+   * them.
+   */
   async function reclaim(dataset: string): Promise<void> {
     const snapshots = await listSnapshots(dataset);
     if (snapshots.length === 0) {
@@ -100,7 +114,11 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
         next = Math.max(next, Number(number) + 1);
         if (committed !== undefined) commits.set(committed, dataset);
         else if (isGone) gone.add(dataset);
-        else if (heads.has(key)) throw new CayError('internal', `Two datasets hold tree "${key}": "${heads.get(key)}" and "${name}"`);
+        else if (heads.has(key))
+          throw new CayError(
+            'internal',
+            `Two datasets hold tree "${key}": "${heads.get(key)}" and "${name}"`,
+          );
         else heads.set(key, dataset);
       }
       // What a killed server left of views, and of trees on their way out.
@@ -175,14 +193,21 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       }
       await step('view:mount');
       const path = await mount(view);
-      // Where ZFS is served by FUSE, the property keeps files from coming and going but not from being written.
+      // Where ZFS is served by FUSE, the property keeps files from coming and going but not from being
+      // written.
       await command(['mount', '-o', 'remount,bind,ro', path]);
       return path;
     },
 
     async compare({ path: from }, { path: to }, signal) {
       const born = (await stat(from, { bigint: true })).birthtimeNs > 0n;
-      return compareTrees({ from, to, identity: born ? 'inode' : 'reused-inode', coarseTimes: coarse, signal });
+      return compareTrees({
+        from,
+        to,
+        identity: born ? 'inode' : 'reused-inode',
+        coarseTimes: coarse,
+        signal,
+      });
     },
 
     async limit(key, record) {
@@ -242,7 +267,8 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
       for (let left = await listDatasets(base); left.length > 0;) {
         for (const { name } of left) if (!name.includes('@')) await tryZfs('destroy', '-r', name);
         const now = await listDatasets(base);
-        if (now.length === left.length) throw new CayError('internal', `Cannot destroy dataset "${now[0]!.name}"`);
+        if (now.length === left.length)
+          throw new CayError('internal', `Cannot destroy dataset "${now[0]!.name}"`);
         left = now;
       }
       await zfs('unmount', base);
@@ -267,9 +293,13 @@ async function openBase(dir: string, home: string, given: string | undefined): P
   const mount = await mountOf(dir);
   const above = given ?? (isZfsMount(mount?.type) ? mount!.source : undefined);
   if (kept === undefined && above === undefined) {
-    throw new CayError('failed_precondition', `Cannot use ZFS in "${dir}": the folder is on "${mount?.type ?? 'nothing'}"`, {
-      hint: 'Name a dataset, or put the folder on one',
-    });
+    throw new CayError(
+      'failed_precondition',
+      `Cannot use ZFS in "${dir}": the folder is on "${mount?.type ?? 'nothing'}"`,
+      {
+        hint: 'Name a dataset, or put the folder on one',
+      },
+    );
   }
   const base = kept ?? `${above}/cay-${createHash('sha256').update(dir).digest('hex').slice(0, 12)}`;
   const owner = await readOwner(base);
@@ -279,7 +309,18 @@ async function openBase(dir: string, home: string, given: string | undefined): P
   // Written first: what is made and not noted would be lost.
   if (kept === undefined) await symlink(base, marker);
   if (owner === undefined) {
-    await zfs('create', '-o', 'canmount=noauto', '-o', `mountpoint=${home}`, '-o', 'atime=off', '-o', `${OWNER}=${dir}`, base);
+    await zfs(
+      'create',
+      '-o',
+      'canmount=noauto',
+      '-o',
+      `mountpoint=${home}`,
+      '-o',
+      'atime=off',
+      '-o',
+      `${OWNER}=${dir}`,
+      base,
+    );
   }
   // Trees inherit them. What a sandbox has written is no program of anybody's on the host, and no device.
   for (const property of ['setuid', 'devices']) {

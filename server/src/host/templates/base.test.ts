@@ -110,7 +110,9 @@ describe('baseTemplate()', () => {
     expect(strangers.stdout).toBe('');
     expect(statSync(join(root, 'home/user')).uid).toBe(1_001_000);
     expect(statSync(join(root, 'tmp')).mode & 0o7777).toBe(0o1777);
-    expect(readFileSync(join(root, 'etc/passwd'), 'utf8')).toContain('user:x:1000:1000:user:/home/user:/bin/bash');
+    expect(readFileSync(join(root, 'etc/passwd'), 'utf8')).toContain(
+      'user:x:1000:1000:user:/home/user:/bin/bash',
+    );
   });
 
   it('has nothing of the host that could be a secret', async () => {
@@ -132,7 +134,9 @@ describe('baseTemplate()', () => {
     ]) {
       expect(existsSync(join(etc, name)), name).toBe(false);
     }
-    const found = await run('grep', ['-rlE', 'BEGIN ([A-Z]+ )?PRIVATE KEY', etc]).catch((error: { stdout: string }) => error);
+    const found = await run('grep', ['-rlE', 'BEGIN ([A-Z]+ )?PRIVATE KEY', etc]).catch(
+      (error: { stdout: string }) => error,
+    );
     expect(found.stdout).toBe('');
   });
 });
@@ -157,7 +161,14 @@ sleep 1000
 for (const factory of [runcRuntime, runscRuntime]) {
   const runtime = factory({ stateDir: join(dir, 'state'), ids });
   const probe = await runtime.probe();
-  const wanted = ['python3:python 42', 'node:node 42', 'perl:perl 42', 'git:git 1', 'gcc:gcc 42', 'awk:awk 42']
+  const wanted = [
+    'python3:python 42',
+    'node:node 42',
+    'perl:perl 42',
+    'git:git 1',
+    'gcc:gcc 42',
+    'awk:awk 42',
+  ]
     .map((pair) => pair.split(':') as [string, string])
     .filter(([program]) => existsSync(`/usr/bin/${program}`));
   const title = probe.available

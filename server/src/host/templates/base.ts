@@ -1,8 +1,9 @@
 /**
  * The template `base`: the machine's own toolchain, none of its data.
  *
- * `/usr` is shown read-only. Around it stands a fresh tree: an `/etc` that is partly written here and partly copied
- * from the host, from a list of names that are configuration of tools and never secrets; empty `/home`, `/root`, `/tmp`, `/var`.
+ * `/usr` is shown read-only. Around it stands a fresh tree: an `/etc` that is partly written here and partly
+ * copied from the host, from a list of names that are configuration of tools and never secrets; empty
+ * `/home`, `/root`, `/tmp`, `/var`.
  */
 import { existsSync, lstatSync, readlinkSync } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, readdir, symlink, writeFile } from 'node:fs/promises';

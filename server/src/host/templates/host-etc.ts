@@ -1,6 +1,6 @@
 /**
- * What of the host's `/etc` a sandbox gets: how the tools in `/usr` are set up. Names that are not listed are not
- * copied, and of those listed only what everybody on the host may read.
+ * What of the host's `/etc` a sandbox gets: how the tools in `/usr` are set up. Names that are not listed are
+ * not copied, and of those listed only what everybody on the host may read.
  */
 import { createHash } from 'node:crypto';
 import { chmod, copyFile, lstat, mkdir, readdir, readlink, symlink } from 'node:fs/promises';
@@ -99,7 +99,8 @@ async function note(found: Map<string, Entry>, path: string, deep: boolean): Pro
 /** Changes whenever what would be copied does, or anything of `recipe`. */
 export async function fingerprint(recipe: unknown): Promise<string> {
   const hash = createHash('sha256').update(JSON.stringify(recipe));
-  for (const { path, kind, mode, stamp } of await entries()) hash.update(`${path}\0${kind}\0${mode}\0${stamp}\0`);
+  for (const { path, kind, mode, stamp } of await entries())
+    hash.update(`${path}\0${kind}\0${mode}\0${stamp}\0`);
   return hash.digest('hex').slice(0, 16);
 }
 

@@ -1,8 +1,8 @@
 /**
  * A Template is what a sandbox's root filesystem starts from.
  *
- * It provides a committed tree in the snapshotter (made on first use) and may add directories of the host that are
- * shown inside. `base` shows the machine's own `/usr`; OCI images will be another driver of this
+ * It provides a committed tree in the snapshotter (made on first use) and may add directories of the host
+ * that are shown inside. `base` shows the machine's own `/usr`; OCI images will be another driver of this
  * contract.
  */
 import type { Snapshotter } from '../snapshots/snapshotter.ts';

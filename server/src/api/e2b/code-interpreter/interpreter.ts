@@ -1,6 +1,7 @@
 /**
- * The template that E2B's code interpreter starts from: `base` with a kernel server of ours running in it. It is made when
- * a project uses it first, and anew when this version of the server brings another kernel. One of the project's own stays.
+ * The template that E2B's code interpreter starts from: `base` with a kernel server of ours running in it. It
+ * is made when a project uses it first, and anew when this version of the server brings another kernel. One
+ * of the project's own stays.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -36,7 +37,12 @@ export function openInterpreter(control: Control, builds: Builds, log: Pick<Logg
     const modules = MODULES.map((name) => ({ name, content: readFileSync(join(import.meta.dirname, name)) }));
     const recipe: Recipe = {
       from: 'base',
-      steps: modules.map(({ name, content }) => ({ type: 'write', path: `${DIRECTORY}/${name}`, content, mode: 0o644 })),
+      steps: modules.map(({ name, content }) => ({
+        type: 'write',
+        path: `${DIRECTORY}/${name}`,
+        content,
+        mode: 0o644,
+      })),
       start: `exec python3 ${DIRECTORY}/${MODULES[0]} ${INTERPRETER_PORT} ${ENVIRONMENT}`,
       ready: `: < /dev/tcp/127.0.0.1/${INTERPRETER_PORT}`,
     };
@@ -48,18 +54,33 @@ export function openInterpreter(control: Control, builds: Builds, log: Pick<Logg
     const { recipe, digest } = wanted();
     const began = performance.now();
     // Whoever asked first waits for it; so that it can be seen for what.
-    log.info({ project: principal.project, template: INTERPRETER_TEMPLATE }, 'making a template on first use');
-    const { id } = await builds.request(principal, { template: INTERPRETER_TEMPLATE, names: [INTERPRETER_TEMPLATE], digest });
+    log.info(
+      { project: principal.project, template: INTERPRETER_TEMPLATE },
+      'making a template on first use',
+    );
+    const { id } = await builds.request(principal, {
+      template: INTERPRETER_TEMPLATE,
+      names: [INTERPRETER_TEMPLATE],
+      digest,
+    });
     builds.start(principal, id, recipe);
     await builds.finished(principal, id).catch((error: unknown) => {
       const why = error instanceof Error ? error.message : String(error);
-      throw new CayError('failed_precondition', `Cannot make the template "${INTERPRETER_TEMPLATE}": ${why}`, {
-        hint: 'it needs Python 3 in "base"',
-        cause: error,
-      });
+      throw new CayError(
+        'failed_precondition',
+        `Cannot make the template "${INTERPRETER_TEMPLATE}": ${why}`,
+        {
+          hint: 'it needs Python 3 in "base"',
+          cause: error,
+        },
+      );
     });
     log.info(
-      { project: principal.project, template: INTERPRETER_TEMPLATE, ms: Math.round(performance.now() - began) },
+      {
+        project: principal.project,
+        template: INTERPRETER_TEMPLATE,
+        ms: Math.round(performance.now() - began),
+      },
       'made the template',
     );
   }

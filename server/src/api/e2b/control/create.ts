@@ -1,4 +1,6 @@
-/** What E2B's clients ask for when they create a sandbox, in our own terms; what we cannot do is refused here. */
+/**
+ * What E2B's clients ask for when they create a sandbox, in our own terms; what we cannot do is refused here.
+ */
 import { CayError, CreateSandboxSchema, EnvSchema, isId, type CreateSandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { AUTO_RESUME, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
@@ -49,7 +51,9 @@ export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSand
   refuse(body);
   const { allowPublicTraffic, maskRequestHost } = body.network ?? {};
   const pause = body.autoPause === true;
-  const snapshot = isId('snap', body.templateID) ? { snapshot: body.templateID } : { template: body.templateID };
+  const snapshot = isId('snap', body.templateID)
+    ? { snapshot: body.templateID }
+    : { template: body.templateID };
   return CreateSandboxSchema.parse({
     ...snapshot,
     env: body.envVars ?? {},
@@ -78,7 +82,8 @@ export function refuseNetwork(network: z.infer<typeof NetworkBody>): void {
     (network.httpsPorts?.length ?? 0) > 0 && 'httpsPorts',
     (network.dnsServers?.length ?? 0) > 0 && 'dnsServers',
   ].find((name) => name !== false);
-  if (wanted !== undefined) throw unsupported(`network.${wanted}`, 'a sandbox reaches nothing outside itself');
+  if (wanted !== undefined)
+    throw unsupported(`network.${wanted}`, 'a sandbox reaches nothing outside itself');
 }
 
 function refuse(body: CreateBody): void {

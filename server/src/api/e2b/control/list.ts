@@ -31,7 +31,11 @@ export interface Listing {
 
 const PAGE = 1000;
 
-export function listSandboxes(control: Pick<Control, 'list'>, principal: Principal, query: ListQuery): Listing {
+export function listSandboxes(
+  control: Pick<Control, 'list'>,
+  principal: Principal,
+  query: ListQuery,
+): Listing {
   const states: readonly string[] = query.state ?? ['running', 'paused'];
   const after = query.startedAfter === undefined ? -Infinity : Date.parse(query.startedAfter);
   const fitting = [...all(control, principal, query)].filter((sandbox) => {
@@ -48,10 +52,17 @@ export function listSandboxes(control: Pick<Control, 'list'>, principal: Princip
   const sign = query.order === 'asc' ? 1 : -1;
   fitting.sort((a, b) => sign * compare(a, b));
   const from = query.nextToken === undefined ? undefined : parseToken(query.nextToken);
-  const rest = from === undefined ? fitting : fitting.filter((sandbox) => sign * comparePlaces(placeOf(sandbox), from) > 0);
+  const rest =
+    from === undefined
+      ? fitting
+      : fitting.filter((sandbox) => sign * comparePlaces(placeOf(sandbox), from) > 0);
   const page = rest.slice(0, query.limit);
   const last = rest.length > page.length ? page.at(-1) : undefined;
-  return { page, nextToken: last && formatToken(placeOf(last)), running: fitting.filter(({ state }) => state === 'active').length };
+  return {
+    page,
+    nextToken: last && formatToken(placeOf(last)),
+    running: fitting.filter(({ state }) => state === 'active').length,
+  };
 }
 
 function* all(control: Pick<Control, 'list'>, principal: Principal, query: ListQuery): Generator<Sandbox> {

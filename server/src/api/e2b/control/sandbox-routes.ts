@@ -10,7 +10,14 @@ import { traceOf } from '../../trace.ts';
 import type { AccessTokens } from '../access-tokens.ts';
 import { requireE2bId } from '../sandbox-id.ts';
 import { requireLimits } from '../../../policy/bound-limits.ts';
-import { CreateBody, NetworkUpdateBody, TimeoutSeconds, refuseNetwork, timeoutMs, toCreateSandbox } from './create.ts';
+import {
+  CreateBody,
+  NetworkUpdateBody,
+  TimeoutSeconds,
+  refuseNetwork,
+  timeoutMs,
+  toCreateSandbox,
+} from './create.ts';
 import { ListQuery, listSandboxes } from './list.ts';
 import { measure } from './measure.ts';
 import { e2bState, showAccess, showDetail, showListed } from './show.ts';
@@ -63,9 +70,11 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       async handle({ json, request, response, principal, body }) {
         const wanted = toCreateSandbox(body, generation);
         if (wanted.onTimeout === 'pause') await requireMemory();
-        const memory = wanted.snapshot === undefined ? undefined : control.getSnapshot(principal, wanted.snapshot).memory;
+        const memory =
+          wanted.snapshot === undefined ? undefined : control.getSnapshot(principal, wanted.snapshot).memory;
         const { sandbox } = await control.create(
-          // Its ports are open to everybody, so nobody gets one without isolation: those ports would be the host's.
+          // Its ports are open to everybody, so nobody gets one without isolation: those ports would be the
+          // host's.
           { ...principal, role: 'member' },
           { ...wanted, ...(memory !== undefined && { memory }) },
           { idempotencyKey: idempotencyKeyOf(request.headers) },
@@ -86,7 +95,8 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       answers: { 200: { description: 'A page' } },
       handle({ json, response, principal, query }) {
         // The first generation knows running ones only.
-        const wanted = generation === 1 ? { ...query, state: query.state ?? (['running'] as const).slice() } : query;
+        const wanted =
+          generation === 1 ? { ...query, state: query.state ?? (['running'] as const).slice() } : query;
         const { page, nextToken, running } = listSandboxes(control, principal, wanted);
         if (nextToken !== undefined) response.setHeader('X-Next-Token', nextToken);
         response.setHeader('X-Total-Running', String(running));
@@ -125,10 +135,16 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
   }
 
   /** Makes the sandbox live that long from now, if it does not live longer already. */
-  async function extend(principal: Principal, id: SandboxId, seconds: number, anew: boolean): Promise<Sandbox> {
+  async function extend(
+    principal: Principal,
+    id: SandboxId,
+    seconds: number,
+    anew: boolean,
+  ): Promise<Sandbox> {
     const sandbox = control.get(principal, id);
     const { expiresAtMs } = sandbox;
-    const enough = expiresAtMs === null ? sandbox.timeoutMs === null : expiresAtMs >= Date.now() + timeoutMs(seconds);
+    const enough =
+      expiresAtMs === null ? sandbox.timeoutMs === null : expiresAtMs >= Date.now() + timeoutMs(seconds);
     return enough && !anew ? sandbox : control.update(principal, id, { timeoutMs: timeoutMs(seconds) });
   }
 
@@ -150,7 +166,8 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       tag,
       params: Params,
       answers: { 200: { description: 'The sandbox' } },
-      handle: ({ json, request, principal, params }) => json(showDetail(find(principal, params.id), tokens, domainOf(request))),
+      handle: ({ json, request, principal, params }) =>
+        json(showDetail(find(principal, params.id), tokens, domainOf(request))),
     }),
     route({
       method: 'delete',
@@ -175,7 +192,9 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       body: z.looseObject({ timeout: TimeoutSeconds }),
       answers: done,
       async handle({ context, principal, params, body }) {
-        await control.update(principal, find(principal, params.id).id, { timeoutMs: timeoutMs(body.timeout) });
+        await control.update(principal, find(principal, params.id).id, {
+          timeoutMs: timeoutMs(body.timeout),
+        });
         return nothing({ context });
       },
     }),
@@ -205,7 +224,8 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       handle({ context, principal, params, body }) {
         find(principal, params.id);
         refuseNetwork(body);
-        if (body.allow_internet_access === true) throw new CayError('unsupported', 'A sandbox reaches nothing outside itself');
+        if (body.allow_internet_access === true)
+          throw new CayError('unsupported', 'A sandbox reaches nothing outside itself');
         return nothing({ context });
       },
     }),
@@ -223,7 +243,11 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
         const nowS = Date.now() / 1000;
         // There is no history: the reading of this moment is given if this moment is asked for.
         const asked = (query.start ?? 0) <= nowS && nowS <= (query.end ?? Infinity) + 1;
-        return json(e2bState(sandbox.state) === 'running' && asked ? [await measure(control.backend, sandbox, signal)] : []);
+        return json(
+          e2bState(sandbox.state) === 'running' && asked
+            ? [await measure(control.backend, sandbox, signal)]
+            : [],
+        );
       },
     }),
   ];

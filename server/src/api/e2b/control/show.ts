@@ -13,7 +13,10 @@ const CLIENT_ID = 'cay';
 const NEVER = '9999-12-31T23:59:59Z';
 const MIB = 1024 * 1024;
 
-/** Stopped and failed ones have their files and run again when somebody connects, which is what E2B calls paused. */
+/**
+ * Stopped and failed ones have their files and run again when somebody connects, which is what E2B calls
+ * paused.
+ */
 export function e2bState(state: SandboxState): 'running' | 'paused' | undefined {
   switch (state) {
     case 'active':
@@ -72,7 +75,10 @@ export function showDetail(sandbox: Sandbox, tokens: AccessTokens, domain: strin
     // A sandbox has no network beyond its own loopback.
     allowInternetAccess: false,
     network: { allowPublicTraffic: isPublic(sandbox), ...(mask !== undefined && { maskRequestHost: mask }) },
-    lifecycle: { onTimeout: sandbox.onTimeout === 'destroy' ? 'kill' : 'pause', autoResume: sandbox.labels[AUTO_RESUME] === 'true' },
+    lifecycle: {
+      onTimeout: sandbox.onTimeout === 'destroy' ? 'kill' : 'pause',
+      autoResume: sandbox.labels[AUTO_RESUME] === 'true',
+    },
   };
 }
 

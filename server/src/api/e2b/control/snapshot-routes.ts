@@ -1,4 +1,7 @@
-/** E2B's API for what a sandbox was: pauses, snapshots and forks. They keep memory unless it is not wanted, so where ours cannot they are refused. */
+/**
+ * E2B's API for what a sandbox was: pauses, snapshots and forks. They keep memory unless it is not wanted, so
+ * where ours cannot they are refused.
+ */
 import { CayError, isCayError, isId, type Sandbox, type Snapshot } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../../control/contract.ts';
@@ -28,7 +31,8 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body }) {
         const sandbox = findSandbox(control, principal, params.id);
-        if (e2bState(sandbox.state) === 'paused') throw new CayError('conflict', `Sandbox "${params.id}" is paused already`);
+        if (e2bState(sandbox.state) === 'paused')
+          throw new CayError('conflict', `Sandbox "${params.id}" is paused already`);
         if (body.memory === false) await control.stop(principal, sandbox.id);
         else
           await control
@@ -49,7 +53,9 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       async handle({ json, principal, params, body }) {
         const { id } = findSandbox(control, principal, params.id);
         const memory = body.memory !== false;
-        const snapshot = await control.snapshot(principal, id, { memory }).catch(withoutMemory('ask for a snapshot of the files alone'));
+        const snapshot = await control
+          .snapshot(principal, id, { memory })
+          .catch(withoutMemory('ask for a snapshot of the files alone'));
         // A name is what sandboxes are created from, so it is a template's.
         if (body.name) await nameIt(control, principal, body.name, snapshot);
         return json(showSnapshot(snapshot, body.name ? [body.name] : []), 201);
@@ -70,7 +76,8 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       answers: { 200: { description: 'A page' } },
       async handle({ json, response, principal, query }) {
         const names = await namesOf(control, principal);
-        if (query.name !== undefined) return json(named(control, principal, query.name, names, query.sandboxID));
+        if (query.name !== undefined)
+          return json(named(control, principal, query.name, names, query.sandboxID));
         // Snapshots outlive their sandbox; of one that never was there are none.
         const sandbox = query.sandboxID === undefined ? undefined : parseE2bId(query.sandboxID);
         if (query.sandboxID !== undefined && !sandbox) return json([]);
@@ -104,13 +111,18 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
       summary: 'Make sandboxes that go on from what this one is',
       tag,
       params: Params,
-      body: z.looseObject({ count: z.int().min(1).max(MOST_FORKS).default(1), timeout: TimeoutSeconds.optional() }),
+      body: z.looseObject({
+        count: z.int().min(1).max(MOST_FORKS).default(1),
+        timeout: TimeoutSeconds.optional(),
+      }),
       answers: { 201: { description: 'The forks' } },
       async handle({ json, request, principal, params, body }) {
         const { id } = findSandbox(control, principal, params.id);
         const wanted = { timeoutMs: timeoutMs(body.timeout ?? 300) };
         requireLimits(control.policy, wanted);
-        const forked = await control.fork(principal, id, { count: body.count, memory: true }).catch(withoutMemory());
+        const forked = await control
+          .fork(principal, id, { count: body.count, memory: true })
+          .catch(withoutMemory());
         const children: Sandbox[] = [];
         for (const child of forked.sandboxes) {
           children.push(await control.update(principal, child.id, wanted));
@@ -146,8 +158,16 @@ async function namesOf(control: Control, principal: Principal): Promise<Map<stri
   return names;
 }
 
-/** A name goes with all its tags, and with it what nothing else is made of. What sandboxes stand on stays until they are gone. */
-async function removeNamed(control: Control, principal: Principal, given: string, names: Map<string, string[]>): Promise<void> {
+/**
+ * A name goes with all its tags, and with it what nothing else is made of. What sandboxes stand on stays
+ * until they are gone.
+ */
+async function removeNamed(
+  control: Control,
+  principal: Principal,
+  given: string,
+  names: Map<string, string[]>,
+): Promise<void> {
   const meant = (name: string) => name === given || name.startsWith(`${given}:`);
   const found = [...names].filter(([, own]) => own.some(meant));
   if (found.length === 0) throw new CayError('not_found', `Template "${given.slice(0, 80)}" does not exist`);
@@ -160,9 +180,18 @@ async function removeNamed(control: Control, principal: Principal, given: string
   }
 }
 
-function named(control: Control, principal: Principal, name: string, names: Map<string, string[]>, sandbox: string | undefined) {
-  const found = [...names].filter(([, own]) => own.includes(name)).map(([id]) => control.getSnapshot(principal, id));
-  const wanted = sandbox === undefined ? found : found.filter((snapshot) => snapshot.sandbox === parseE2bId(sandbox));
+function named(
+  control: Control,
+  principal: Principal,
+  name: string,
+  names: Map<string, string[]>,
+  sandbox: string | undefined,
+) {
+  const found = [...names]
+    .filter(([, own]) => own.includes(name))
+    .map(([id]) => control.getSnapshot(principal, id));
+  const wanted =
+    sandbox === undefined ? found : found.filter((snapshot) => snapshot.sandbox === parseE2bId(sandbox));
   return wanted.map((snapshot) => showSnapshot(snapshot, names.get(snapshot.id) ?? []));
 }
 
@@ -170,6 +199,8 @@ function named(control: Control, principal: Principal, name: string, names: Map<
 function withoutMemory(hint = 'run sandboxes under gVisor, or use the API of Cay for files alone') {
   return (error: unknown): never => {
     if (!(error instanceof CayError) || error.code !== 'unsupported') throw error;
-    throw new CayError('unsupported', `The isolation of this sandbox cannot keep memory: ${error.message}`, { hint });
+    throw new CayError('unsupported', `The isolation of this sandbox cannot keep memory: ${error.message}`, {
+      hint,
+    });
   };
 }

@@ -1,4 +1,7 @@
-/** Names of a sandbox's users and groups, as its own `/etc` has them. What stands there is shown and passed on, never trusted. */
+/**
+ * Names of a sandbox's users and groups, as its own `/etc` has them. What stands there is shown and passed
+ * on, never trusted.
+ */
 import { isCayError } from '@cay/sdk/protocol';
 import type { SandboxRow } from '../../../control/records/sandboxes.ts';
 import { collectBytes } from '../../../lib/bounded-bytes.ts';
@@ -71,7 +74,9 @@ function fields(file: string): string[][] {
 
 async function text(guest: Guest, path: string): Promise<string> {
   try {
-    const { data } = await guest.files('root').read(path, { length: MAX_BYTES, signal: AbortSignal.timeout(READ_MS) });
+    const { data } = await guest
+      .files('root')
+      .read(path, { length: MAX_BYTES, signal: AbortSignal.timeout(READ_MS) });
     return ((await collectBytes(data, MAX_BYTES)) ?? '').toString();
   } catch (error) {
     // An image may have no such file at all.

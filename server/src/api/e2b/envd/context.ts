@@ -70,7 +70,10 @@ export async function resolvePath(context: EnvdCaller, path: string): Promise<st
   if (path.includes('\0')) throw new CayError('invalid_argument', 'A path has no NUL character in it');
   if (path.startsWith('/')) return posix.normalize(path);
   if (/^~[^/]/.test(path))
-    throw new CayError('invalid_argument', `Cannot resolve "${path.slice(0, 80)}": only one's own home has a short name`);
+    throw new CayError(
+      'invalid_argument',
+      `Cannot resolve "${path.slice(0, 80)}": only one's own home has a short name`,
+    );
   const { home } = await accountOf(context);
   return posix.join(home, path.startsWith('~') ? path.slice(1) : path);
 }

@@ -12,7 +12,12 @@ import { acceptedEncoding } from './encoding.ts';
 
 const SHORT_BYTES = 64 * 1024;
 
-export async function download(context: EnvdContext, request: IncomingMessage, response: ServerResponse, given: string): Promise<void> {
+export async function download(
+  context: EnvdContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+  given: string,
+): Promise<void> {
   const path = await resolvePath(context, given);
   const encoding = acceptedEncoding(request.headers['accept-encoding']);
   const files = filesOf(context);
@@ -42,8 +47,8 @@ export async function download(context: EnvdContext, request: IncomingMessage, r
     return;
   }
   const { data } = await files.read(path, { ...(range && { offset: from, length }), signal: context.signal });
-  // What the kernel makes up while it is read, as in /proc, has no size, and a file that is empty may have grown by now. Of
-  // what is short the length is told, since clients show it; the rest goes as it comes.
+  // What the kernel makes up while it is read, as in /proc, has no size, and a file that is empty may have
+  // grown by now. Of what is short the length is told, since clients show it; the rest goes as it comes.
   if (size === 0) {
     const { start, rest } = await beginning(data);
     if (!rest) return void response.writeHead(200, { ...headers, 'Content-Length': start.length }).end(start);
@@ -59,7 +64,9 @@ export async function download(context: EnvdContext, request: IncomingMessage, r
 }
 
 /** The first bytes; with `rest`, which begins with them, if there are more than are waited for. */
-async function beginning(data: AsyncIterable<Uint8Array>): Promise<{ start: Buffer; rest?: AsyncIterable<Uint8Array> }> {
+async function beginning(
+  data: AsyncIterable<Uint8Array>,
+): Promise<{ start: Buffer; rest?: AsyncIterable<Uint8Array> }> {
   const source = data[Symbol.asyncIterator]();
   const start = new BoundedBytes(SHORT_BYTES);
   for (let next = await source.next(); !next.done; next = await source.next()) {
@@ -71,7 +78,10 @@ async function beginning(data: AsyncIterable<Uint8Array>): Promise<{ start: Buff
   return { start: start.whole() };
 }
 
-async function* continued(pieces: Uint8Array[], source: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
+async function* continued(
+  pieces: Uint8Array[],
+  source: AsyncIterator<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
   try {
     yield* pieces;
     for (let next = await source.next(); !next.done; next = await source.next()) yield next.value;

@@ -58,7 +58,10 @@ export async function statEntry(context: EnvdContext, path: string): Promise<Ent
 }
 
 /** Where a link leads in the end. One that leads nowhere is said to lead to itself. */
-async function follow(files: Pick<Files, 'stat'>, link: FileInfo): Promise<{ path: string; info: FileInfo | undefined }> {
+async function follow(
+  files: Pick<Files, 'stat'>,
+  link: FileInfo,
+): Promise<{ path: string; info: FileInfo | undefined }> {
   let current = link;
   for (let steps = 0; current.type === 'symlink' && steps < MAX_LINKS; steps++) {
     const target = posix.resolve(posix.dirname(current.path), current.target ?? '');
@@ -66,19 +69,32 @@ async function follow(files: Pick<Files, 'stat'>, link: FileInfo): Promise<{ pat
     if (!next) return { path: link.path, info: undefined };
     current = { ...next, path: target };
   }
-  return current.type === 'symlink' ? { path: link.path, info: undefined } : { path: current.path, info: current };
+  return current.type === 'symlink'
+    ? { path: link.path, info: undefined }
+    : { path: current.path, info: current };
 }
 
 /** Undefined for what is not there; other failures go on. */
 export function absent(error: unknown): undefined {
-  if (isCayError(error, 'not_found') || (isCayError(error) && ['ENOTDIR', 'ELOOP'].includes(String(error.details['errno']))))
+  if (
+    isCayError(error, 'not_found') ||
+    (isCayError(error) && ['ENOTDIR', 'ELOOP'].includes(String(error.details['errno'])))
+  )
     return undefined;
   throw error;
 }
 
 /** As Go writes a mode: `-rw-r--r--`, `dtrwxrwxrwx`, `Lrwxrwxrwx`. */
 export function permissions({ type, mode }: Pick<FileInfo, 'type' | 'mode'>): string {
-  const kinds: Record<FileInfo['type'], string> = { file: '', directory: 'd', symlink: 'L', block: 'D', char: 'D', fifo: 'p', socket: 'S' };
+  const kinds: Record<FileInfo['type'], string> = {
+    file: '',
+    directory: 'd',
+    symlink: 'L',
+    block: 'D',
+    char: 'D',
+    fifo: 'p',
+    socket: 'S',
+  };
   const marks = [mode & 0o4000 && 'u', mode & 0o2000 && 'g', type === 'char' && 'c', mode & 0o1000 && 't'];
   const head = kinds[type] + marks.filter(Boolean).join('');
   const bits = Array.from('rwxrwxrwx', (letter, index) => (mode & (0o400 >> index) ? letter : '-'));

@@ -1,7 +1,7 @@
 /**
- * What E2B's clients find at a sandbox's own address: processes, files, health. Everything but the health needs the sandbox's
- * access token; a file also takes an address that was signed with it. A sandbox that does not run answers 502,
- * by which clients know that it is gone.
+ * What E2B's clients find at a sandbox's own address: processes, files, health. Everything but the health
+ * needs the sandbox's access token; a file also takes an address that was signed with it. A sandbox that does
+ * not run answers 502, by which clients know that it is gone.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, ERRORS, UserSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
@@ -44,7 +44,11 @@ export interface EnvdOptions {
 }
 
 /** Told of those who came without what opens a sandbox, or with something else. */
-export type Refused = (request: IncomingMessage, error: CayError, sandbox?: Pick<SandboxRow, 'id' | 'project'>) => void;
+export type Refused = (
+  request: IncomingMessage,
+  error: CayError,
+  sandbox?: Pick<SandboxRow, 'id' | 'project'>,
+) => void;
 
 export interface Envd {
   /** What there is, as method and path. */
@@ -56,7 +60,8 @@ export interface Envd {
 }
 
 const MAX_MESSAGE = 8 * 1024 * 1024;
-const UNAUTHORIZED = 'unauthorized access, please provide a valid access token or method signing if supported';
+const UNAUTHORIZED =
+  'unauthorized access, please provide a valid access token or method signing if supported';
 
 const FilesQuery = z.object({
   path: z.string().max(4096).optional(),
@@ -71,7 +76,12 @@ const FilesQuery = z.object({
 
 type Unary = (context: EnvdContext, message: unknown) => Promise<unknown>;
 type ServerStream<Context> = (context: Context, message: unknown, out: () => StreamOut) => Promise<void>;
-type Plain = (row: SandboxRow, request: IncomingMessage, response: ServerResponse, url: URL) => void | Promise<void>;
+type Plain = (
+  row: SandboxRow,
+  request: IncomingMessage,
+  response: ServerResponse,
+  url: URL,
+) => void | Promise<void>;
 type ClientStream = (context: EnvdContext, messages: AsyncIterable<unknown>) => Promise<unknown>;
 
 export function envd(options: EnvdOptions): Envd {
@@ -110,10 +120,14 @@ export function envd(options: EnvdOptions): Envd {
 
   function requireToken(row: SandboxRow, request: IncomingMessage): void {
     const given = request.headers['x-access-token'];
-    if (!tokens.isEnvd(row.id, typeof given === 'string' ? given : undefined)) throw refused(row, request, UNAUTHORIZED);
+    if (!tokens.isEnvd(row.id, typeof given === 'string' ? given : undefined))
+      throw refused(row, request, UNAUTHORIZED);
   }
 
-  /** Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the project's. */
+  /**
+   * Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the
+   * project's.
+   */
   function admit(row: SandboxRow, response: ServerResponse, kind: BudgetKind): Share {
     const waitMs = options.tokenLimit.take(row.id);
     if (waitMs > 0) {
@@ -131,7 +145,12 @@ export function envd(options: EnvdOptions): Envd {
     return error;
   }
 
-  function callerOf(row: SandboxRow, request: IncomingMessage, response: ServerResponse, user: string | undefined): EnvdCaller {
+  function callerOf(
+    row: SandboxRow,
+    request: IncomingMessage,
+    response: ServerResponse,
+    user: string | undefined,
+  ): EnvdCaller {
     if (user !== undefined && !UserSchema.safeParse(user).success) throw invalidUser(user);
     const gone = new AbortController();
     response.once('close', () => gone.abort(new CayError('cancelled', 'The caller went away')));
@@ -153,8 +172,17 @@ export function envd(options: EnvdOptions): Envd {
     return { ...caller, row, guest, accounts: () => readAccounts(guest, row) };
   }
 
-  /** `begun` is called when a stream is open: from there on it is the process that goes on, and those are counted elsewhere. */
-  async function rpc(row: SandboxRow, path: string, request: IncomingMessage, response: ServerResponse, begun: () => void): Promise<void> {
+  /**
+   * `begun` is called when a stream is open: from there on it is the process that goes on, and those are
+   * counted elsewhere.
+   */
+  async function rpc(
+    row: SandboxRow,
+    path: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+    begun: () => void,
+  ): Promise<void> {
     const streaming = path in serverStreams || path in clientStreams;
     const expected = streaming ? 'application/connect+json' : 'application/json';
     if (request.method !== 'POST') return void response.writeHead(405, { Allow: 'POST' }).end();
@@ -167,8 +195,15 @@ export function envd(options: EnvdOptions): Envd {
       const admit = (bytes: number) => traceOf(response).share?.parse(bytes);
       const call = unary[path];
       if (call) {
-        const message = await readJson(request, { maxBytes: MAX_MESSAGE, timeoutMs: options.bodyTimeoutMs, admit });
-        return void (await sendLargeJson(response, (await call(await enter(caller), message ?? {})) as object));
+        const message = await readJson(request, {
+          maxBytes: MAX_MESSAGE,
+          timeoutMs: options.bodyTimeoutMs,
+          admit,
+        });
+        return void (await sendLargeJson(
+          response,
+          (await call(await enter(caller), message ?? {})) as object,
+        ));
       }
       traceOf(response).endless = true;
       const messages = decodeEnvelopes(bodyOf(request), MAX_MESSAGE, admit);
@@ -181,7 +216,10 @@ export function envd(options: EnvdOptions): Envd {
       const first = await messages.next();
       const opened = () => {
         begun();
-        return (out ??= streamOut(response, { keepalive: stream.keepalive, everyMs: keepaliveMs(request.headers) }));
+        return (out ??= streamOut(response, {
+          keepalive: stream.keepalive,
+          everyMs: keepaliveMs(request.headers),
+        }));
       };
       await stream.call(caller, first.done ? {} : first.value, opened);
     } catch (error) {
@@ -190,19 +228,26 @@ export function envd(options: EnvdOptions): Envd {
       if (cause !== undefined) traceOf(response).error = cause;
       if (out) out.end(body);
       // A stream fails with an answer that is well formed; only a single message has a status of its own.
-      else if (streaming && !response.headersSent) response.writeHead(200, { 'Content-Type': expected }).end(encodeEnd(body));
+      else if (streaming && !response.headersSent)
+        response.writeHead(200, { 'Content-Type': expected }).end(encodeEnd(body));
       else sendJson(response, body, status, headers);
     }
   }
 
-  async function file(row: SandboxRow, request: IncomingMessage, response: ServerResponse, search: URLSearchParams): Promise<void> {
+  async function file(
+    row: SandboxRow,
+    request: IncomingMessage,
+    response: ServerResponse,
+    search: URLSearchParams,
+  ): Promise<void> {
     const query = FilesQuery.parse(Object.fromEntries(search));
     const operation = request.method === 'POST' ? 'write' : 'read';
     requireSigned(row, request, operation, query);
     const share = admit(row, response, 'call');
     const carried = async () => {
       const context = await enter(callerOf(row, request, response, query.username));
-      if (operation === 'write') return void sendJson(response, await upload(context, request, written, query.path));
+      if (operation === 'write')
+        return void sendJson(response, await upload(context, request, written, query.path));
       await download(context, request, response, query.path ?? '');
     };
     await counted(share, carried);
@@ -212,14 +257,26 @@ export function envd(options: EnvdOptions): Envd {
     row: SandboxRow,
     request: IncomingMessage,
     operation: 'read' | 'write',
-    { path = '', username: user = '', signature, signature_expiration: expiration }: z.infer<typeof FilesQuery>,
+    {
+      path = '',
+      username: user = '',
+      signature,
+      signature_expiration: expiration,
+    }: z.infer<typeof FilesQuery>,
   ): void {
     if (request.headers['x-access-token'] !== undefined) return requireToken(row, request);
     if (signature === undefined) throw refused(row, request, 'missing signature query parameter');
-    if (!tokens.isSignature(row.id, { path, operation, user, ...(expiration !== undefined && { expiration }) }, signature)) {
+    if (
+      !tokens.isSignature(
+        row.id,
+        { path, operation, user, ...(expiration !== undefined && { expiration }) },
+        signature,
+      )
+    ) {
       throw refused(row, request, 'invalid signature');
     }
-    if (expiration !== undefined && expiration < Date.now() / 1000) throw refused(row, request, 'signature is already expired');
+    if (expiration !== undefined && expiration < Date.now() / 1000)
+      throw refused(row, request, 'signature is already expired');
   }
 
   /** What opens them is their own matter: a file takes a signature too, and the health is for everybody. */
@@ -229,10 +286,14 @@ export function envd(options: EnvdOptions): Envd {
     'POST /files': (row, request, response, url) => file(row, request, response, url.searchParams),
   };
   const closed: Record<string, Plain> = {
-    'GET /envs': (row, _request, response) => void sendJson(response, { E2B_SANDBOX: 'true', ...row.spec.env }),
+    'GET /envs': (row, _request, response) =>
+      void sendJson(response, { E2B_SANDBOX: 'true', ...row.spec.env }),
     async 'GET /metrics'(row, _request, response) {
       const sandbox = control.get(memberOf(row), row.id);
-      const { timestampUnix, cpuCount, cpuUsedPct, memTotal, memUsed, diskUsed, diskTotal } = await measure(control.backend, sandbox);
+      const { timestampUnix, cpuCount, cpuUsedPct, memTotal, memUsed, diskUsed, diskTotal } = await measure(
+        control.backend,
+        sandbox,
+      );
       sendJson(response, {
         ts: timestampUnix,
         cpu_count: cpuCount,
@@ -245,7 +306,12 @@ export function envd(options: EnvdOptions): Envd {
     },
   };
 
-  async function plain(row: SandboxRow, url: URL, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async function plain(
+    row: SandboxRow,
+    url: URL,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
     const route = `${request.method} ${url.pathname}`;
     if (Object.hasOwn(open, route)) return open[route]!(row, request, response, url);
     requireToken(row, request);
@@ -260,9 +326,11 @@ export function envd(options: EnvdOptions): Envd {
       ...Object.keys({ ...open, ...closed }),
     ],
     async adopt() {
-      // Those that our own API made have no commands of this kind unless one of these clients came later, and then it comes again.
+      // Those that our own API made have no commands of this kind unless one of these clients came later, and
+      // then it comes again.
       for (const row of sandboxes.list({ state: 'active' }).filter(isMadeHere)) {
-        // A guest that does not answer has nothing that could be read on; whoever comes for its commands later is told so.
+        // A guest that does not answer has nothing that could be read on; whoever comes for its commands
+        // later is told so.
         await control
           .enter(memberOf(row), row.id)
           .then(({ guest }) => process.adopt(guest, row))
@@ -277,7 +345,9 @@ export function envd(options: EnvdOptions): Envd {
         const problem = malformedPath(request.url ?? '/');
         if (problem) throw problem;
         const url = new URL(request.url ?? '/', 'http://sandbox');
-        const isRpc = [unary, serverStreams, clientStreams].some((table) => Object.hasOwn(table, url.pathname));
+        const isRpc = [unary, serverStreams, clientStreams].some((table) =>
+          Object.hasOwn(table, url.pathname),
+        );
         if (isRpc) trace.route = `e2b${url.pathname}`;
         const row = sandboxes.get(id);
         const health = url.pathname === '/health';
@@ -292,7 +362,13 @@ export function envd(options: EnvdOptions): Envd {
         const answer = envdError(error);
         if (answer.cause !== undefined) trace.error = answer.cause;
         if (response.headersSent) response.destroy();
-        else sendJson(response, answer.body, answer.status, answer.status === ERRORS.unauthenticated.status ? {} : answer.headers);
+        else
+          sendJson(
+            response,
+            answer.body,
+            answer.status,
+            answer.status === ERRORS.unauthenticated.status ? {} : answer.headers,
+          );
       }
     },
   };
@@ -311,9 +387,12 @@ function isStopped(error: unknown): boolean {
   return isCayError(error, 'failed_precondition') && error.details['state'] !== undefined;
 }
 
-/** The name in `Basic`, which is how the clients say as whom something is to be done. There is no password. */
+/**
+ * The name in `Basic`, which is how the clients say as whom something is to be done. There is no password.
+ */
 function basicUser(authorization: string | undefined): string | undefined {
-  const encoded = authorization === undefined ? undefined : /^Basic +([A-Za-z0-9+/=]{1,256})$/i.exec(authorization)?.[1];
+  const encoded =
+    authorization === undefined ? undefined : /^Basic +([A-Za-z0-9+/=]{1,256})$/i.exec(authorization)?.[1];
   if (encoded === undefined) return undefined;
   const name = Buffer.from(encoded, 'base64').toString().split(':', 1)[0]!;
   return name === '' ? undefined : name;

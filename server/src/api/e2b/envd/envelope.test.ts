@@ -13,10 +13,20 @@ async function decoded(bytes: Buffer, size = 7, maxBytes = 1_000_000): Promise<u
 describe('decodeEnvelopes()', () => {
   it('gives back what was encoded, however it was cut', async () => {
     await fc.assert(
-      fc.asyncProperty(fc.array(fc.jsonValue()), fc.integer({ min: 1, max: 64 }), fc.boolean(), async (values, size, end) => {
-        const bytes = Buffer.concat([...values.map((value) => encodeEnvelope(value)), ...(end ? [encodeEnd()] : [])]);
-        expect(await decoded(bytes, size)).toEqual(values.map((value) => JSON.parse(JSON.stringify(value)) as unknown));
-      }),
+      fc.asyncProperty(
+        fc.array(fc.jsonValue()),
+        fc.integer({ min: 1, max: 64 }),
+        fc.boolean(),
+        async (values, size, end) => {
+          const bytes = Buffer.concat([
+            ...values.map((value) => encodeEnvelope(value)),
+            ...(end ? [encodeEnd()] : []),
+          ]);
+          expect(await decoded(bytes, size)).toEqual(
+            values.map((value) => JSON.parse(JSON.stringify(value)) as unknown),
+          );
+        },
+      ),
     );
   });
 
@@ -36,7 +46,11 @@ describe('decodeEnvelopes()', () => {
 
   it('rejects compressed, cut and malformed messages', async () => {
     await expect(decoded(encodeEnvelope({}, 1))).rejects.toMatchObject({ code: 'unsupported' });
-    await expect(decoded(encodeEnvelope({ a: 1 }).subarray(0, -1))).rejects.toMatchObject({ code: 'invalid_argument' });
-    await expect(decoded(Buffer.from([0, 0, 0, 0, 1, 0x7b]))).rejects.toMatchObject({ code: 'invalid_argument' });
+    await expect(decoded(encodeEnvelope({ a: 1 }).subarray(0, -1))).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
+    await expect(decoded(Buffer.from([0, 0, 0, 0, 1, 0x7b]))).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
   });
 });

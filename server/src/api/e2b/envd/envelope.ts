@@ -34,8 +34,10 @@ export async function* decodeEnvelopes(
     if (head.length === 0) return;
     const flags = head.readUInt8(0);
     const length = head.readUInt32BE(1);
-    if ((flags & COMPRESSED) !== 0) throw new CayError('unsupported', 'Compressed messages are not supported here');
-    if (length > maxBytes) throw new CayError('resource_exhausted', `A message is larger than ${maxBytes} bytes`);
+    if ((flags & COMPRESSED) !== 0)
+      throw new CayError('unsupported', 'Compressed messages are not supported here');
+    if (length > maxBytes)
+      throw new CayError('resource_exhausted', `A message is larger than ${maxBytes} bytes`);
     const json = await take(reader, length);
     if (json.length < length) throw cut();
     if ((flags & END) !== 0) return;

@@ -12,20 +12,29 @@ export function metadataOf(headers: NodeJS.Dict<string | string[]>): Record<stri
   for (const [name, value] of Object.entries(headers)) {
     if (!name.startsWith(HEADER) || name === HEADER || typeof value !== 'string') continue;
     if (!/^[\x20-\x7e]*$/.test(value))
-      throw new CayError('invalid_argument', `The value of metadata "${name.slice(HEADER.length)}" is not ASCII`);
+      throw new CayError(
+        'invalid_argument',
+        `The value of metadata "${name.slice(HEADER.length)}" is not ASCII`,
+      );
     metadata.push([name.slice(HEADER.length), value]);
   }
   const bytes = metadata.reduce((sum, [key, value]) => sum + key.length + value.length, 0);
-  if (bytes > MAX_BYTES) throw new CayError('invalid_argument', `Metadata of a file take at most ${MAX_BYTES} bytes`);
+  if (bytes > MAX_BYTES)
+    throw new CayError('invalid_argument', `Metadata of a file take at most ${MAX_BYTES} bytes`);
   return Object.fromEntries(metadata);
 }
 
 /** Undefined where the file or its file system has none. */
-export async function readMetadata(context: EnvdContext, path: string): Promise<Record<string, string> | undefined> {
+export async function readMetadata(
+  context: EnvdContext,
+  path: string,
+): Promise<Record<string, string> | undefined> {
   const attributes = await attributesOf(context, path);
   if (!attributes) return undefined;
   const own = Object.entries(attributes).filter(([name]) => name.startsWith(PREFIX));
-  return Object.fromEntries(own.map(([name, value]) => [name.slice(PREFIX.length), Buffer.from(value).toString()]));
+  return Object.fromEntries(
+    own.map(([name, value]) => [name.slice(PREFIX.length), Buffer.from(value).toString()]),
+  );
 }
 
 /** Rejects `unsupported` where there is no place for them, before anything is written. */
@@ -37,16 +46,29 @@ export async function requireMetadata(context: EnvdContext, directory: string): 
 }
 
 /** Replaces all that were noted before. */
-export async function writeMetadata(context: EnvdContext, path: string, metadata: Record<string, string>): Promise<void> {
+export async function writeMetadata(
+  context: EnvdContext,
+  path: string,
+  metadata: Record<string, string>,
+): Promise<void> {
   const before = await attributesOf(context, path);
   const removed = Object.keys(before ?? {}).filter((name) => name.startsWith(PREFIX));
-  const set = Object.entries(metadata).map(([key, value]): [string, Buffer] => [PREFIX + key, Buffer.from(value)]);
+  const set = Object.entries(metadata).map(([key, value]): [string, Buffer] => [
+    PREFIX + key,
+    Buffer.from(value),
+  ]);
   if (removed.length === 0 && set.length === 0) return;
   const changes = await changesOf(context);
-  await changes.setXattrs(path, { ...Object.fromEntries(removed.map((name) => [name, null])), ...Object.fromEntries(set) });
+  await changes.setXattrs(path, {
+    ...Object.fromEntries(removed.map((name) => [name, null])),
+    ...Object.fromEntries(set),
+  });
 }
 
-async function attributesOf(context: EnvdContext, path: string): Promise<Record<string, Uint8Array> | undefined> {
+async function attributesOf(
+  context: EnvdContext,
+  path: string,
+): Promise<Record<string, Uint8Array> | undefined> {
   try {
     return await filesOf(context).xattrs(path);
   } catch (error) {

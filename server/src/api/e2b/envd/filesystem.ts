@@ -28,7 +28,11 @@ const Path = z.string().max(4096).default('');
 const PathRequest = z.looseObject({ path: Path });
 const MoveRequest = z.looseObject({ source: Path, destination: Path });
 const ListRequest = z.looseObject({ path: Path, depth: z.int().min(0).max(1000).default(1) });
-const WatchRequest = z.looseObject({ path: Path, recursive: z.boolean().default(false), includeEntry: z.boolean().default(false) });
+const WatchRequest = z.looseObject({
+  path: Path,
+  recursive: z.boolean().default(false),
+  includeEntry: z.boolean().default(false),
+});
 const WatcherRequest = z.looseObject({ watcherId: z.string().max(100) });
 const MOST_ENTRIES = 100_000;
 const MOST_BYTES = 16 * 1024 * 1024;
@@ -58,8 +62,10 @@ export function filesystem(uploads: Uploads): Filesystem {
     async makeDir(context, message) {
       const path = await resolvePath(context, PathRequest.parse(message).path);
       const info = await filesOf(context).stat(path, { follow: true }).catch(absent);
-      if (info?.type === 'directory') throw new CayError('already_exists', `directory already exists: ${path}`);
-      if (info) throw new CayError('invalid_argument', `path already exists but it is not a directory: ${path}`);
+      if (info?.type === 'directory')
+        throw new CayError('already_exists', `directory already exists: ${path}`);
+      if (info)
+        throw new CayError('invalid_argument', `path already exists but it is not a directory: ${path}`);
       await (await changesOf(context)).mkdir(path);
       changed(context, 'file.created', { path });
       return { entry: await statEntry(context, path) };
@@ -67,7 +73,10 @@ export function filesystem(uploads: Uploads): Filesystem {
 
     async move(context, message) {
       const request = MoveRequest.parse(message);
-      const [from, to] = [await resolvePath(context, request.source), await resolvePath(context, request.destination)];
+      const [from, to] = [
+        await resolvePath(context, request.source),
+        await resolvePath(context, request.destination),
+      ];
       await filesOf(context).stat(from, { follow: false });
       const changes = await changesOf(context);
       await changes.mkdir(posix.dirname(to));
@@ -81,7 +90,11 @@ export function filesystem(uploads: Uploads): Filesystem {
       const path = await resolvePath(context, request.path);
       await requireDirectory(context, path);
       const listed = filesOf(context).list(path, { depth: request.depth || 1, signal: context.signal });
-      const { files, more } = await collectFiles(listed, { entries: MOST_ENTRIES, bytes: MOST_BYTES, share: context.share });
+      const { files, more } = await collectFiles(listed, {
+        entries: MOST_ENTRIES,
+        bytes: MOST_BYTES,
+        share: context.share,
+      });
       if (more) {
         throw new CayError(
           'resource_exhausted',
@@ -104,7 +117,11 @@ export function filesystem(uploads: Uploads): Filesystem {
     async watchDir(context, message, out) {
       const limit = deadlineMs(context.headers);
       const deadline = limit === undefined ? undefined : AbortSignal.timeout(limit);
-      const events = await watch(context, message, AbortSignal.any([context.signal, ...(deadline ? [deadline] : [])]));
+      const events = await watch(
+        context,
+        message,
+        AbortSignal.any([context.signal, ...(deadline ? [deadline] : [])]),
+      );
       const stream = out();
       await stream.send({ start: {} });
       try {
@@ -112,7 +129,8 @@ export function filesystem(uploads: Uploads): Filesystem {
       } catch (error) {
         if (!deadline?.aborted) throw error;
       }
-      if (deadline?.aborted) throw new CayError('deadline_exceeded', 'The directory was watched as long as was asked for');
+      if (deadline?.aborted)
+        throw new CayError('deadline_exceeded', 'The directory was watched as long as was asked for');
       stream.end();
     },
 

@@ -22,18 +22,26 @@ async function read(bytes: Uint8Array, boundary: string, size = 11): Promise<Fil
 
 describe('readParts()', () => {
   it('gives back what the platform encodes, however it was cut', async () => {
-    const file = fc.record({ name: fc.string({ unit: 'grapheme', minLength: 1 }), content: fc.uint8Array({ maxLength: 300 }) });
+    const file = fc.record({
+      name: fc.string({ unit: 'grapheme', minLength: 1 }),
+      content: fc.uint8Array({ maxLength: 300 }),
+    });
     await fc.assert(
-      fc.asyncProperty(fc.array(file, { minLength: 1, maxLength: 4 }), fc.integer({ min: 1, max: 100 }), async (files, size) => {
-        const names = files.map(({ name }) => name.replaceAll(/[\\\r\n]|%22|%0D|%0A/g, '_').toWellFormed());
-        const form = new FormData();
-        for (const [index, { content }] of files.entries()) form.append('file', new Blob([new Uint8Array(content)]), names[index]!);
-        const response = new Response(form);
-        const bytes = await response.bytes();
-        expect(await read(bytes, boundaryOf(response.headers.get('content-type')!), size)).toEqual(
-          files.map(({ content }, index) => ({ name: names[index], content: new Uint8Array(content) })),
-        );
-      }),
+      fc.asyncProperty(
+        fc.array(file, { minLength: 1, maxLength: 4 }),
+        fc.integer({ min: 1, max: 100 }),
+        async (files, size) => {
+          const names = files.map(({ name }) => name.replaceAll(/[\\\r\n]|%22|%0D|%0A/g, '_').toWellFormed());
+          const form = new FormData();
+          for (const [index, { content }] of files.entries())
+            form.append('file', new Blob([new Uint8Array(content)]), names[index]!);
+          const response = new Response(form);
+          const bytes = await response.bytes();
+          expect(await read(bytes, boundaryOf(response.headers.get('content-type')!), size)).toEqual(
+            files.map(({ content }, index) => ({ name: names[index], content: new Uint8Array(content) })),
+          );
+        },
+      ),
       { numRuns: 50 },
     );
   });
@@ -41,13 +49,16 @@ describe('readParts()', () => {
   it('leaves what looks nearly like a boundary in the content', async () => {
     const content = '\r\n--b\r\n--bounda\r\n-\r\n';
     const body = `--boundary\r\nContent-Disposition: form-data; name="file"; filename="a \\"b\\""\r\n\r\n${content}\r\n--boundary--\r\n`;
-    expect(await read(Buffer.from(body), 'boundary', 1)).toEqual([{ name: 'a "b"', content: new Uint8Array(Buffer.from(content)) }]);
+    expect(await read(Buffer.from(body), 'boundary', 1)).toEqual([
+      { name: 'a "b"', content: new Uint8Array(Buffer.from(content)) },
+    ]);
   });
 
   it('passes over a part that nobody reads', async () => {
     const part = (name: string) => `--x\r\ncontent-disposition: form-data; name="${name}"\r\n\r\ncontent\r\n`;
     const names: (string | undefined)[] = [];
-    for await (const { name } of readParts(inPieces(Buffer.from(`${part('a')}${part('b')}--x--`), 5), 'x')) names.push(name);
+    for await (const { name } of readParts(inPieces(Buffer.from(`${part('a')}${part('b')}--x--`), 5), 'x'))
+      names.push(name);
     expect(names).toEqual(['a', 'b']);
   });
 
@@ -62,8 +73,14 @@ describe('readParts()', () => {
   });
 
   it('rejects a body that is cut off, and headers without end', async () => {
-    await expect(read(Buffer.from('--x\r\n\r\nabc'), 'x')).rejects.toMatchObject({ code: 'invalid_argument' });
-    await expect(read(Buffer.from(`--x\r\n${'a: b\r\n'.repeat(10_000)}`), 'x', 4096)).rejects.toMatchObject({ code: 'invalid_argument' });
-    await expect(read(Buffer.from(`--x\r\n${'a'.repeat(40_000)}`), 'x', 4096)).rejects.toMatchObject({ code: 'invalid_argument' });
+    await expect(read(Buffer.from('--x\r\n\r\nabc'), 'x')).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
+    await expect(read(Buffer.from(`--x\r\n${'a: b\r\n'.repeat(10_000)}`), 'x', 4096)).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
+    await expect(read(Buffer.from(`--x\r\n${'a'.repeat(40_000)}`), 'x', 4096)).rejects.toMatchObject({
+      code: 'invalid_argument',
+    });
   });
 });

@@ -1,4 +1,7 @@
-/** Reads `multipart/form-data` as it comes, so that a file of any size takes no more memory than a piece of it. */
+/**
+ * Reads `multipart/form-data` as it comes, so that a file of any size takes no more memory than a piece of
+ * it.
+ */
 import { CayError } from '@cay/sdk/protocol';
 
 export interface Part {
@@ -57,7 +60,8 @@ export async function* readParts(body: AsyncIterable<Uint8Array>, boundary: stri
         held = held.subarray(at + end.length);
         return text;
       }
-      if (held.length > MAX_HEADERS) throw new CayError('invalid_argument', 'The headers of a part are too long');
+      if (held.length > MAX_HEADERS)
+        throw new CayError('invalid_argument', 'The headers of a part are too long');
       await more();
     }
   }
@@ -93,7 +97,10 @@ function disposition(headers: string[]): Pick<Part, 'name' | 'filename'> {
   return { name: parameter('name') ?? undefined, filename: parameter('filename') ?? undefined };
 }
 
-/** Browsers and the libraries that follow them write three characters as percent signs and digits, older ones a quote with a backslash. */
+/**
+ * Browsers and the libraries that follow them write three characters as percent signs and digits, older ones
+ * a quote with a backslash.
+ */
 function unescape(text: string): string {
   return text
     .replaceAll(/%22|\\"/g, '"')

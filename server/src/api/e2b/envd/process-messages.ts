@@ -1,4 +1,7 @@
-/** The messages of E2B's process service, in the JSON that its clients send. Fields that we do not know are ignored. */
+/**
+ * The messages of E2B's process service, in the JSON that its clients send. Fields that we do not know are
+ * ignored.
+ */
 import type { CommandEnd } from '@cay/sdk/protocol';
 import { EnvSchema, PtySizeSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
@@ -40,10 +43,17 @@ export const StreamedInput = z.looseObject({
   start: z.looseObject({ process: Selector }).optional(),
   data: z.looseObject({ input: Input }).optional(),
 });
-const SIGNALS = { SIGNAL_SIGKILL: 'SIGKILL', SIGNAL_SIGTERM: 'SIGTERM', 9: 'SIGKILL', 15: 'SIGTERM' } as const;
+const SIGNALS = {
+  SIGNAL_SIGKILL: 'SIGKILL',
+  SIGNAL_SIGTERM: 'SIGTERM',
+  9: 'SIGKILL',
+  15: 'SIGTERM',
+} as const;
 export const SignalRequest = z.looseObject({
   process: Selector,
-  signal: z.union([z.literal(['SIGNAL_SIGKILL', 'SIGNAL_SIGTERM']), z.literal([9, 15])]).transform((name) => SIGNALS[name]),
+  signal: z
+    .union([z.literal(['SIGNAL_SIGKILL', 'SIGNAL_SIGTERM']), z.literal([9, 15])])
+    .transform((name) => SIGNALS[name]),
 });
 
 /** What Go calls signals, which clients show. */
@@ -66,7 +76,9 @@ const SIGNAL_TEXT: Record<string, string> = {
 };
 
 /** How a process ended, or undefined for what is not an end that a client is told of in this way. */
-export function endEvent(end: CommandEnd): { exitCode: number; exited: boolean; status: string; error?: string } | undefined {
+export function endEvent(
+  end: CommandEnd,
+): { exitCode: number; exited: boolean; status: string; error?: string } | undefined {
   switch (end.kind) {
     case 'exited': {
       const status = `exit status ${end.exitCode}`;

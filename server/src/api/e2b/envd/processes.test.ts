@@ -12,7 +12,10 @@ beforeAll(async () => {
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
-async function unary(method: string, message: unknown): Promise<{ status: number; json: Record<string, unknown> }> {
+async function unary(
+  method: string,
+  message: unknown,
+): Promise<{ status: number; json: Record<string, unknown> }> {
   const response = await fetch(`${server.server.url}/process.Process/${method}`, {
     method: 'POST',
     headers: { ...headers, 'content-type': 'application/json' },
@@ -21,7 +24,11 @@ async function unary(method: string, message: unknown): Promise<{ status: number
   return { status: response.status, json: (await response.json()) as Record<string, unknown> };
 }
 
-async function stream(method: string, messages: unknown[], more: Record<string, string> = {}): Promise<AsyncGenerator<unknown>> {
+async function stream(
+  method: string,
+  messages: unknown[],
+  more: Record<string, string> = {},
+): Promise<AsyncGenerator<unknown>> {
   const response = await fetch(`${server.server.url}/process.Process/${method}`, {
     method: 'POST',
     headers: { ...headers, ...more, 'content-type': 'application/connect+json' },
@@ -41,14 +48,22 @@ describe('the process service', () => {
     expect((await unary('List', {})).json['processes']).toEqual([expect.objectContaining(process)]);
     const again = await stream('Connect', [{ process }]);
     await again.next();
-    expect(await unary('SendInput', { process, input: input('by tag\n') })).toEqual({ status: 200, json: {} });
+    expect(await unary('SendInput', { process, input: input('by tag\n') })).toEqual({
+      status: 200,
+      json: {},
+    });
     const told = { event: { data: { stdout: input('by tag\n').stdin } } };
     expect((await events.next()).value).toEqual(told);
     expect((await again.next()).value).toEqual(told);
     await unary('CloseStdin', { process });
-    expect((await events.next()).value).toEqual({ event: { end: { exitCode: 0, exited: true, status: 'exit status 0' } } });
+    expect((await events.next()).value).toEqual({
+      event: { end: { exitCode: 0, exited: true, status: 'exit status 0' } },
+    });
     expect((await events.next()).done).toBe(true);
-    expect(await unary('SendSignal', { process, signal: 'SIGNAL_SIGTERM' })).toMatchObject({ status: 404, json: { code: 'not_found' } });
+    expect(await unary('SendSignal', { process, signal: 'SIGNAL_SIGTERM' })).toMatchObject({
+      status: 404,
+      json: { code: 'not_found' },
+    });
   });
 
   it('takes input as a stream', async () => {
@@ -69,11 +84,15 @@ describe('the process service', () => {
   });
 
   it('says that it lives when nothing else is to be said', async () => {
-    const events = await stream('Start', [{ process: { cmd: 'cat' }, tag: 'silent' }], { 'keepalive-ping-interval': '1' });
+    const events = await stream('Start', [{ process: { cmd: 'cat' }, tag: 'silent' }], {
+      'keepalive-ping-interval': '1',
+    });
     await events.next();
     expect((await events.next()).value).toEqual({ event: { keepalive: {} } });
     await unary('SendSignal', { process: { tag: 'silent' }, signal: 9 });
-    expect((await events.next()).value).toMatchObject({ event: { end: { exitCode: -1, exited: false, status: 'signal: killed' } } });
+    expect((await events.next()).value).toMatchObject({
+      event: { end: { exitCode: -1, exited: false, status: 'signal: killed' } },
+    });
   });
 
   it('ends a process that runs longer than its caller waits, and tells so', async () => {

@@ -1,4 +1,7 @@
-/** E2B's process service: every command of the sandbox, whoever started it, by its number or by the tag it was given. */
+/**
+ * E2B's process service: every command of the sandbox, whoever started it, by its number or by the tag it was
+ * given.
+ */
 import { randomBytes } from 'node:crypto';
 import { CayError, isCayError, type CommandInfo } from '@cay/sdk/protocol';
 import type { SandboxRow } from '../../../control/records/sandboxes.ts';
@@ -21,7 +24,10 @@ import { ignoreFailure, inBackground } from '../../../lib/in-background.ts';
 
 export interface Processes {
   list(context: EnvdContext): Promise<unknown>;
-  /** The process goes on when the caller goes away, and its output is read on, so that it never waits for a reader. */
+  /**
+   * The process goes on when the caller goes away, and its output is read on, so that it never waits for a
+   * reader.
+   */
   start(context: EnvdCaller, message: unknown, out: () => StreamOut): Promise<void>;
   connect(context: EnvdContext, message: unknown, out: () => StreamOut): Promise<void>;
   sendInput(context: EnvdContext, message: unknown): Promise<unknown>;
@@ -29,7 +35,10 @@ export interface Processes {
   sendSignal(context: EnvdContext, message: unknown): Promise<unknown>;
   closeStdin(context: EnvdContext, message: unknown): Promise<unknown>;
   update(context: EnvdContext, message: unknown): Promise<unknown>;
-  /** Reads on what an earlier server read of the processes that it started here: they wait for a reader otherwise. */
+  /**
+   * Reads on what an earlier server read of the processes that it started here: they wait for a reader
+   * otherwise.
+   */
   adopt(guest: Guest, row: SandboxRow): Promise<void>;
 }
 
@@ -52,18 +61,29 @@ export function processes(): Processes {
   /** Those whose output is being read here take input without being attached to anew. */
   const live = new Map<string, CommandHandle>();
 
-  async function find(context: EnvdContext, selector: Selector, options: { ended?: boolean } = {}): Promise<CommandInfo> {
+  async function find(
+    context: EnvdContext,
+    selector: Selector,
+    options: { ended?: boolean } = {},
+  ): Promise<CommandInfo> {
     const commands = await context.guest.commands();
-    const fits = (command: CommandInfo) => (selector.tag !== undefined ? tagOf(command.id) === selector.tag : command.pid === selector.pid);
+    const fits = (command: CommandInfo) =>
+      selector.tag !== undefined ? tagOf(command.id) === selector.tag : command.pid === selector.pid;
     const found = commands.filter(fits);
     // A number is given again when its process has ended, so the newest of them is meant.
-    const command = found.findLast(({ end }) => end === undefined) ?? (options.ended ? found.at(-1) : undefined);
+    const command =
+      found.findLast(({ end }) => end === undefined) ?? (options.ended ? found.at(-1) : undefined);
     if (command) return command;
-    const what = selector.tag !== undefined ? `tag '${selector.tag.slice(0, 80)}'` : `pid ${selector.pid ?? 0}`;
+    const what =
+      selector.tag !== undefined ? `tag '${selector.tag.slice(0, 80)}'` : `pid ${selector.pid ?? 0}`;
     throw new CayError('not_found', `process with ${what} not found`);
   }
 
-  async function withHandle<T>(context: EnvdContext, selector: Selector, use: (handle: CommandHandle) => Promise<T>): Promise<T> {
+  async function withHandle<T>(
+    context: EnvdContext,
+    selector: Selector,
+    use: (handle: CommandHandle) => Promise<T>,
+  ): Promise<T> {
     const { id, outputBytes } = await find(context, selector);
     const known = live.get(`${context.row.id}/${id}`);
     if (known) return use(known);
@@ -72,14 +92,15 @@ export function processes(): Processes {
   }
 
   /**
-   * Tells all that comes, to the end of the process. When nobody listens any more the first who followed reads on, so that the
-   * process never waits for a reader, and all others let go.
+   * Tells all that comes, to the end of the process. When nobody listens any more the first who followed
+   * reads on, so that the process never waits for a reader, and all others let go.
    */
   async function follow(context: EnvdCaller, handle: CommandHandle, out: StreamOut): Promise<void> {
     const key = `${context.row.id}/${handle.id}`;
     if (!live.has(key)) live.set(key, handle);
     const letGo = () => {
-      if (live.get(key) !== handle) inBackground(Promise.resolve(handle[Symbol.asyncDispose]()), ignoreFailure);
+      if (live.get(key) !== handle)
+        inBackground(Promise.resolve(handle[Symbol.asyncDispose]()), ignoreFailure);
     };
     if (context.signal.aborted) letGo();
     else context.signal.addEventListener('abort', letGo, { once: true });
@@ -90,7 +111,8 @@ export function processes(): Processes {
         await out.send({ event: { data: { [chunk.channel]: Buffer.from(chunk.data).toString('base64') } } });
       }
       const end = await handle.ended;
-      if (end.kind === 'timed_out') throw new CayError('deadline_exceeded', 'The process ran longer than was allowed and was killed');
+      if (end.kind === 'timed_out')
+        throw new CayError('deadline_exceeded', 'The process ran longer than was allowed and was killed');
       const event = endEvent(end);
       // The sandbox went away: the connection ends as abruptly as that did.
       if (!event) return out.cut();
@@ -119,7 +141,8 @@ export function processes(): Processes {
       for (const command of await guest.commands()) {
         const key = `${row.id}/${command.id}`;
         // One that ends meanwhile has no need of a reader.
-        if (command.end === undefined && ID.test(command.id) && !live.has(key)) readOn(guest, key, command).catch(() => {});
+        if (command.end === undefined && ID.test(command.id) && !live.has(key))
+          readOn(guest, key, command).catch(() => {});
       }
     },
 
@@ -148,7 +171,14 @@ export function processes(): Processes {
       const deadline = deadlineMs(context.headers);
       const timer =
         deadline &&
-        setTimeout(() => stream.end({ code: 'deadline_exceeded', message: 'The process was followed as long as was asked for' }), deadline);
+        setTimeout(
+          () =>
+            stream.end({
+              code: 'deadline_exceeded',
+              message: 'The process was followed as long as was asked for',
+            }),
+          deadline,
+        );
       try {
         await follow(context, handle, stream);
       } finally {
@@ -158,7 +188,9 @@ export function processes(): Processes {
 
     async sendInput(context, message) {
       const { process, input } = InputRequest.parse(message);
-      await withHandle(context, process, (handle) => handle.write(input.stdin ?? input.pty ?? Buffer.alloc(0)));
+      await withHandle(context, process, (handle) =>
+        handle.write(input.stdin ?? input.pty ?? Buffer.alloc(0)),
+      );
       return {};
     },
 
@@ -198,14 +230,23 @@ export function processes(): Processes {
   };
 }
 
-async function launch(context: EnvdCaller, { process, pty, tag, stdin }: StartRequest): Promise<CommandHandle> {
+async function launch(
+  context: EnvdCaller,
+  { process, pty, tag, stdin }: StartRequest,
+): Promise<CommandHandle> {
   const { control, principal, row, user, headers } = context;
   const timeoutMs = deadlineMs(headers);
   try {
     const { handle } = await startCommand(control, principal, row.id, {
       id: newCommandId(tag),
       argv: [process.cmd, ...process.args],
-      env: { E2B_SANDBOX: 'true', E2B_SANDBOX_ID: toE2bId(row.id), E2B_TEMPLATE_ID: row.spec.template, ...row.spec.env, ...process.envs },
+      env: {
+        E2B_SANDBOX: 'true',
+        E2B_SANDBOX_ID: toE2bId(row.id),
+        E2B_TEMPLATE_ID: row.spec.template,
+        ...row.spec.env,
+        ...process.envs,
+      },
       workdir: await workdir(context, process.cwd),
       ...(user !== undefined && { user }),
       ...(pty ? { pty: pty.size } : { stdin: stdin !== false }),

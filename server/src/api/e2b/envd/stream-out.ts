@@ -16,11 +16,18 @@ export interface StreamOut {
 const QUIET_MS = 90_000;
 
 /** `keepalive` is sent whenever nothing else was for as long as the caller asks. */
-export function streamOut(response: ServerResponse, options: { keepalive: unknown; everyMs: number }): StreamOut {
+export function streamOut(
+  response: ServerResponse,
+  options: { keepalive: unknown; everyMs: number },
+): StreamOut {
   const sign = encodeEnvelope(options.keepalive);
   const timer = setInterval(() => response.write(sign), options.everyMs);
   response.once('close', () => clearInterval(timer));
-  response.writeHead(200, { 'Content-Type': 'application/connect+json', 'Cache-Control': 'no-store', 'X-Accel-Buffering': 'no' });
+  response.writeHead(200, {
+    'Content-Type': 'application/connect+json',
+    'Cache-Control': 'no-store',
+    'X-Accel-Buffering': 'no',
+  });
   return {
     get gone() {
       return response.destroyed || response.writableEnded;
@@ -55,5 +62,7 @@ export function keepaliveMs(headers: NodeJS.Dict<string | string[]>): number {
 /** After how long the caller gives up, if it says so. */
 export function deadlineMs(headers: NodeJS.Dict<string | string[]>): number | undefined {
   const given = headers['connect-timeout-ms'];
-  return typeof given === 'string' && /^\d{1,10}$/.test(given) && Number(given) > 0 ? Math.min(Number(given), 2_147_483_647) : undefined;
+  return typeof given === 'string' && /^\d{1,10}$/.test(given) && Number(given) > 0
+    ? Math.min(Number(given), 2_147_483_647)
+    : undefined;
 }

@@ -27,9 +27,11 @@ export async function upload(
 ): Promise<Written[]> {
   const contentType = request.headers['content-type'] ?? '';
   const metadata = metadataOf(request.headers);
-  const body = givenEncoding(request.headers['content-encoding']) === 'gzip' ? unpacked(request) : bodyOf(request);
+  const body =
+    givenEncoding(request.headers['content-encoding']) === 'gzip' ? unpacked(request) : bodyOf(request);
   if (/^application\/octet-stream\b/i.test(contentType)) {
-    if (given === undefined) throw new CayError('invalid_argument', 'path query parameter is required for raw body upload');
+    if (given === undefined)
+      throw new CayError('invalid_argument', 'path query parameter is required for raw body upload');
     return [await write(context, uploads, { path: await resolvePath(context, given), data: body, metadata })];
   }
   if (!/^multipart\//i.test(contentType)) {
@@ -43,7 +45,10 @@ export async function upload(
     if (part.name !== 'file') continue;
     const path = await resolvePath(context, given ?? part.filename ?? '');
     if (written.some((file) => file.path === path)) {
-      throw new CayError('invalid_argument', `you cannot upload multiple files to the same path '${path}' in one upload request`);
+      throw new CayError(
+        'invalid_argument',
+        `you cannot upload multiple files to the same path '${path}' in one upload request`,
+      );
     }
     written.push(await write(context, uploads, { path, data: part.data, metadata }));
   }
@@ -56,7 +61,11 @@ interface WholeFile {
   metadata: Record<string, string>;
 }
 
-async function write(context: EnvdContext, uploads: Uploads, { path, data, metadata }: WholeFile): Promise<Written> {
+async function write(
+  context: EnvdContext,
+  uploads: Uploads,
+  { path, data, metadata }: WholeFile,
+): Promise<Written> {
   const changes = await changesOf(context);
   const noted = Object.keys(metadata).length > 0;
   if (noted) {
@@ -80,6 +89,8 @@ async function* unpacked(request: IncomingMessage): AsyncGenerator<Uint8Array> {
   try {
     for await (const chunk of request.pipe(gunzip) as AsyncIterable<Buffer>) yield chunk;
   } catch (error) {
-    throw error instanceof CayError ? error : new CayError('invalid_argument', 'error decompressing request body', { cause: error });
+    throw error instanceof CayError
+      ? error
+      : new CayError('invalid_argument', 'error decompressing request body', { cause: error });
   }
 }

@@ -1,4 +1,7 @@
-/** What was written through this surface a moment ago, for those who watch: whether it was there before cannot be seen from outside. */
+/**
+ * What was written through this surface a moment ago, for those who watch: whether it was there before cannot
+ * be seen from outside.
+ */
 export interface Uploads {
   note(sandbox: string, path: string, what: 'made' | 'replaced'): void;
   of(sandbox: string, path: string): 'made' | 'replaced' | undefined;

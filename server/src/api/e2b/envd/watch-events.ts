@@ -1,6 +1,6 @@
 /**
- * What happens below a directory, as E2B's clients are told. Our own way to write a file, into a temporary one that takes
- * its place, is told as what it means: the file was written, and made if it was not there.
+ * What happens below a directory, as E2B's clients are told. Our own way to write a file, into a temporary
+ * one that takes its place, is told as what it means: the file was written, and made if it was not there.
  */
 import { posix } from 'node:path';
 import { CayError, type FileEvent } from '@cay/sdk/protocol';
@@ -29,9 +29,14 @@ export async function* watchEvents(
 ): AsyncGenerator<WatchEvent> {
   /** In which directories a temporary file is being written. */
   const writing = new Map<string, number>();
-  const tell = (path: string, type: keyof typeof TYPES): WatchEvent => ({ name: posix.relative(directory, path), path, type: TYPES[type] });
+  const tell = (path: string, type: keyof typeof TYPES): WatchEvent => ({
+    name: posix.relative(directory, path),
+    path,
+    type: TYPES[type],
+  });
   for await (const { type, path } of source) {
-    if (type === 'overflow') throw new CayError('conflict', 'Events were lost: more happened than could be told');
+    if (type === 'overflow')
+      throw new CayError('conflict', 'Events were lost: more happened than could be told');
     // Of the directory itself only its end is told.
     if (path === directory && type !== 'removed') continue;
     const parent = posix.dirname(path);

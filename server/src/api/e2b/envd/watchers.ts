@@ -1,4 +1,7 @@
-/** Watches that keep what they saw until somebody asks. They last as long as the sandbox runs, the server runs, and somebody asks. */
+/**
+ * Watches that keep what they saw until somebody asks. They last as long as the sandbox runs, the server
+ * runs, and somebody asks.
+ */
 import { randomBytes } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
 import { ignoreFailure, inBackground } from '../../../lib/in-background.ts';
@@ -40,10 +43,16 @@ export function openWatchers(now: () => number = Date.now): Watchers {
     }
   }
 
-  async function collect(sandbox: string, id: string, watcher: Watcher, events: AsyncIterable<unknown>): Promise<void> {
+  async function collect(
+    sandbox: string,
+    id: string,
+    watcher: Watcher,
+    events: AsyncIterable<unknown>,
+  ): Promise<void> {
     try {
       for await (const event of events) {
-        if (watcher.events.length >= MOST_EVENTS) throw new CayError('resource_exhausted', 'More events came than are kept for a watcher');
+        if (watcher.events.length >= MOST_EVENTS)
+          throw new CayError('resource_exhausted', 'More events came than are kept for a watcher');
         watcher.events.push(event);
       }
       // The directory is gone, or the sandbox.
@@ -65,7 +74,12 @@ export function openWatchers(now: () => number = Date.now): Watchers {
         });
       }
       const id = `w${randomBytes(12).toString('hex')}`;
-      const watcher: Watcher = { events: [], failure: undefined, ending: new AbortController(), takenAtMs: now() };
+      const watcher: Watcher = {
+        events: [],
+        failure: undefined,
+        ending: new AbortController(),
+        takenAtMs: now(),
+      };
       own.set(id, watcher);
       all.set(sandbox, own);
       try {

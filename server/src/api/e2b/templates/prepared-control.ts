@@ -1,4 +1,7 @@
-/** The control plane as E2B's clients expect it: templates by name and tag, and sandboxes whose start command is ready. */
+/**
+ * The control plane as E2B's clients expect it: templates by name and tag, and sandboxes whose start command
+ * is ready.
+ */
 import type { Builds } from '../../../control/builds/build.ts';
 import type { Control } from '../../../control/contract.ts';
 import type { Interpreter } from '../code-interpreter/interpreter.ts';
@@ -9,7 +12,9 @@ export function preparedControl(control: Control, builds: Builds, interpreter: I
   return {
     ...control,
     async create(principal, request, options) {
-      const template = request.template.includes(':') ? formatTemplateRef(parseTemplateRef(request.template)) : request.template;
+      const template = request.template.includes(':')
+        ? formatTemplateRef(parseTemplateRef(request.template))
+        : request.template;
       if (request.snapshot === undefined) await interpreter.prepare(principal, template);
       const labels = { ...request.labels, [TEMPLATE]: request.snapshot ?? template };
       const made = await control.create(principal, { ...request, template, labels }, options);

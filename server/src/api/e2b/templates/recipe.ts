@@ -10,7 +10,13 @@ export const StartBuildBody = z.looseObject({
   fromTemplate: z.string().max(512).nullish(),
   fromImageRegistry: z.unknown().optional(),
   steps: z
-    .array(z.looseObject({ type: z.string().max(32), args: z.array(Text).max(2048).default([]), filesHash: z.string().max(64).nullish() }))
+    .array(
+      z.looseObject({
+        type: z.string().max(32),
+        args: z.array(Text).max(2048).default([]),
+        filesHash: z.string().max(64).nullish(),
+      }),
+    )
     .max(500)
     .default([]),
   startCmd: Text.nullish(),
@@ -21,7 +27,10 @@ export type StartBuildBody = z.infer<typeof StartBuildBody>;
 type Step = StartBuildBody['steps'][number];
 
 /** What E2B's own images are here. */
-const IMAGES: Record<string, string> = { 'e2bdev/base': 'base', 'e2bdev/code-interpreter': 'code-interpreter-v1' };
+const IMAGES: Record<string, string> = {
+  'e2bdev/base': 'base',
+  'e2bdev/code-interpreter': 'code-interpreter-v1',
+};
 /** What a start command is given to come up, where its maker did not say how to tell. */
 const READY = 'sleep 20';
 
@@ -49,15 +58,18 @@ function fromOf({ fromImage, fromTemplate }: StartBuildBody): string {
 function toStep(step: Step, index: number): BuildStep {
   const { args } = step;
   const [first, second, third, fourth] = args;
-  const wrong = (why: string) => new CayError('invalid_argument', `Step ${index + 1} (${step.type.slice(0, 32)}) ${why}`);
+  const wrong = (why: string) =>
+    new CayError('invalid_argument', `Step ${index + 1} (${step.type.slice(0, 32)}) ${why}`);
   switch (step.type.toUpperCase()) {
     case 'RUN':
       if (!first) throw wrong('has no command');
       return { type: 'run', command: first, ...(second && { user: second }) };
     case 'COPY':
     case 'ADD':
-      if (!first || !second || !step.filesHash) throw wrong('needs a source, a target and the hash of its files');
-      if (fourth && !/^[0-7]{3,4}$/.test(fourth)) throw wrong(`has a mode that is none: "${fourth.slice(0, 20)}"`);
+      if (!first || !second || !step.filesHash)
+        throw wrong('needs a source, a target and the hash of its files');
+      if (fourth && !/^[0-7]{3,4}$/.test(fourth))
+        throw wrong(`has a mode that is none: "${fourth.slice(0, 20)}"`);
       return {
         type: 'copy',
         files: step.filesHash,
@@ -68,7 +80,13 @@ function toStep(step: Step, index: number): BuildStep {
       };
     case 'ENV':
       if (args.length === 0 || args.length % 2 !== 0) throw wrong('needs a value for each name');
-      return { type: 'env', variables: Array.from({ length: args.length / 2 }, (_, at) => [args[at * 2]!, args[at * 2 + 1]!] as const) };
+      return {
+        type: 'env',
+        variables: Array.from(
+          { length: args.length / 2 },
+          (_, at) => [args[at * 2]!, args[at * 2 + 1]!] as const,
+        ),
+      };
     case 'WORKDIR':
       if (!first) throw wrong('has no path');
       return { type: 'workdir', path: first };

@@ -11,7 +11,11 @@ export function showBuild(build: Build, entries: BuildLogEntry[]) {
     buildID: id,
     status: STATUS[state],
     logs: [],
-    logEntries: entries.map(({ atMs, level, message }) => ({ timestamp: new Date(atMs).toISOString(), level, message })),
+    logEntries: entries.map(({ atMs, level, message }) => ({
+      timestamp: new Date(atMs).toISOString(),
+      level,
+      message,
+    })),
     ...(failure && { reason: { message: reasonOf(failure), step: stepOf(failure), logEntries: [] } }),
   };
 }
@@ -20,7 +24,8 @@ export function showBuild(build: Build, entries: BuildLogEntry[]) {
 function reasonOf({ message, command, exitCode, unknownUser }: BuildFailure): string {
   if (command === undefined) return message;
   const failed = `failed to run command '${command}'`;
-  if (unknownUser !== undefined) return `${failed}: command failed: unauthenticated: invalid username: '${unknownUser}'`;
+  if (unknownUser !== undefined)
+    return `${failed}: command failed: unauthenticated: invalid username: '${unknownUser}'`;
   return exitCode === undefined ? message : `${failed}: exit status ${exitCode}`;
 }
 

@@ -36,7 +36,14 @@ const OfBuild = OfTemplate.extend({ build: z.string().max(80) });
 const OfFiles = OfTemplate.extend({ hash: z.string().regex(/^[0-9a-f]{64}$/) });
 const Tags = z.array(z.string().min(1).max(64)).max(50);
 
-export function templateRoutes({ control, builds, links, onRefused, interpreter, publicUrl }: TemplateRouteOptions): Route[] {
+export function templateRoutes({
+  control,
+  builds,
+  links,
+  onRefused,
+  interpreter,
+  publicUrl,
+}: TemplateRouteOptions): Route[] {
   const own = async (principal: Principal) => await control.templates(principal);
 
   /** The templates of that name, with each of its tags. */
@@ -85,7 +92,9 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
         if (given === undefined) throw new CayError('invalid_argument', 'A template needs a name');
         const { name, tag: inName } = parseTemplateRef(given);
         const tags = [...new Set([...(inName === undefined ? [] : [inName]), ...(body.tags ?? [])])];
-        const names = (tags.length === 0 ? [DEFAULT_TAG] : tags).map((each) => formatTemplateRef({ name, tag: each }));
+        const names = (tags.length === 0 ? [DEFAULT_TAG] : tags).map((each) =>
+          formatTemplateRef({ name, tag: each }),
+        );
         const build = await builds.request(principal, {
           template: name,
           names,
@@ -95,7 +104,17 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
             ...(body.minFreeDiskMb && { diskBytes: Math.max(body.minFreeDiskMb, 16) * MIB }),
           },
         });
-        return json({ templateID: name, buildID: build.id, public: false, names: [name], aliases: [name], tags: tagsOf(build) }, 202);
+        return json(
+          {
+            templateID: name,
+            buildID: build.id,
+            public: false,
+            names: [name],
+            aliases: [name],
+            tags: tagsOf(build),
+          },
+          202,
+        );
       },
     }),
     route({
@@ -109,7 +128,8 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
       answers: { 201: { description: 'Whether they are here, and where they go' } },
       async handle({ json, request, principal, params }) {
         const { project } = principal;
-        const url = originOf(request, publicUrl) + links.make({ project, template: params.id, hash: params.hash });
+        const url =
+          originOf(request, publicUrl) + links.make({ project, template: params.id, hash: params.hash });
         return json({ present: await builds.files.has(project, params.hash), url }, 201);
       },
     }),
@@ -122,11 +142,17 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
       // Whoever has the address may.
       access: 'open',
       params: OfFiles,
-      query: z.object({ project: z.string().max(80), expires: z.string().max(20), signature: z.string().max(100) }),
+      query: z.object({
+        project: z.string().max(80),
+        expires: z.string().max(20),
+        signature: z.string().max(100),
+      }),
       rawBody: 'application/octet-stream',
       answers: { 200: { description: 'Done' } },
       async handle({ context, request, params, query }) {
-        const { project, hash } = allowed(request, () => links.require({ template: params.id, hash: params.hash }, query));
+        const { project, hash } = allowed(request, () =>
+          links.require({ template: params.id, hash: params.hash }, query),
+        );
         await builds.files.put(project, hash, bodyOf(request));
         return context.body(null, 200);
       },
@@ -163,7 +189,9 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
       answers: { 200: { description: 'The build' } },
       handle({ json, principal, params, query }) {
         const build = requireBuild(builds, principal, params);
-        return json(showBuild(build, builds.log(principal, build.id, { offset: query.logsOffset, limit: query.limit })));
+        return json(
+          showBuild(build, builds.log(principal, build.id, { offset: query.logsOffset, limit: query.limit })),
+        );
       },
     }),
     route({
@@ -190,10 +218,12 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
       answers: { 201: { description: 'Done' } },
       async handle({ json, principal, body }) {
         const template = await target(principal, body.target);
-        if (template.snapshot === null) throw new CayError('permission_denied', `Template "${template.name}" comes with the server`);
+        if (template.snapshot === null)
+          throw new CayError('permission_denied', `Template "${template.name}" comes with the server`);
         const { name } = parseTemplateRef(body.target);
         const names = body.tags.map((each) => formatTemplateRef({ name, tag: each }));
-        for (const each of names) await control.saveTemplate(principal, each, { snapshot: template.snapshot, replace: true });
+        for (const each of names)
+          await control.saveTemplate(principal, each, { snapshot: template.snapshot, replace: true });
         return json({ buildID: buildOf(principal, template), tags: body.tags }, 201);
       },
     }),
@@ -207,8 +237,10 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, body }) {
         const { name } = parseTemplateRef(body.name);
-        if ((await tagged(principal, name)).length === 0) throw new CayError('not_found', `Template "${name}" does not exist`);
-        for (const each of body.tags) await control.removeTemplate(principal, formatTemplateRef({ name, tag: each }));
+        if ((await tagged(principal, name)).length === 0)
+          throw new CayError('not_found', `Template "${name}" does not exist`);
+        for (const each of body.tags)
+          await control.removeTemplate(principal, formatTemplateRef({ name, tag: each }));
         return context.body(null, 204);
       },
     }),
@@ -222,7 +254,8 @@ export function templateRoutes({ control, builds, links, onRefused, interpreter,
       answers: { 200: { description: 'The tags' } },
       async handle({ json, principal, params }) {
         const found = await tagged(principal, parseTemplateRef(params.id).name);
-        if (found.length === 0) throw new CayError('not_found', `Template "${params.id.slice(0, 80)}" does not exist`);
+        if (found.length === 0)
+          throw new CayError('not_found', `Template "${params.id.slice(0, 80)}" does not exist`);
         return json(
           found.map((template) => ({
             tag: template.tag,
@@ -244,7 +277,13 @@ function requireBuild(builds: Builds, principal: Principal, { id, build }: z.inf
 /** Clients take nothing else for the id of a build, and not every template was built. */
 function uuidOf(text: string): string {
   const hex = createHash('sha256').update(text).digest('hex');
-  return [hex.slice(0, 8), hex.slice(8, 12), `8${hex.slice(13, 16)}`, `8${hex.slice(17, 20)}`, hex.slice(20, 32)].join('-');
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    `8${hex.slice(13, 16)}`,
+    `8${hex.slice(17, 20)}`,
+    hex.slice(20, 32),
+  ].join('-');
 }
 
 /** What a client that came this way can come by again. */

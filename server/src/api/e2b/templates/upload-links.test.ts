@@ -4,7 +4,11 @@ import { uploadLinks, type Upload } from './upload-links.ts';
 
 const secret = Buffer.alloc(32, 1);
 const queryOf = (link: string) =>
-  Object.fromEntries(new URL(link, 'http://server').searchParams) as { project: string; expires: string; signature: string };
+  Object.fromEntries(new URL(link, 'http://server').searchParams) as {
+    project: string;
+    expires: string;
+    signature: string;
+  };
 
 describe('addresses to bring files by', () => {
   const links = uploadLinks(secret, { now: () => 1000 });

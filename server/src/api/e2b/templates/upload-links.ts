@@ -1,4 +1,6 @@
-/** Addresses by which files for a build are brought, by whoever has the address and for as long as it says. */
+/**
+ * Addresses by which files for a build are brought, by whoever has the address and for as long as it says.
+ */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
 import { inEpoch } from '../../../control/token-epochs.ts';
@@ -15,7 +17,10 @@ export interface UploadLinks {
   /** The path and query of the address. */
   make(upload: Upload): string;
   /** Rejects `unauthenticated` for what was not made here, or too long ago. */
-  require(upload: Omit<Upload, 'project'>, query: { project: string; expires: string; signature: string }): Upload;
+  require(
+    upload: Omit<Upload, 'project'>,
+    query: { project: string; expires: string; signature: string },
+  ): Upload;
 }
 
 /** `epochOf` tells how often the tokens of a project were revoked. */
@@ -25,12 +30,18 @@ export function uploadLinks(
 ): UploadLinks {
   const sign = ({ project, template, hash }: Upload, expires: string) =>
     createHmac('sha256', secret)
-      .update(inEpoch(JSON.stringify(['template-upload', project, template, hash, expires]), epochOf(project)))
+      .update(
+        inEpoch(JSON.stringify(['template-upload', project, template, hash, expires]), epochOf(project)),
+      )
       .digest('base64url');
   return {
     make(upload) {
       const expires = String(now() + VALID_MS);
-      const query = new URLSearchParams({ project: upload.project, expires, signature: sign(upload, expires) });
+      const query = new URLSearchParams({
+        project: upload.project,
+        expires,
+        signature: sign(upload, expires),
+      });
       return `/templates/${encodeURIComponent(upload.template)}/files/${upload.hash}?${query.toString()}`;
     },
     require({ template, hash }, { project, expires, signature }) {
@@ -40,7 +51,8 @@ export function uploadLinks(
       const expected = Buffer.from(sign(upload, expires));
       if (given.length !== expected.length || !timingSafeEqual(given, expected))
         throw new CayError('unauthenticated', 'The signature of this address is not valid');
-      if (!(Number(expires) > now())) throw new CayError('unauthenticated', 'This address is not valid any more');
+      if (!(Number(expires) > now()))
+        throw new CayError('unauthenticated', 'This address is not valid any more');
       return upload;
     },
   };

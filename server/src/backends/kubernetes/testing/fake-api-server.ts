@@ -1,4 +1,7 @@
-/** An HTTP server that answers as an API server would, to cases that a real one cannot be brought to: what it says is the case's own. */
+/**
+ * An HTTP server that answers as an API server would, to cases that a real one cannot be brought to: what it
+ * says is the case's own.
+ */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -28,7 +31,10 @@ export async function fakeApiServer({ answer, upgrade }: FakeOptions): Promise<F
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const directory = await mkdtemp('/tmp/cay-fake-api-');
   const kubeconfig = `${directory}/kubeconfig`;
-  const cluster = { server: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, 'insecure-skip-tls-verify': true };
+  const cluster = {
+    server: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    'insecure-skip-tls-verify': true,
+  };
   const config = {
     apiVersion: 'v1',
     kind: 'Config',

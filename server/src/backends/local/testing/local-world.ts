@@ -35,7 +35,13 @@ export type Laid = Awaited<ReturnType<typeof layGround>>;
 
 let counter = 0;
 
-export async function localWorld({ runtime, limits }: { runtime: string; limits?: Partial<Limits> }): Promise<LocalWorld> {
+export async function localWorld({
+  runtime,
+  limits,
+}: {
+  runtime: string;
+  limits?: Partial<Limits>;
+}): Promise<LocalWorld> {
   const dir = await mkdtemp('/tmp/cay-w-');
   await chmod(dir, 0o711);
   const opened = new Set<LocalBackend>();
@@ -46,7 +52,9 @@ export async function localWorld({ runtime, limits }: { runtime: string; limits?
   async function groupFile(id: SandboxId, controller: string, file: string): Promise<string | undefined> {
     const { instance } = await world.record(id);
     const { name } = JSON.parse(await readFile(join(dir, 'installation.json'), 'utf8')) as { name: string };
-    return ['', controller].map((root) => join('/sys/fs/cgroup', root, `cay-${name}`, instance!, file)).find(existsSync);
+    return ['', controller]
+      .map((root) => join('/sys/fs/cgroup', root, `cay-${name}`, instance!, file))
+      .find(existsSync);
   }
 
   const world: LocalWorld = {
@@ -56,7 +64,12 @@ export async function localWorld({ runtime, limits }: { runtime: string; limits?
     async open(options = {}, change = (laid) => laid) {
       const laid = change(await layGround({ dir, policy: options.policy }));
       ({ trees } = laid.ground);
-      const backend = await localBackend({ ...laid, runtime, onError: (error) => errors.push(error), ...options });
+      const backend = await localBackend({
+        ...laid,
+        runtime,
+        onError: (error) => errors.push(error),
+        ...options,
+      });
       opened.add(backend);
       return backend;
     },
@@ -72,7 +85,13 @@ export async function localWorld({ runtime, limits }: { runtime: string; limits?
     },
     async run(backend, id, shell) {
       const guest = await backend.connect(id);
-      const handle = await guest.exec({ id: `world-${++counter}`, shell, env: {}, workdir: '/', user: 'user' });
+      const handle = await guest.exec({
+        id: `world-${++counter}`,
+        shell,
+        env: {},
+        workdir: '/',
+        user: 'user',
+      });
       const { stdout } = await collect(handle, { maxBytes: 65_536 });
       return Buffer.from(stdout).toString().trim();
     },
@@ -89,7 +108,10 @@ export async function localWorld({ runtime, limits }: { runtime: string; limits?
       return JSON.parse(await readFile(join(dir, 'sandboxes', `${id}.json`), 'utf8')) as SandboxRecord;
     },
     async changeRecord(id, change) {
-      await writeFile(join(dir, 'sandboxes', `${id}.json`), JSON.stringify({ ...(await world.record(id)), ...change }));
+      await writeFile(
+        join(dir, 'sandboxes', `${id}.json`),
+        JSON.stringify({ ...(await world.record(id)), ...change }),
+      );
     },
     async freezerState(id) {
       const v1 = await groupFile(id, 'freezer', 'freezer.state');
@@ -99,7 +121,8 @@ export async function localWorld({ runtime, limits }: { runtime: string; limits?
     },
     async kill(id) {
       const path = await groupFile(id, 'pids', 'cgroup.procs');
-      for (const pid of (await readFile(path!, 'utf8')).trim().split('\n')) process.kill(Number(pid), 'SIGKILL');
+      for (const pid of (await readFile(path!, 'utf8')).trim().split('\n'))
+        process.kill(Number(pid), 'SIGKILL');
     },
     instances: () => readdir(join(dir, 'instances')),
     images: () => readdir(join(dir, 'images')),

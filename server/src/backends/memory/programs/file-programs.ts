@@ -38,7 +38,8 @@ const mkdir: Program = (context) => {
   return forEach(context, rest, async (name) => {
     const path = context.path(name);
     // Files.mkdir() makes parents; without -p that would be too kind.
-    if (!flags.has('p')) await context.files.stat(path.slice(0, path.lastIndexOf('/')) || '/', { follow: true });
+    if (!flags.has('p'))
+      await context.files.stat(path.slice(0, path.lastIndexOf('/')) || '/', { follow: true });
     const made = await context.files.mkdir(path);
     if (!made && !flags.has('p')) throw new Error('file exists');
   });

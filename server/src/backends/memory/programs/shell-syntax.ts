@@ -1,6 +1,6 @@
 /**
- * The grammar of the memory backend's shell: words with quotes and variables, pipelines, `;`, `&&`, `||`, `&` and
- * redirections. All else is refused as a syntax error, so that no test passes by accident.
+ * The grammar of the memory backend's shell: words with quotes and variables, pipelines, `;`, `&&`, `||`, `&`
+ * and redirections. All else is refused as a syntax error, so that no test passes by accident.
  */
 export class ShellSyntaxError extends Error {
   override readonly name = 'ShellSyntaxError';
@@ -12,7 +12,10 @@ export type Part =
   | { kind: 'variable'; name: string; operator?: string; other?: Word; quoted: boolean };
 export type Word = Part[];
 
-export type Redirect = { fd: 0 | 1 | 2 } & ({ kind: 'read' | 'write' | 'append'; path: Word } | { kind: 'duplicate'; of: 1 | 2 });
+export type Redirect = { fd: 0 | 1 | 2 } & (
+  | { kind: 'read' | 'write' | 'append'; path: Word }
+  | { kind: 'duplicate'; of: 1 | 2 }
+);
 
 export interface SimpleCommand {
   assignments: { name: string; value: Word }[];
@@ -51,13 +54,15 @@ const RESERVED = new Set([
 const OPERATOR = /^(?:&&|\|\||;|\n|&(?!>)|\||[012]?>&[12]|[012]?>>|[012]?>|0?<(?![<&(]))/;
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*/;
 
-const unknown = (what: string) => new ShellSyntaxError(`syntax error: ${what} is not known to the shell of the memory backend`);
+const unknown = (what: string) =>
+  new ShellSyntaxError(`syntax error: ${what} is not known to the shell of the memory backend`);
 
 export function parseShell(source: string): Step[] {
   const tokens = tokenize(source);
   const steps: Step[] = [];
   let at = 0;
-  const isSeparator = (token: Token | undefined) => token?.kind === 'operator' && [';', '\n'].includes(token.text);
+  const isSeparator = (token: Token | undefined) =>
+    token?.kind === 'operator' && [';', '\n'].includes(token.text);
   for (;;) {
     while (isSeparator(tokens[at])) at++;
     if (at >= tokens.length) return steps;
@@ -149,7 +154,11 @@ function tokenize(source: string): Token[] {
 }
 
 /** Reads from `at` up to an unquoted character for which `stop` holds. */
-function readWord(source: string, at: number, stop: (character: string) => boolean): { word: Word; end: number } {
+function readWord(
+  source: string,
+  at: number,
+  stop: (character: string) => boolean,
+): { word: Word; end: number } {
   const word: Word = [];
   const add = (text: string, quoted: boolean) => {
     const last = word.at(-1);
@@ -177,7 +186,8 @@ function readWord(source: string, at: number, stop: (character: string) => boole
       at++;
     }
   }
-  if (word.some((part) => part.kind === 'text' && !part.quoted && /[*?]|\[.*\]/.test(part.text))) throw unknown('a pattern of file names');
+  if (word.some((part) => part.kind === 'text' && !part.quoted && /[*?]|\[.*\]/.test(part.text)))
+    throw unknown('a pattern of file names');
   return { word, end: at };
 }
 

@@ -24,7 +24,8 @@ async function sh(line: string, ...parameters: string[]) {
   });
   const text = { stdout: '', stderr: '' };
   for await (const chunk of handle.output)
-    if (chunk.channel === 'stdout' || chunk.channel === 'stderr') text[chunk.channel] += Buffer.from(chunk.data).toString();
+    if (chunk.channel === 'stdout' || chunk.channel === 'stderr')
+      text[chunk.channel] += Buffer.from(chunk.data).toString();
   const end = await handle.ended;
   return { ...text, exitCode: end.kind === 'exited' ? end.exitCode : -1 };
 }
@@ -34,9 +35,17 @@ describe('the shell of the memory backend', () => {
     ['splits a variable unless it is quoted', 'echo $WORDS "$WORDS"', 'a b a  b\n'],
     ['keeps an empty quoted word and drops an empty variable', 'printf "[%s]" "" $NONE ""', '[][]'],
     ['joins pieces into one word', `echo a"b c"'d'\\ e`, 'ab cd e\n'],
-    ['knows ${NAME:-other} and ${NAME:+other}', 'echo ${NONE:-"x y"} ${WORDS:+set} ${NONE:+unset}', 'x y set\n'],
+    [
+      'knows ${NAME:-other} and ${NAME:+other}',
+      'echo ${NONE:-"x y"} ${WORDS:+set} ${NONE:+unset}',
+      'x y set\n',
+    ],
     ['knows $?', 'false; echo $?; true; echo $?', '1\n0\n'],
-    ['takes && and || from the left', 'false && echo no || echo yes; true || echo no && echo also', 'yes\nalso\n'],
+    [
+      'takes && and || from the left',
+      'false && echo no || echo yes; true || echo no && echo also',
+      'yes\nalso\n',
+    ],
     ['gives a command its own environment', 'A=1 env | cat > e; A=2; echo $A', '2\n'],
     ['exports to commands', 'export A=5; B=6; sh -c \'echo "[$A$B]"\'', '[5]\n'],
     ['keeps a cd', 'mkdir -p d/e; cd d/e; cd ..; pwd', '/tmp/d\n'],
@@ -51,7 +60,9 @@ describe('the shell of the memory backend', () => {
   });
 
   it('passes parameters', async () => {
-    expect((await sh('echo $0 $1 $#; printf "<%s>" "$@"', 'name', 'one', 'two words')).stdout).toBe('name one 2\n<one><two words>');
+    expect((await sh('echo $0 $1 $#; printf "<%s>" "$@"', 'name', 'one', 'two words')).stdout).toBe(
+      'name one 2\n<one><two words>',
+    );
   });
 
   it('has the exit code of the last command of a pipeline', async () => {
@@ -80,6 +91,9 @@ describe('the shell of the memory backend', () => {
   });
 
   it('refuses an option that a program does not know', async () => {
-    expect(await sh('ls -Z')).toMatchObject({ exitCode: 1, stderr: 'ls: option "-Z" is not known to the memory backend\n' });
+    expect(await sh('ls -Z')).toMatchObject({
+      exitCode: 1,
+      stderr: 'ls: option "-Z" is not known to the memory backend\n',
+    });
   });
 });

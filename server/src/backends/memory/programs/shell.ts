@@ -3,7 +3,13 @@ import { bytePipe } from '../byte-pipe.ts';
 import { wordsOf } from '../errno.ts';
 import type { ProgramContext, Sink, Streams } from '../program.ts';
 import { gather, none } from './streams.ts';
-import { ShellSyntaxError, parseShell, type Redirect, type SimpleCommand, type Word } from './shell-syntax.ts';
+import {
+  ShellSyntaxError,
+  parseShell,
+  type Redirect,
+  type SimpleCommand,
+  type Word,
+} from './shell-syntax.ts';
 
 class ExitShell extends Error {
   readonly exitCode: number;
@@ -72,9 +78,18 @@ async function runScript(context: ProgramContext, script: string, state: State):
   return state.exitCode;
 }
 
-const copyOf = (state: State): State => ({ ...state, variables: new Map(state.variables), exported: new Set(state.exported) });
+const copyOf = (state: State): State => ({
+  ...state,
+  variables: new Map(state.variables),
+  exported: new Set(state.exported),
+});
 
-async function pipeline(context: ProgramContext, commands: SimpleCommand[], state: State, outer: Streams): Promise<number> {
+async function pipeline(
+  context: ProgramContext,
+  commands: SimpleCommand[],
+  state: State,
+  outer: Streams,
+): Promise<number> {
   if (commands.length === 1) return runCommand(context, commands[0]!, state, outer);
   let stdin = outer.stdin;
   const running = commands.map(async (command, index) => {
@@ -97,9 +112,17 @@ async function pipeline(context: ProgramContext, commands: SimpleCommand[], stat
   return codes.at(-1)!;
 }
 
-async function runCommand(context: ProgramContext, command: SimpleCommand, state: State, outer: Streams): Promise<number> {
+async function runCommand(
+  context: ProgramContext,
+  command: SimpleCommand,
+  state: State,
+  outer: Streams,
+): Promise<number> {
   const argv = command.words.flatMap((word) => expand(word, state));
-  const assigned = command.assignments.map(({ name, value }): [string, string] => [name, expand(value, state, false)[0] ?? '']);
+  const assigned = command.assignments.map(({ name, value }): [string, string] => [
+    name,
+    expand(value, state, false)[0] ?? '',
+  ]);
   let streams: Streams;
   try {
     streams = await redirected(context, command.redirects, state, outer);
@@ -125,9 +148,15 @@ async function runCommand(context: ProgramContext, command: SimpleCommand, state
   }
 }
 
-const environment = ({ variables, exported }: State) => Object.fromEntries([...variables].filter(([name]) => exported.has(name)));
+const environment = ({ variables, exported }: State) =>
+  Object.fromEntries([...variables].filter(([name]) => exported.has(name)));
 
-async function redirected(context: ProgramContext, redirects: Redirect[], state: State, outer: Streams): Promise<Streams> {
+async function redirected(
+  context: ProgramContext,
+  redirects: Redirect[],
+  state: State,
+  outer: Streams,
+): Promise<Streams> {
   const streams: Streams = { stdin: outer.stdin, stdout: outer.stdout, stderr: outer.stderr };
   const NAMES = { 1: 'stdout', 2: 'stderr' } as const;
   for (const redirect of redirects) {
@@ -137,7 +166,8 @@ async function redirected(context: ProgramContext, redirects: Redirect[], state:
     }
     const path = absolute(state, expand(redirect.path, state, false)[0] ?? '');
     if (redirect.kind === 'read') streams.stdin = (await context.files.read(path)).data;
-    else if (redirect.fd !== 0) streams[NAMES[redirect.fd]] = await openFile(context, path, redirect.kind === 'append');
+    else if (redirect.fd !== 0)
+      streams[NAMES[redirect.fd]] = await openFile(context, path, redirect.kind === 'append');
   }
   return streams;
 }
@@ -153,7 +183,8 @@ async function openFile(context: ProgramContext, path: string, append: boolean):
   };
 }
 
-const absolute = (state: State, path: string) => (path.startsWith('/') ? path : `${state.workdir === '/' ? '' : state.workdir}/${path}`);
+const absolute = (state: State, path: string) =>
+  path.startsWith('/') ? path : `${state.workdir === '/' ? '' : state.workdir}/${path}`;
 
 /** The fields that a word stands for. What is not quoted is split at blanks, unless `split` is false. */
 function expand(word: Word, state: State, split = true): string[] {
@@ -168,7 +199,10 @@ function expand(word: Word, state: State, split = true): string[] {
       return;
     }
     if (part.kind === 'text') {
-      const home = index === 0 && !part.quoted && /^~(?=\/|$)/.test(part.text) ? (state.variables.get('HOME') ?? '~') : undefined;
+      const home =
+        index === 0 && !part.quoted && /^~(?=\/|$)/.test(part.text)
+          ? (state.variables.get('HOME') ?? '~')
+          : undefined;
       current = (current ?? '') + (home === undefined ? part.text : home + part.text.slice(1));
       return;
     }
@@ -190,7 +224,10 @@ function expand(word: Word, state: State, split = true): string[] {
   return fields;
 }
 
-function valueOf({ name, operator, other }: Extract<Word[number], { kind: 'variable' }>, state: State): string {
+function valueOf(
+  { name, operator, other }: Extract<Word[number], { kind: 'variable' }>,
+  state: State,
+): string {
   const value = lookUp(name, state);
   if (!operator) return value ?? '';
   const isSet = operator.startsWith(':') ? value !== undefined && value !== '' : value !== undefined;
@@ -252,20 +289,28 @@ const BUILTINS: Record<string, (call: BuiltinCall) => Promise<number>> = {
 
   async exec({ context, argv, state, streams }) {
     if (argv.length === 1) return 0;
-    const command = { assignments: [], redirects: [], words: argv.slice(1).map((text): Word => [{ kind: 'text', text, quoted: true }]) };
+    const command = {
+      assignments: [],
+      redirects: [],
+      words: argv.slice(1).map((text): Word => [{ kind: 'text', text, quoted: true }]),
+    };
     throw new ExitShell(await runCommand(context, command, state, streams));
   },
 
   async command({ context, argv, state, streams }) {
     const [, flag, name = ''] = argv;
-    if (flag !== '-v') throw new ShellSyntaxError('syntax error: only "command -v" is known to the shell of the memory backend');
+    if (flag !== '-v')
+      throw new ShellSyntaxError(
+        'syntax error: only "command -v" is known to the shell of the memory backend',
+      );
     if (BUILTINS[name]) {
       await streams.stdout.write(`${name}\n`);
       return 0;
     }
     for (const directory of (state.variables.get('PATH') ?? '').split(':')) {
       const path = `${directory}/${name}`;
-      const info = name === '' ? undefined : await context.files.stat(path, { follow: true }).catch(() => undefined);
+      const info =
+        name === '' ? undefined : await context.files.stat(path, { follow: true }).catch(() => undefined);
       if (info?.type !== 'file') continue;
       await streams.stdout.write(`${path}\n`);
       return 0;

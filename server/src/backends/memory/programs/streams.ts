@@ -11,13 +11,20 @@ export async function gather(data: AsyncIterable<Uint8Array>): Promise<Buffer> {
 }
 
 /** What a program reads that takes file names: standard input where there are none, or for `-`. */
-export async function openInput(context: ProgramContext, name: string | undefined): Promise<AsyncIterable<Uint8Array>> {
+export async function openInput(
+  context: ProgramContext,
+  name: string | undefined,
+): Promise<AsyncIterable<Uint8Array>> {
   if (name === undefined || name === '-') return context.stdin;
   return (await context.files.read(context.path(name))).data;
 }
 
 /** Does it for each name; one that fails is reported, and the others are still done. */
-export async function forEach(context: ProgramContext, names: readonly string[], act: (name: string) => Promise<void>): Promise<number> {
+export async function forEach(
+  context: ProgramContext,
+  names: readonly string[],
+  act: (name: string) => Promise<void>,
+): Promise<number> {
   let exitCode = 0;
   for (const name of names) {
     try {

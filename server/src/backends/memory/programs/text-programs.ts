@@ -17,14 +17,17 @@ const printf: Program = async ({ argv, stdout }) => {
   const conversions = format.replaceAll('%%', '').split('%').length - 1;
   let text = '';
   do {
-    text += format.replace(/\\([0-7]{1,3})|\\(.)|%%|%([sd])|%(.?)/g, (whole, octal, escape, conversion, wrong) => {
-      if (octal) return String.fromCharCode(Number.parseInt(octal, 8));
-      if (escape) return ESCAPES[escape] ?? whole;
-      if (conversion === 's') return values.shift() ?? '';
-      if (conversion === 'd') return String(Math.trunc(Number(values.shift() ?? 0)) || 0);
-      if (wrong !== undefined) throw new Error(`"%${wrong}" is not known to the memory backend`);
-      return '%';
-    });
+    text += format.replace(
+      /\\([0-7]{1,3})|\\(.)|%%|%([sd])|%(.?)/g,
+      (whole, octal, escape, conversion, wrong) => {
+        if (octal) return String.fromCharCode(Number.parseInt(octal, 8));
+        if (escape) return ESCAPES[escape] ?? whole;
+        if (conversion === 's') return values.shift() ?? '';
+        if (conversion === 'd') return String(Math.trunc(Number(values.shift() ?? 0)) || 0);
+        if (wrong !== undefined) throw new Error(`"%${wrong}" is not known to the memory backend`);
+        return '%';
+      },
+    );
   } while (values.length > 0 && conversions > 0);
   await stdout.write(text);
   return 0;
@@ -100,4 +103,13 @@ const sleep: Program = async ({ argv, signal }) => {
   return 0;
 };
 
-export const TEXT_PROGRAMS: Record<string, Program> = { true: () => 0, false: () => 1, echo, printf, cat, head, wc, sleep };
+export const TEXT_PROGRAMS: Record<string, Program> = {
+  true: () => 0,
+  false: () => 1,
+  echo,
+  printf,
+  cat,
+  head,
+  wc,
+  sleep,
+};

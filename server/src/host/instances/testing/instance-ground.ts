@@ -13,7 +13,13 @@ import { openSnapshotter } from '../../snapshots/open.ts';
 import { baseTemplate } from '../../templates/base.ts';
 import type { Ground } from '../ground.ts';
 import { openIdRanges } from '../id-ranges.ts';
-import { destroyInstance, startInstance, type Instance, type InstanceFacts, type InstanceLimits } from '../instance.ts';
+import {
+  destroyInstance,
+  startInstance,
+  type Instance,
+  type InstanceFacts,
+  type InstanceLimits,
+} from '../instance.ts';
 
 const MiB = 1024 * 1024;
 export const LIMITS: InstanceLimits = { cpus: null, memoryBytes: 512 * MiB, pids: 200 };
