@@ -3,7 +3,7 @@ import { readFile, mkdtemp, rm } from 'node:fs/promises';
 import { loadavg } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { serverLog } from '../server/src/cli/server-log.ts';
+import { serverLog } from '../server/src/cli/lib/server-log.ts';
 import { serve } from '../server/src/serve.ts';
 import { openCay, type Cay } from '../test/support/cay.ts';
 import { exec, wipe, type Bench } from './bench.ts';

@@ -5,8 +5,8 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { newId } from '@cay/sdk/protocol';
-import { kubernetesClient } from '../server/src/backends/kubernetes/kubernetes-client.ts';
-import type { Condition, KubernetesObject, List } from '../server/src/backends/kubernetes/objects.ts';
+import { kubernetesClient } from '../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import type { Condition, KubernetesObject, List } from '../server/src/backends/kubernetes/client/objects.ts';
 import type { Cluster } from '../test/kubernetes/cluster/cluster.ts';
 import { execIn } from '../test/kubernetes/cluster/exec-in.ts';
 import { BASE_IMAGE } from '../test/kubernetes/cluster/sandbox-images.ts';

@@ -6,7 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { loadavg } from 'node:os';
 import { Sandbox as E2bSandbox } from 'e2b';
 import { Sandbox } from '../sdk/src/index.ts';
-import { serverLog } from '../server/src/cli/server-log.ts';
+import { serverLog } from '../server/src/cli/lib/server-log.ts';
 import { serve } from '../server/src/serve.ts';
 import { wipe, type Bench } from './bench.ts';
 import { series } from './measure.ts';

@@ -1,8 +1,8 @@
 /** Sandboxes on a real cluster beside what the cluster does by itself. */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
-import { agentSandboxBackend } from '../server/src/backends/agent-sandbox/agent-sandbox.ts';
+import { agentSandboxBackend } from '../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
 import type { Backend } from '../server/src/backends/backend.ts';
-import { kubernetesJobBackend } from '../server/src/backends/kubernetes-job/kubernetes-job.ts';
+import { kubernetesJobBackend } from '../server/src/backends/kubernetes/job/kubernetes-job.ts';
 import { startCluster, whyNoCluster, type Cluster } from '../test/kubernetes/cluster/cluster.ts';
 import { kubectl, type Kubectl } from '../test/kubernetes/cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE, importSandboxImages } from '../test/kubernetes/cluster/sandbox-images.ts';
@@ -27,7 +27,7 @@ const QUIET_MS = 1500;
  */
 const JITTER_MS = 1000;
 
-interface Ground {
+interface TestPlatform {
   report: Report;
   cluster: Cluster;
   api: Kubectl;
@@ -48,16 +48,16 @@ export async function benchKubernetes({ report }: Pick<Bench, 'report'>): Promis
   const [api, baselines] = await Promise.all([kubectl(cluster), clusterBaselines(cluster)]);
   try {
     await importSandboxImages(cluster);
-    const ground: Ground = { report, cluster, api, baselines };
-    await jobs(ground, 'runc');
+    const platform: TestPlatform = { report, cluster, api, baselines };
+    await jobs(platform, 'runc');
     if (cluster.whyNoGvisor === undefined) {
       await api.createRuntimeClass('gvisor');
-      await jobs(ground, 'gVisor', 'gvisor');
+      await jobs(platform, 'gVisor', 'gvisor');
     } else console.log(`pods of gVisor: skipped: ${cluster.whyNoGvisor}`);
-    if (whyNoAgentSandbox === undefined) await claims(ground);
+    if (whyNoAgentSandbox === undefined) await claims(platform);
     else console.log(`warm claims: skipped: ${whyNoAgentSandbox}`);
     // At the end, because the cluster is busy for a while after it.
-    await burst(ground);
+    await burst(platform);
   } finally {
     api.close();
     baselines.close();
@@ -65,20 +65,20 @@ export async function benchKubernetes({ report }: Pick<Bench, 'report'>): Promis
   }
 }
 
-async function jobs(ground: Ground, name: string, runtimeClass?: string): Promise<void> {
-  const opened = await open(ground, kubernetesJobBackend, runtimeClass);
+async function jobs(platform: TestPlatform, name: string, runtimeClass?: string): Promise<void> {
+  const opened = await open(platform, kubernetesJobBackend, runtimeClass);
   const count = countRequests(`/namespaces/${opened.namespace}/`);
   try {
-    await execs(ground, opened, name);
-    await creates(ground, opened, name, runtimeClass);
-    if (runtimeClass === undefined) await requests(ground, opened, count);
+    await execs(platform, opened, name);
+    await creates(platform, opened, name, runtimeClass);
+    if (runtimeClass === undefined) await requests(platform, opened, count);
   } finally {
     await opened.backend.close();
   }
 }
 
 async function open(
-  { cluster, api }: Ground,
+  { cluster, api }: TestPlatform,
   opening: typeof kubernetesJobBackend | typeof agentSandboxBackend,
   runtimeClass?: string,
 ): Promise<Opened> {
@@ -109,7 +109,7 @@ async function open(
 }
 
 async function execs(
-  { report, api, baselines }: Ground,
+  { report, api, baselines }: TestPlatform,
   { backend, namespace, create }: Opened,
   name: string,
 ): Promise<void> {
@@ -146,12 +146,12 @@ async function execs(
 }
 
 async function creates(
-  ground: Ground,
+  platform: TestPlatform,
   { backend, create }: Opened,
   name: string,
   runtimeClass?: string,
 ): Promise<void> {
-  const { report, baselines } = ground;
+  const { report, baselines } = platform;
   const removals: number[] = [];
   const answered: number[] = [];
   const { ours, bare, barest } = await interleaved(CREATES, {
@@ -191,9 +191,9 @@ async function creates(
   report.add({ what: `remove, kubernetes-job, ${name}`, value: removal.p50, p99: removal.p99, unit: 'ms' });
 }
 
-async function claims(ground: Ground): Promise<void> {
-  const { report, baselines } = ground;
-  const opened = await open(ground, agentSandboxBackend);
+async function claims(platform: TestPlatform): Promise<void> {
+  const { report, baselines } = platform;
+  const opened = await open(platform, agentSandboxBackend);
   const { backend, namespace, create } = opened;
   const removals: number[] = [];
   const answered: number[] = [];
@@ -266,7 +266,11 @@ async function quietly(tookMs: number): Promise<number> {
   return tookMs;
 }
 
-async function requests({ report }: Ground, { backend, create }: Opened, count: () => number): Promise<void> {
+async function requests(
+  { report }: TestPlatform,
+  { backend, create }: Opened,
+  count: () => number,
+): Promise<void> {
   const start = count();
   const id = await create();
   const created = count();
@@ -293,9 +297,9 @@ async function requests({ report }: Ground, { backend, create }: Opened, count: 
   report.add({ what: `  … of a lifetime with ${EXECS} execs`, value: ran - start + (end - idled), unit });
 }
 
-async function burst(ground: Ground): Promise<void> {
-  const { report } = ground;
-  const { backend, create } = await open(ground, kubernetesJobBackend);
+async function burst(platform: TestPlatform): Promise<void> {
+  const { report } = platform;
+  const { backend, create } = await open(platform, kubernetesJobBackend);
   try {
     const start = performance.now();
     const made = await Promise.allSettled(Array.from({ length: AT_ONCE }, create));

@@ -1,7 +1,7 @@
 /** The manifests and the chart, both from one list of objects. */
 import { readFileSync } from 'node:fs';
-import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
-import { toYaml } from '../../server/src/backends/kubernetes/yaml.ts';
+import type { Declared } from '../../server/src/backends/kubernetes/client/apply.ts';
+import { toYaml } from '../../server/src/backends/kubernetes/client/yaml.ts';
 import { installationObjects, type ClusterBackend, type Installation } from './objects.ts';
 
 const { version } = JSON.parse(

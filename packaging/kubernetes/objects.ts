@@ -1,15 +1,15 @@
 /** What an installation in a cluster consists of, beside what the server itself keeps there. */
-import type { Declared } from '../../server/src/backends/kubernetes/apply.ts';
-import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
+import type { Declared } from '../../server/src/backends/kubernetes/client/apply.ts';
+import { neededRights } from '../../server/src/backends/kubernetes/tenancy/declarations.ts';
 import {
   POOL_RIGHTS,
   RIGHTS as SANDBOX_RIGHTS,
   STORAGE_RIGHTS,
-} from '../../server/src/backends/agent-sandbox/needs.ts';
-import { RIGHTS as JOB_RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
-import { SERVER_LABELS } from '../../server/src/backends/kubernetes/names.ts';
-import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
-import { tenancyObjects } from '../../server/src/backends/kubernetes/tenancy.ts';
+} from '../../server/src/backends/kubernetes/agent-sandbox/needs.ts';
+import { RIGHTS as JOB_RIGHTS } from '../../server/src/backends/kubernetes/job/needs.ts';
+import { SERVER_LABELS } from '../../server/src/backends/kubernetes/client/names.ts';
+import { rbacObjects } from '../../server/src/backends/kubernetes/tenancy/rbac.ts';
+import { tenancyObjects } from '../../server/src/backends/kubernetes/tenancy/tenancy.ts';
 
 /**
  * What the server needs in a namespace of sandboxes, by what they are made of; of agent-sandbox with all that

@@ -25,7 +25,7 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
   },
   async 'kubernetes-job'({ dir, policy, onError, onSwept }) {
     const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
-      import('./backends/kubernetes-job/kubernetes-job.ts'),
+      import('./backends/kubernetes/job/kubernetes-job.ts'),
       import('./backends/kubernetes/environment.ts'),
     ]);
     const settings = { ...kubernetesSettings(process.env, installationOf(dir)), policy };
@@ -33,8 +33,8 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
   },
   async 'agent-sandbox'({ dir, policy, onError, onSwept }) {
     const [{ agentSandboxBackend }, { poolAndStorage }, { kubernetesSettings }] = await Promise.all([
-      import('./backends/agent-sandbox/agent-sandbox.ts'),
-      import('./backends/agent-sandbox/settings.ts'),
+      import('./backends/kubernetes/agent-sandbox/agent-sandbox.ts'),
+      import('./backends/kubernetes/agent-sandbox/settings.ts'),
       import('./backends/kubernetes/environment.ts'),
     ]);
     const settings = {
@@ -53,12 +53,12 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
 /** What the backends on a cluster make in it. */
 const DECLARATIONS: Record<string, (settings: KubernetesSettings) => Promise<ClusterDeclarations>> = {
   async 'kubernetes-job'(settings) {
-    return (await import('./backends/kubernetes-job/render.ts')).kubernetesJobDeclarations(settings);
+    return (await import('./backends/kubernetes/job/render.ts')).kubernetesJobDeclarations(settings);
   },
   async 'agent-sandbox'(settings) {
     const [{ agentSandboxDeclarations }, { poolAndStorage }] = await Promise.all([
-      import('./backends/agent-sandbox/render.ts'),
-      import('./backends/agent-sandbox/settings.ts'),
+      import('./backends/kubernetes/agent-sandbox/render.ts'),
+      import('./backends/kubernetes/agent-sandbox/settings.ts'),
     ]);
     return agentSandboxDeclarations({ ...settings, ...poolAndStorage(process.env) });
   },
@@ -70,7 +70,7 @@ async function declarationsOf(
 ): Promise<ClusterDeclarations> {
   const [{ kubernetesSettings }, { policyIn }] = await Promise.all([
     import('./backends/kubernetes/environment.ts'),
-    import('./cli/policy-options.ts'),
+    import('./cli/lib/policy-options.ts'),
   ]);
   // What all sandboxes stand on is the same whatever the guest comes in.
   const env = withSandbox ? process.env : { CAY_KUBERNETES_GUEST_IMAGE: 'none', ...process.env };
@@ -85,7 +85,7 @@ async function openBackend(names: string, options: BackendOptions): Promise<Open
   const each = names.split(',');
   await requireKnownRuntimes(each, options);
   if (each.length === 1) return BACKENDS[names]!(options);
-  const { routerBackend } = await import('./backends/router/router.ts');
+  const { routerBackend } = await import('./backends/composite/composite.ts');
   const { platformRules: rules, onError } = options;
   const platforms = each.map((name) => ({ name, open: () => BACKENDS[name]!(options) }));
   const router = await routerBackend({ platforms, rules, onError });
@@ -97,7 +97,7 @@ async function openBackend(names: string, options: BackendOptions): Promise<Open
   });
 }
 
-/** The isolations that a backend has, by name. Absent are those whose ground may get others at any time. */
+/** The isolations that a backend has, by name. Absent are those whose platform may get others at any time. */
 const RUNTIMES: Record<string, (options: BackendOptions) => Promise<readonly string[]>> = {
   async local() {
     return (await import('./backends/local/open-local.ts')).RUNTIME_NAMES;
@@ -131,7 +131,7 @@ async function requireKnownRuntimes(backends: readonly string[], options: Backen
 }
 
 async function asPlatform(backend: Backend): Promise<Backend> {
-  const { routerBackend } = await import('./backends/router/router.ts');
+  const { routerBackend } = await import('./backends/composite/composite.ts');
   return routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] });
 }
 
@@ -180,7 +180,7 @@ const exitCode = await runCli(
     surveyBackend,
     clusterBackends: Object.keys(DECLARATIONS),
     declarationsOf,
-    toYaml: async (objects) => (await import('./backends/kubernetes/yaml.ts')).toYaml(objects),
+    toYaml: async (objects) => (await import('./backends/kubernetes/client/yaml.ts')).toYaml(objects),
   },
   process.argv.slice(2),
 );

@@ -10,7 +10,7 @@ import { Sandbox } from '@cay/sdk';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Backend } from './backends/backend.ts';
 import { memoryBackend } from './backends/memory/memory.ts';
-import { routerBackend } from './backends/router/router.ts';
+import { routerBackend } from './backends/composite/composite.ts';
 import { serve, type ServeOptions } from './serve.ts';
 
 let root: string;

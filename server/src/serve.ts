@@ -11,43 +11,43 @@ import { isIP, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { pino, type Logger } from 'pino';
-import { limitConnections } from './api/limit-connections.ts';
+import { limitConnections } from './api/http/limit-connections.ts';
 import { openApi, type Api } from './api/api.ts';
-import { errorAnswer } from './api/error-answer.ts';
+import { errorAnswer } from './api/http/error-answer.ts';
 import { previewHost } from './api/preview/preview-address.ts';
-import type { TracingSettings } from './api/tracing/tracing-settings.ts';
-import { DEFAULT_BUDGETS, type BudgetLimits } from './api/budgets.ts';
-import type { RateLimitOptions } from './api/rate-limit.ts';
-import type { RequestSpans } from './api/tracing/request-spans.ts';
-import { REDACTED } from './api/redact.ts';
-import { refuseUpgrade } from './api/refuse-upgrade.ts';
+import type { TracingSettings } from './api/http/tracing/tracing-settings.ts';
+import { DEFAULT_BUDGETS, type BudgetLimits } from './api/http/budgets.ts';
+import type { RateLimitOptions } from './api/http/rate-limit.ts';
+import type { RequestSpans } from './api/http/tracing/request-spans.ts';
+import { REDACTED } from './control/events/redact.ts';
+import { refuseUpgrade } from './api/http/refuse-upgrade.ts';
 import { canRoute, type Backend, type Orphan } from './backends/backend.ts';
-import { openBuilds } from './control/builds/builds.ts';
-import { openCommandLogs, type CommandLogs } from './control/command-logs/command-logs.ts';
-import { promisedEvents } from './control/audit/promised-events.ts';
-import { openControl } from './control/control.ts';
-import { idempotency } from './control/idempotency.ts';
-import type { PressureSettings } from './control/pressure/pressure.ts';
-import { previewTokens } from './control/preview-tokens.ts';
-import { quotaBounds, type QuotaBounds } from './control/quota-bounds.ts';
-import { backup, sweepBackups } from './control/records/backup.ts';
-import { openDatabase, type Database } from './control/records/database.ts';
-import { openEventLog, type EventRetention } from './control/records/events.ts';
-import { keyRecords } from './control/records/keys.ts';
-import { projectRecords } from './control/records/projects.ts';
-import { recordedPlatforms } from './control/records/recorded-platforms.ts';
-import { sandboxRecords } from './control/records/sandboxes.ts';
-import { installationSecret } from './control/records/secrets.ts';
-import { clearCopies } from './control/secrets/clear-copies.ts';
-import { KEY_FILE, openInstallationKey } from './control/secrets/installation-key.ts';
-import { tokenEpochs } from './control/token-epochs.ts';
-import { openWebhooks, type WebhooksOptions } from './control/webhooks/webhooks.ts';
+import { openBuilds } from './control/templates/builds/builds.ts';
+import { openCommandLogs, type CommandLogs } from './control/commands/command-logs.ts';
+import { promisedEvents } from './control/events/promised-events.ts';
+import { openControl } from './control/open-control.ts';
+import { idempotency } from './control/tenants/idempotency.ts';
+import type { PressureSettings } from './control/capacity/pressure.ts';
+import { previewTokens } from './control/tenants/preview-tokens.ts';
+import { quotaBounds, type QuotaBounds } from './control/tenants/quota-bounds.ts';
+import { backup, sweepBackups } from './records/backup.ts';
+import { openDatabase, type Database } from './records/database.ts';
+import { openEventLog, type EventRetention } from './control/events/event-log.ts';
+import { keyRecords } from './records/keys.ts';
+import { projectRecords } from './records/projects.ts';
+import { recordedPlatforms } from './records/recorded-platforms.ts';
+import { sandboxRecords } from './records/sandboxes.ts';
+import { installationSecret } from './records/secrets.ts';
+import { clearCopies } from './records/sealing/clear-copies.ts';
+import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
+import { tokenEpochs } from './control/tenants/token-epochs.ts';
+import { openWebhooks, type WebhooksOptions } from './control/events/webhooks/webhooks.ts';
 import { openClock } from './lib/clock.ts';
 import { lockFile } from './lib/file-lock.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
 import type { Policy } from './policy/policy.ts';
-import { openDirectoryStore } from './stores/directory.ts';
-import type { Store } from './stores/store.ts';
+import { openDirectoryStore } from './storage/directory.ts';
+import type { Store } from './storage/store.ts';
 
 export interface ServeOptions {
   /** Opened by the caller; closed with the server. */
@@ -317,7 +317,7 @@ async function platformOrBackend(
 async function openTracing(settings: TracingSettings, log: Logger): Promise<RequestSpans> {
   const [{ otlpExporter }, { requestSpans }] = await Promise.all([
     import('./lib/otlp-exporter.ts'),
-    import('./api/tracing/request-spans.ts'),
+    import('./api/http/tracing/request-spans.ts'),
   ]);
   const { url, headers, resource } = settings;
   return requestSpans(

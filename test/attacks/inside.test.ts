@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { guestBinary } from '../../server/src/guest/guest-binary.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { startTarget, type Target } from './support/target.ts';
 
 const TRIALS = readFileSync(join(import.meta.dirname, '../support/trials.py'), 'utf8');

@@ -18,7 +18,7 @@ import { fileWriteCases } from './files-write.ts';
 import { ownershipCases } from './files-ownership.ts';
 import { forkCases } from './fork.ts';
 import { freezeCases } from './freeze.ts';
-import type { GroundFactory, SuiteOptions } from './ground.ts';
+import type { PlatformFactory, SuiteOptions } from './test-platform.ts';
 import { hibernateCases } from './hibernate.ts';
 import { hostileCases } from './hostile.ts';
 import { isolationCases } from './isolation.ts';
@@ -65,7 +65,7 @@ const AREAS = {
   faults: faultCases,
 };
 
-export function backendSuite(name: string, factory: GroundFactory, options: SuiteOptions = {}): void {
+export function backendSuite(name: string, factory: PlatformFactory, options: SuiteOptions = {}): void {
   describe(`backend ${name}`, () => {
     const suite = makeSuite(name, factory, options);
     const areas = Object.entries(AREAS).filter(([area]) => options.areas?.includes(area) ?? true);
@@ -81,11 +81,11 @@ export function backendSuite(name: string, factory: GroundFactory, options: Suit
       suite.case('nothing is left on the host', [], async ({ skip }) => {
         expect(await suite.backend.list()).toEqual([]);
         if (suite.capabilities.abilities.snapshots) expect(await suite.snapshots.snapshots()).toEqual([]);
-        if (!suite.ground.leftovers) return skip('the ground cannot look for leftovers');
-        expect(await suite.ground.leftovers()).toEqual([]);
+        if (!suite.platform.leftovers) return skip('the platform cannot look for leftovers');
+        expect(await suite.platform.leftovers()).toEqual([]);
       });
     });
   });
 }
 
-export type { Ground, GroundFactory, SuiteOptions } from './ground.ts';
+export type { TestPlatform, PlatformFactory, SuiteOptions } from './test-platform.ts';

@@ -5,8 +5,8 @@ import { rejects, type Suite } from './suite.ts';
 
 export function faultCases(suite: Suite): void {
   suite.case('a sandbox that crashes is seen as failed, with a reason', [], async ({ skip }) => {
-    const { crash } = suite.ground;
-    if (!crash) return skip('the ground cannot crash a sandbox');
+    const { crash } = suite.platform;
+    if (!crash) return skip('the platform cannot crash a sandbox');
     const box = await suite.box();
     const running = drain(await box.start(['sleep', '60']));
     await crash(box.id);
@@ -19,8 +19,8 @@ export function faultCases(suite: Suite): void {
   });
 
   suite.case('watch() tells of a crash that the backend did not cause', [], async ({ skip }) => {
-    const { crash } = suite.ground;
-    if (!crash) return skip('the ground cannot crash a sandbox');
+    const { crash } = suite.platform;
+    if (!crash) return skip('the platform cannot crash a sandbox');
     const box = await suite.box();
     const aborter = new AbortController();
     const phases: string[] = [];
@@ -35,8 +35,8 @@ export function faultCases(suite: Suite): void {
   });
 
   suite.case('ensure() starts again what has crashed, with its files', [], async ({ skip }) => {
-    const { crash } = suite.ground;
-    if (!crash) return skip('the ground cannot crash a sandbox');
+    const { crash } = suite.platform;
+    if (!crash) return skip('the platform cannot crash a sandbox');
     const box = await suite.box();
     const path = await box.write('kept', 'kept');
     await crash(box.id);
@@ -48,8 +48,8 @@ export function faultCases(suite: Suite): void {
   });
 
   suite.case('what has crashed can be removed', [], async ({ skip }) => {
-    const { crash } = suite.ground;
-    if (!crash) return skip('the ground cannot crash a sandbox');
+    const { crash } = suite.platform;
+    if (!crash) return skip('the platform cannot crash a sandbox');
     const box = await suite.box();
     await crash(box.id);
     await suite.backend.remove(box.id);
@@ -60,7 +60,7 @@ export function faultCases(suite: Suite): void {
     'a sandbox answers again after a restart, in the same incarnation',
     ['survivesRestart'],
     async ({ skip }) => {
-      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      if (!suite.platform.restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       const path = await box.write('kept', 'kept');
       await suite.restart();
@@ -76,7 +76,7 @@ export function faultCases(suite: Suite): void {
     'a command goes on over a restart, and its output is whole',
     ['survivesRestart', 'processes'],
     async ({ skip }) => {
-      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      if (!suite.platform.restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       const line = 'i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); sleep 0.02; done; exit 6';
       const handle = await box.start(line, { id: 'long' });
@@ -99,7 +99,7 @@ export function faultCases(suite: Suite): void {
     'a terminal goes on over a restart, with what it showed meanwhile',
     ['survivesRestart', 'processes', 'pty'],
     async ({ skip }) => {
-      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      if (!suite.platform.restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       const handle = await box.start(['sh'], { id: 'shell', pty: { cols: 80, rows: 24 } });
       const before = terminal(handle);
@@ -121,14 +121,14 @@ export function faultCases(suite: Suite): void {
     'the end of a command that ended during a restart is there',
     ['survivesRestart', 'processes'],
     async ({ skip }) => {
-      const { restart } = suite.ground;
-      if (!restart) return skip('the ground cannot restart the backend');
+      const { restart } = suite.platform;
+      if (!restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       const handle = await box.start('sleep 0.3; echo meanwhile; exit 8', { id: 'meanwhile' });
       await handle[Symbol.asyncDispose]();
       await suite.backend.close();
       await new Promise((resolve) => setTimeout(resolve, 600));
-      suite.ground.backend = await restart();
+      suite.platform.backend = await restart();
       await suite.backend.ensure(box.id, suite.spec());
       const ran = await drain(await (await suite.backend.connect(box.id)).attach('meanwhile', { offset: 0 }));
       expect(ran).toMatchObject({ stdout: 'meanwhile\n', exitCode: 8 });
@@ -139,7 +139,7 @@ export function faultCases(suite: Suite): void {
     'a stopped sandbox is still stopped after a restart, and has its files',
     ['survivesRestart'],
     async ({ skip }) => {
-      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      if (!suite.platform.restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       const path = await box.write('kept', 'kept');
       await suite.backend.stop(box.id, { graceMs: 100 });
@@ -154,7 +154,7 @@ export function faultCases(suite: Suite): void {
     'a sandbox that was removed stays absent after a restart',
     ['survivesRestart'],
     async ({ skip }) => {
-      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      if (!suite.platform.restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       await suite.backend.remove(box.id);
       await suite.restart();

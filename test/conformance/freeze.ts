@@ -136,7 +136,7 @@ export function freezeCases(suite: Suite): void {
     'a frozen sandbox is found frozen by the next server',
     ['freeze', 'survivesRestart'],
     async ({ skip }) => {
-      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      if (!suite.platform.restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       const running = await box.start(['sleep', '60']);
       await backend().freeze(box.id);

@@ -146,7 +146,7 @@ export function hibernateCases(suite: Suite): void {
     'a hibernated sandbox is found again by the next server',
     ['memorySnapshots', 'survivesRestart'],
     async ({ skip }) => {
-      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      if (!suite.platform.restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       const counter = await startCounter(box);
       await counter.ask('one');

@@ -31,10 +31,10 @@ export function hostileCases(suite: Suite): void {
 
   suite.case('a hostile id is invalid_argument to ensure(), and nothing is made', [], async () => {
     const before = await suite.backend.list();
-    const left = await suite.ground.leftovers?.();
+    const left = await suite.platform.leftovers?.();
     for (const id of HOSTILE_IDS) await rejects(suite.backend.ensure(id, suite.spec()), 'invalid_argument');
     expect(await suite.backend.list()).toEqual(before);
-    expect(await suite.ground.leftovers?.()).toEqual(left);
+    expect(await suite.platform.leftovers?.()).toEqual(left);
   });
 
   suite.case('a hostile id is invalid_argument to every other verb', [], async () => {

@@ -37,7 +37,7 @@ export function kernelCases(suite: Suite): void {
       requireOurs(suite, context);
       for (const user of ['user', box.strongest]) {
         const said = await tried(box, context, user, 'kernel');
-        expect(allowed(said).filter((name) => suite.ground.kernel === 'shared' || !OWN.test(name))).toEqual(
+        expect(allowed(said).filter((name) => suite.platform.kernel === 'shared' || !OWN.test(name))).toEqual(
           [],
         );
       }
@@ -53,7 +53,7 @@ export function kernelCases(suite: Suite): void {
         const said = await tried(box, context, user, 'pid1');
         // gVisor shows these to everybody. There is nothing in them that is not known inside.
         expect(allowed(said).filter((name) => !looking.includes(name))).toEqual([]);
-        if (suite.ground.kernel === 'shared' && user === 'user') expect(allowed(said)).toEqual([]);
+        if (suite.platform.kernel === 'shared' && user === 'user') expect(allowed(said)).toEqual([]);
       }
     },
   );
@@ -80,11 +80,11 @@ export function kernelCases(suite: Suite): void {
       requireOurs(suite, context);
       const other = await suite.box();
       for (const user of ['user', box.strongest]) {
-        const said = await tried(box, context, user, 'walk', [other.id, ...(suite.ground.hostPaths ?? [])]);
+        const said = await tried(box, context, user, 'walk', [other.id, ...(suite.platform.hostPaths ?? [])]);
         // Of its own directories a sandbox sees the paths, as the sources of its mounts.
         const mounts = /^\/proc\/(self\/)?(mounts|mountinfo|mountstats)$/;
         expect((said['found'] as string[]).filter((path) => !mounts.test(path))).toEqual([]);
-        if (suite.ground.kernel === 'own') continue;
+        if (suite.platform.kernel === 'own') continue;
         expect(said['writable']).toEqual([]);
         expect(said['masked']).toEqual([]);
         expect(said['sys']).toEqual(['devices', 'kernel']);
@@ -102,7 +102,7 @@ export function kernelCases(suite: Suite): void {
       const taken = await firstLine(greedy.output);
       const had = await tried(other, context, 'user', 'have');
       await greedy.closeStdin();
-      if (suite.ground.kernel === 'shared') {
+      if (suite.platform.kernel === 'shared') {
         expect(taken).toMatchObject({ io_setup: 'ENOSYS', mq_open: 'ENOSYS', mlock: 'EPERM' });
         expect(taken['terminals']).toBeLessThanOrEqual(256);
       }
@@ -131,7 +131,7 @@ export function kernelCases(suite: Suite): void {
 }
 
 function requireOurs(suite: Suite, { skip }: CaseContext): void {
-  if (suite.ground.kernel === undefined) skip(ENGINE);
+  if (suite.platform.kernel === undefined) skip(ENGINE);
   if (process.arch !== 'x64') skip('the trials know the system calls of x86-64 alone');
 }
 

@@ -16,7 +16,7 @@ export function isolationCases(suite: Suite): void {
     );
     try {
       for (const place of places) await writeFile(join(place, 'canary'), 'host');
-      for (const path of [...places, ...(suite.ground.hostPaths ?? [])]) {
+      for (const path of [...places, ...(suite.platform.hostPaths ?? [])]) {
         expect((await box.run(['ls', path], { user: box.strongest })).exitCode, path).not.toBe(0);
         await rejects(box.root.stat(path), 'not_found', 'permission_denied');
       }
@@ -79,7 +79,7 @@ export function isolationCases(suite: Suite): void {
   });
 
   suite.inBox('root inside is not root on the host', ['isolation', 'processes'], async (box, { skip }) => {
-    if (!suite.ground.mapsUsers) return skip('the runtime maps no users that could be seen from inside');
+    if (!suite.platform.mapsUsers) return skip('the runtime maps no users that could be seen from inside');
     const [inside, outside] = (await box.run(['cat', '/proc/self/uid_map'])).stdout.trim().split(/\s+/);
     expect(inside).toBe('0');
     expect(outside).not.toBe('0');

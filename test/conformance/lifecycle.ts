@@ -15,7 +15,7 @@ export function lifecycleCases(suite: Suite): void {
   });
 
   suite.case(
-    'what the ground calls a sandbox stays while it runs, and is another one after it was made anew',
+    'what the platform calls a sandbox stays while it runs, and is another one after it was made anew',
     [],
     async () => {
       const id = suite.id();

@@ -32,7 +32,7 @@ let nextPort = 20_000;
 /** Starts an echo server and waits until it listens. */
 export async function echoServer(suite: Suite, box: Box, context: CaseContext) {
   const port = nextPort++;
-  let argv = suite.ground.echoServer?.(port);
+  let argv = suite.platform.echoServer?.(port);
   if (!argv && (await hasProgram(box, 'python3'))) argv = ['python3', '-c', PYTHON, `${port}`];
   if (!argv && (await hasProgram(box, 'perl'))) argv = ['perl', '-e', PERL, `${port}`];
   if (!argv) return context.skip('the image has neither python3 nor perl to listen with');

@@ -46,11 +46,11 @@ export function rollbackCases(suite: Suite): void {
     'a rollback of what has failed is stopped, and can run again',
     ['snapshots'],
     async ({ skip }) => {
-      if (!suite.ground.crash) return skip('the ground cannot make a sandbox fail');
+      if (!suite.platform.crash) return skip('the platform cannot make a sandbox fail');
       const box = await suite.box();
       const path = await box.write('note', 'then');
       const snapshot = await suite.snapshot(box.id);
-      await suite.ground.crash(box.id);
+      await suite.platform.crash(box.id);
       await expect
         .poll(async () => (await suite.backend.observe(box.id)).phase, { timeout: 10_000 })
         .toBe('failed');

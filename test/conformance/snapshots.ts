@@ -42,10 +42,10 @@ export function snapshotCases(suite: Suite): void {
   });
 
   suite.case('a snapshot of what has failed keeps the files', ['snapshots'], async ({ skip }) => {
-    if (!suite.ground.crash) return skip('the ground cannot make a sandbox fail');
+    if (!suite.platform.crash) return skip('the platform cannot make a sandbox fail');
     const box = await suite.box();
     const path = await box.write('note', 'kept');
-    await suite.ground.crash(box.id);
+    await suite.platform.crash(box.id);
     await expect
       .poll(async () => (await suite.backend.observe(box.id)).phase, { timeout: 10_000 })
       .toBe('failed');
@@ -182,7 +182,7 @@ export function snapshotCases(suite: Suite): void {
     'snapshots and clones are found again by the next server',
     ['snapshots', 'survivesRestart'],
     async ({ skip }) => {
-      if (!suite.ground.restart) return skip('the ground cannot restart the backend');
+      if (!suite.platform.restart) return skip('the platform cannot restart the backend');
       const box = await suite.box();
       const path = await box.write('note', 'kept');
       const snapshot = await suite.snapshot(box.id);

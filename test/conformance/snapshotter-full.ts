@@ -4,9 +4,9 @@ import { isCayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import { exec, MIB, names, type Trees, type World, write } from './snapshotter-world.ts';
 
-/** What happens when the ground is full. */
+/** What happens when the platform is full. */
 export function staysUsable(world: World): void {
-  describe('a ground without room', () => {
+  describe('a platform without room', () => {
     it('fails or succeeds by the verb, leaves nothing half done, and serves again when there is room', async () => {
       const dir = `${world.dir}-small`;
       const { trees, end } = await world.harness.openSmall(dir);
@@ -54,7 +54,7 @@ export function staysUsable(world: World): void {
 
 async function fillUp(path: string): Promise<void> {
   for (let round = 0; round < 100; round++) if (!(await roomFor(`${path}-${round}`, 16 * MIB))) return;
-  throw new Error('The ground has more room than it should');
+  throw new Error('The platform has more room than it should');
 }
 
 async function roomFor(path: string, bytes: number): Promise<boolean> {

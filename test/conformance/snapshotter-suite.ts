@@ -332,7 +332,7 @@ export function snapshotterSuite(name: string, harness: SnapshotterHarness): voi
         await rejects(world.trees.usage('nobody'), 'not_found');
       });
 
-      it('tells the space of the ground', async () => {
+      it('tells the space of the platform', async () => {
         const { totalBytes, freeBytes } = await world.trees.space();
         expect(totalBytes).toBeGreaterThan(100 * MIB);
         expect(freeBytes).toBeGreaterThan(0);

@@ -16,7 +16,7 @@ export interface SnapshotterHarness {
   reboot(dir: string): Promise<void>;
   /** Opens one with room for 100 to 300 MiB. `end` takes away what was made for it beyond the trees. */
   openSmall(dir: string): Promise<{ trees: Trees; end(): Promise<void> }>;
-  /** Every deed takes long, so fewer are done. */
+  /** Every operation takes long, so fewer are done. */
   slow?: boolean;
   /** The reason why no extended attributes are kept. */
   noXattrs?: string;

@@ -7,7 +7,7 @@ import { CayError, type ErrorCode } from '@cay/sdk/protocol';
 import fc from 'fast-check';
 import { createHash } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Store } from '../../server/src/stores/store.ts';
+import type { Store } from '../../server/src/storage/store.ts';
 
 export interface StoreHarness {
   /** The same store every time, as a new process would find it. */

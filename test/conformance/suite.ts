@@ -13,22 +13,22 @@ import {
 import { afterAll, beforeAll, expect, it, type TestContext } from 'vitest';
 import { canSnapshot, type Backend, type Snapshotting } from '../../server/src/backends/backend.ts';
 import { makeBox, type Box } from './box.ts';
-import type { Ground, GroundFactory, SuiteOptions } from './ground.ts';
+import type { TestPlatform, PlatformFactory, SuiteOptions } from './test-platform.ts';
 
 export interface CaseContext {
   /** Ends the case as skipped, and has the reason printed. */
   skip(reason: string): never;
 }
 
-/** What the areas of a suite share: the ground they stand on, and how a case is declared. */
+/** What the areas of a suite share: the platform they stand on, and how a case is declared. */
 export interface Suite {
   readonly options: SuiteOptions;
-  readonly ground: Ground;
+  readonly platform: TestPlatform;
   readonly backend: Backend;
   readonly capabilities: Capabilities;
   /** The strongest user of a sandbox: `root`, or the default one where that is the only one. */
   readonly strongest: string;
-  /** The ground's spec with `overrides` laid over it, and all defaults filled in. */
+  /** The platform's spec with `overrides` laid over it, and all defaults filled in. */
   spec(overrides?: SandboxSpecInput): SandboxSpec;
   /** Makes a sandbox that is removed at the end of the case. */
   box(overrides?: SandboxSpecInput): Promise<Box>;
@@ -64,8 +64,8 @@ export interface Suite {
   restart(): Promise<void>;
 }
 
-export function makeSuite(name: string, factory: GroundFactory, options: SuiteOptions): Suite {
-  let ground: Ground;
+export function makeSuite(name: string, factory: PlatformFactory, options: SuiteOptions): Suite {
+  let platform: TestPlatform;
   let capabilities: Capabilities;
   let shared: Box | undefined;
   let directories = 0;
@@ -74,17 +74,17 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
   const ownSnapshots = new Set<SnapshotId>();
 
   beforeAll(async () => {
-    ground = await factory();
-    capabilities = await ground.backend.capabilities();
+    platform = await factory();
+    capabilities = await platform.backend.capabilities();
   });
 
   afterAll(async () => {
     if (skipped.length > 0) console.info(summary(name, skipped));
-    await ground?.cleanup();
+    await platform?.cleanup();
   });
 
   async function boxOf(id: SandboxId): Promise<Box> {
-    const guest = await ground.backend.connect(id);
+    const guest = await platform.backend.connect(id);
     const dir = `/home/user/case-${++directories}`;
     const box = makeBox(id, guest, dir, suite.strongest);
     await box.files.mkdir(dir);
@@ -94,7 +94,7 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
   async function removeOwn(): Promise<void> {
     const ids = [...own];
     own.clear();
-    await Promise.all(ids.map((id) => ground.backend.remove(id)));
+    await Promise.all(ids.map((id) => platform.backend.remove(id)));
     const snapshots = [...ownSnapshots];
     ownSnapshots.clear();
     for (const id of snapshots) await suite.snapshots.removeSnapshot(id);
@@ -124,11 +124,11 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
 
   const suite: Suite = {
     options,
-    get ground() {
-      return ground;
+    get platform() {
+      return platform;
     },
     get backend() {
-      return ground.backend;
+      return platform.backend;
     },
     get capabilities() {
       return capabilities;
@@ -137,7 +137,7 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
       return capabilities.abilities.users ? 'root' : 'user';
     },
     spec(overrides = {}) {
-      const base = ground.spec ?? {};
+      const base = platform.spec ?? {};
       const limits = { ...base.limits, ...overrides.limits };
       return SandboxSpecSchema.parse({ ...base, ...overrides, limits });
     },
@@ -151,13 +151,13 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
       return suite.wake(id, overrides);
     },
     async wake(id, overrides) {
-      await ground.backend.ensure(id, suite.spec(overrides));
+      await platform.backend.ensure(id, suite.spec(overrides));
       return boxOf(id);
     },
     get snapshots() {
-      if (!canSnapshot(ground.backend))
+      if (!canSnapshot(platform.backend))
         throw new Error('the backend says that it can do snapshots, and has no such verbs');
-      return ground.backend;
+      return platform.backend;
     },
     snapshotId() {
       const id = newId('snap');
@@ -183,17 +183,17 @@ export function makeSuite(name: string, factory: GroundFactory, options: SuiteOp
     share(overrides) {
       beforeAll(async () => {
         const id = newId('sbx');
-        await ground.backend.ensure(id, suite.spec(overrides));
+        await platform.backend.ensure(id, suite.spec(overrides));
         shared = await boxOf(id);
       });
       afterAll(async () => {
-        if (shared) await ground.backend.remove(shared.id);
+        if (shared) await platform.backend.remove(shared.id);
         shared = undefined;
       });
     },
     async restart() {
-      await ground.backend.close();
-      ground.backend = await ground.restart!();
+      await platform.backend.close();
+      platform.backend = await platform.restart!();
     },
   };
   return suite;

@@ -15,10 +15,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Backend } from '../../server/src/backends/backend.ts';
 import { openLocal } from '../../server/src/backends/local/open-local.ts';
 import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
-import { serverLog } from '../../server/src/cli/server-log.ts';
+import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
 import { ended, type Ran } from '../support/cay.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { ROOT, blocksOf, documents, type Block } from '../support/markdown.ts';
 
 const blocks = (await documents()).flatMap(blocksOf).filter(({ marks }) => marks.includes('runnable'));

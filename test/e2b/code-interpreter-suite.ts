@@ -5,13 +5,13 @@ import { join } from 'node:path';
 import { Sandbox, Template, type Execution } from '@e2b/code-interpreter';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { bringMatplotlib } from './bring-matplotlib.ts';
-import type { E2bGround } from './ground.ts';
+import type { E2bPlatform } from './e2b-platform.ts';
 
-export function codeInterpreterSuite(ground: () => E2bGround): void {
+export function codeInterpreterSuite(platform: () => E2bPlatform): void {
   describe('the code interpreter', () => {
     let sandbox: Sandbox;
     beforeAll(async () => {
-      sandbox = await Sandbox.create({ ...ground().access, envs: { OF_SANDBOX: 'everywhere' } });
+      sandbox = await Sandbox.create({ ...platform().access, envs: { OF_SANDBOX: 'everywhere' } });
     });
     afterAll(() => sandbox?.kill());
     const printed = ({ logs }: Execution) => logs.stdout.join('');
@@ -257,7 +257,7 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
 
     it('is what other templates are built from, which bring what they need', async () => {
       // Nobody has used the interpreter in this project before.
-      const access = ground().stranger;
+      const access = platform().stranger;
       const folder = mkdtempSync(join(tmpdir(), 'cay-site-'));
       try {
         mkdirSync(join(folder, 'site'));
@@ -282,17 +282,17 @@ for make in (lambda: plt.scatter([1, 2], [3, float("nan")]), lambda: plt.pie([1,
     });
 
     it('is one for each project, and refuses strangers', async () => {
-      const other = await Sandbox.create(ground().stranger);
+      const other = await Sandbox.create(platform().stranger);
       try {
         expect((await other.runCode('1 + 1')).text).toBe('2');
       } finally {
         await other.kill();
       }
-      await expect(Sandbox.connect(sandbox.sandboxId, ground().stranger)).rejects.toThrow();
-      const closed = await Sandbox.create({ ...ground().access, network: { allowPublicTraffic: false } });
+      await expect(Sandbox.connect(sandbox.sandboxId, platform().stranger)).rejects.toThrow();
+      const closed = await Sandbox.create({ ...platform().access, network: { allowPublicTraffic: false } });
       try {
         expect((await closed.runCode('"mine"')).text).toBe('mine');
-        const answer = await fetch(`${ground().url}/execute`, {
+        const answer = await fetch(`${platform().url}/execute`, {
           method: 'POST',
           headers: { 'e2b-sandbox-id': closed.sandboxId, 'e2b-sandbox-port': '49999' },
           body: JSON.stringify({ code: '1' }),

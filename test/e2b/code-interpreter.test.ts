@@ -1,16 +1,16 @@
 import { afterAll, beforeAll, describe } from 'vitest';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { codeInterpreterSuite } from './code-interpreter-suite.ts';
-import { e2bGround, type E2bGround } from './ground.ts';
+import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
 
 const why = whyNoLocal();
 if (why) console.warn(`E2B's code interpreter is not tested: ${why}`);
 
 describe.skipIf(why).for(['runc', 'runsc'] as const)("E2B's code interpreter on %s", (runtime) => {
-  let ground: E2bGround;
+  let platform: E2bPlatform;
   beforeAll(async () => {
-    ground = await e2bGround(runtime);
+    platform = await e2bGround(runtime);
   });
-  afterAll(() => ground[Symbol.asyncDispose]());
-  codeInterpreterSuite(() => ground);
+  afterAll(() => platform[Symbol.asyncDispose]());
+  codeInterpreterSuite(() => platform);
 });

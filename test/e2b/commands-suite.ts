@@ -1,13 +1,13 @@
 /** Commands and terminals through a published client. */
 import type * as e2b from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually, type E2bGround } from './ground.ts';
+import { eventually, type E2bPlatform } from './e2b-platform.ts';
 
-export function commandsSuite(client: typeof e2b, ground: () => E2bGround): void {
+export function commandsSuite(client: typeof e2b, platform: () => E2bPlatform): void {
   describe('commands', () => {
     let sandbox: e2b.Sandbox;
     beforeAll(async () => {
-      sandbox = await client.Sandbox.create({ ...ground().access, envs: { FROM_CREATE: 'one' } });
+      sandbox = await client.Sandbox.create({ ...platform().access, envs: { FROM_CREATE: 'one' } });
     });
     afterAll(() => sandbox.kill());
 

@@ -5,10 +5,10 @@
 import { request } from 'node:http';
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { e2bRoutes, type RouteParts } from '../../server/src/api/e2b/e2b-routes.ts';
+import { e2bRoutes, type RouteParts } from '../../server/src/api/e2b/rest/e2b-routes.ts';
 import { envd, type EnvdOptions } from '../../server/src/api/e2b/envd/envd.ts';
 import { startTestServer, type TestServer } from '../../server/src/api/testing/test-server.ts';
-import { eventually } from './ground.ts';
+import { eventually } from './e2b-platform.ts';
 
 // What there is does not depend on what it is made of.
 const CONTROL = e2bRoutes({ routing: {}, building: {} } as unknown as RouteParts);

@@ -2,17 +2,17 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type * as e2b from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually, type E2bGround } from './ground.ts';
+import { eventually, type E2bPlatform } from './e2b-platform.ts';
 
 export function filesSuite(
   client: typeof e2b,
-  ground: () => E2bGround,
+  platform: () => E2bPlatform,
   { attributes }: { attributes: boolean },
 ): void {
   describe('files', () => {
     let sandbox: e2b.Sandbox;
     beforeAll(async () => {
-      sandbox = await client.Sandbox.create(ground().access);
+      sandbox = await client.Sandbox.create(platform().access);
     });
     afterAll(() => sandbox.kill());
 

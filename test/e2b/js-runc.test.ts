@@ -1,10 +1,10 @@
 import * as newest from 'e2b';
 import * as older from 'e2b-2.45';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { commandsSuite } from './commands-suite.ts';
 import { filesSuite } from './files-suite.ts';
-import { e2bGround, type E2bGround } from './ground.ts';
+import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
 import { sandboxesSuite } from './sandboxes-suite.ts';
 
 const why = whyNoLocal();
@@ -15,22 +15,22 @@ describe.skipIf(why).for([
   // An older client of the same shape, as far as the suites use it.
   ['2.45', older as unknown as typeof newest],
 ] as const)("E2B's JavaScript client %s on runc", ([, client]) => {
-  let ground: E2bGround;
+  let platform: E2bPlatform;
   beforeAll(async () => {
-    ground = await e2bGround('runc');
+    platform = await e2bGround('runc');
   });
-  afterAll(() => ground[Symbol.asyncDispose]());
-  commandsSuite(client, () => ground);
-  filesSuite(client, () => ground, { attributes: true });
-  sandboxesSuite(client, () => ground);
+  afterAll(() => platform[Symbol.asyncDispose]());
+  commandsSuite(client, () => platform);
+  filesSuite(client, () => platform, { attributes: true });
+  sandboxesSuite(client, () => platform);
 
   it('does not pretend to keep memory', async () => {
-    const sandbox = await client.Sandbox.create(ground.access);
+    const sandbox = await client.Sandbox.create(platform.access);
     try {
       await expect(sandbox.pause()).rejects.toThrow(/^501: .*memory/);
       await expect(sandbox.fork()).rejects.toThrow(/^501: .*memory/);
       await expect(sandbox.createSnapshot()).rejects.toThrow(/^501: .*memory/);
-      const pausing = client.Sandbox.create({ ...ground.access, lifecycle: { onTimeout: 'pause' } });
+      const pausing = client.Sandbox.create({ ...platform.access, lifecycle: { onTimeout: 'pause' } });
       await expect(pausing).rejects.toThrow(/^501: .*memory/);
       expect(await sandbox.isRunning()).toBe(true);
     } finally {

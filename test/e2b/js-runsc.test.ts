@@ -1,10 +1,10 @@
 import * as newest from 'e2b';
 import * as older from 'e2b-2.45';
 import { afterAll, beforeAll, describe } from 'vitest';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { commandsSuite } from './commands-suite.ts';
 import { filesSuite } from './files-suite.ts';
-import { e2bGround, type E2bGround } from './ground.ts';
+import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
 import { memorySuite } from './memory-suite.ts';
 import { sandboxesSuite } from './sandboxes-suite.ts';
 
@@ -17,13 +17,13 @@ describe.skipIf(why).for([
   // same, and is tested on runc.
   ['2.45', older as unknown as typeof newest, { inside: false }],
 ] as const)("E2B's JavaScript client %s on gVisor", ([, client, { inside }]) => {
-  let ground: E2bGround;
+  let platform: E2bPlatform;
   beforeAll(async () => {
-    ground = await e2bGround('runsc');
+    platform = await e2bGround('runsc');
   });
-  afterAll(() => ground[Symbol.asyncDispose]());
-  if (inside) commandsSuite(client, () => ground);
-  if (inside) filesSuite(client, () => ground, { attributes: false });
-  sandboxesSuite(client, () => ground);
-  memorySuite(client, () => ground);
+  afterAll(() => platform[Symbol.asyncDispose]());
+  if (inside) commandsSuite(client, () => platform);
+  if (inside) filesSuite(client, () => platform, { attributes: false });
+  sandboxesSuite(client, () => platform);
+  memorySuite(client, () => platform);
 });

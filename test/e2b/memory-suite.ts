@@ -1,7 +1,7 @@
 /** Pauses, snapshots and forks that keep memory, through a published client. */
 import type * as e2b from 'e2b';
 import { afterAll, describe, expect, it } from 'vitest';
-import { eventually, visit, type E2bGround } from './ground.ts';
+import { eventually, visit, type E2bPlatform } from './e2b-platform.ts';
 
 /** Counts in memory alone: who asks gets the next number, so a number that goes on is the same process. */
 const COUNTER = `
@@ -16,7 +16,7 @@ class Counter(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", 8000), Counter).serve_forever()
 `;
 
-export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
+export function memorySuite(client: typeof e2b, platform: () => E2bPlatform): void {
   const { Sandbox } = client;
 
   describe('what keeps memory', () => {
@@ -24,15 +24,15 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
     afterAll(() => Promise.all(made.map((sandbox) => sandbox.kill())));
 
     const counting = async (options: e2b.SandboxOpts = {}) => {
-      const sandbox = await Sandbox.create({ ...ground().access, ...options });
+      const sandbox = await Sandbox.create({ ...platform().access, ...options });
       made.push(sandbox);
       await sandbox.files.write('counter.py', COUNTER);
       await sandbox.commands.run('python3 counter.py', { background: true, timeoutMs: 0 });
-      await eventually(async () => (await visit(ground().url, sandbox.getHost(8000))).status === 200);
+      await eventually(async () => (await visit(platform().url, sandbox.getHost(8000))).status === 200);
       return sandbox;
     };
     const count = async (sandbox: e2b.Sandbox) => {
-      const { status, body } = await visit(ground().url, sandbox.getHost(8000));
+      const { status, body } = await visit(platform().url, sandbox.getHost(8000));
       return status === 200 ? Number(body) : `status ${status}`;
     };
 
@@ -79,13 +79,13 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
 
     it('lists what is paused among what runs, page by page', async () => {
       const metadata = { group: `paused ${Math.random()}` };
-      const first = await Sandbox.create({ ...ground().access, metadata });
-      const second = await Sandbox.create({ ...ground().access, metadata });
+      const first = await Sandbox.create({ ...platform().access, metadata });
+      const second = await Sandbox.create({ ...platform().access, metadata });
       made.push(first, second);
       await first.pause();
       const pages = async (state: e2b.SandboxState[]) => {
         const found: string[][] = [];
-        const paginator = Sandbox.list({ ...ground().access, limit: 1, query: { metadata, state } });
+        const paginator = Sandbox.list({ ...platform().access, limit: 1, query: { metadata, state } });
         while (paginator.hasNext)
           found.push((await paginator.nextItems()).map((info) => `${info.sandboxId} ${info.state}`));
         return found;
@@ -137,7 +137,7 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
       const snapshot = await sandbox.createSnapshot({ name: 'counting' });
       expect(snapshot.names).toEqual(['counting']);
       for (const template of [snapshot.snapshotId, 'counting']) {
-        const child = await Sandbox.create(template, ground().access);
+        const child = await Sandbox.create(template, platform().access);
         made.push(child);
         expect(await count(child)).toBe(before + 1);
         await child.kill();
@@ -145,14 +145,14 @@ export function memorySuite(client: typeof e2b, ground: () => E2bGround): void {
       const listed = async (paginator: e2b.SnapshotPaginator) =>
         (await paginator.nextItems()).map(({ snapshotId }) => snapshotId);
       expect(await listed(sandbox.listSnapshots())).toEqual([snapshot.snapshotId]);
-      expect(await listed(Sandbox.listSnapshots(ground().access))).toContain(snapshot.snapshotId);
-      expect(await listed(Sandbox.listSnapshots({ ...ground().access, name: 'counting' }))).toEqual([
+      expect(await listed(Sandbox.listSnapshots(platform().access))).toContain(snapshot.snapshotId);
+      expect(await listed(Sandbox.listSnapshots({ ...platform().access, name: 'counting' }))).toEqual([
         snapshot.snapshotId,
       ]);
-      expect(await listed(Sandbox.listSnapshots({ ...ground().access, name: 'never' }))).toEqual([]);
-      expect(await listed(Sandbox.listSnapshots(ground().stranger))).toEqual([]);
-      expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, ground().access)).toBe(true);
-      expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, ground().access)).toBe(false);
+      expect(await listed(Sandbox.listSnapshots({ ...platform().access, name: 'never' }))).toEqual([]);
+      expect(await listed(Sandbox.listSnapshots(platform().stranger))).toEqual([]);
+      expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, platform().access)).toBe(true);
+      expect(await Sandbox.deleteSnapshot(snapshot.snapshotId, platform().access)).toBe(false);
     });
   });
 }

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../support/local-ground.ts';
-import { e2bGround, type E2bGround } from './ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
+import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
 import { pythonPackages } from './python-packages.ts';
 
 const CLIENT = ['e2b==2.63.0', 'e2b-code-interpreter==2.11.5'];
@@ -17,25 +17,25 @@ describe.skipIf(why).each([
   ['runsc', [...SUITES, 'python_memory_suite']],
 ] as const)(`E2B's Python client (${CLIENT.join(', ')}) on %s`, (runtime, suites) => {
   let client: Awaited<ReturnType<typeof pythonPackages>>;
-  let ground: E2bGround | undefined;
+  let platform: E2bPlatform | undefined;
   beforeAll(async () => {
     client = await pythonPackages(CLIENT);
-    if ('python' in client) ground = await e2bGround(runtime);
+    if ('python' in client) platform = await e2bGround(runtime);
   }, 240_000);
-  afterAll(() => ground?.[Symbol.asyncDispose]());
+  afterAll(() => platform?.[Symbol.asyncDispose]());
 
   it.for(suites)('passes %s.py', { timeout: 120_000 }, async (suite, test) => {
-    if (!ground || !('python' in client)) {
+    if (!platform || !('python' in client)) {
       const reason = `it cannot be installed: ${'why' in client ? client.why : 'unknown'}`;
       console.warn(`E2B'S PYTHON CLIENT IS NOT TESTED: ${reason}`);
       return test.skip(reason);
     }
     const env = {
       ...process.env,
-      E2B_API_URL: ground.url,
-      E2B_SANDBOX_URL: ground.url,
-      E2B_API_KEY: ground.access.apiKey,
-      CAY_STRANGER_KEY: ground.stranger.apiKey,
+      E2B_API_URL: platform.url,
+      E2B_SANDBOX_URL: platform.url,
+      E2B_API_KEY: platform.access.apiKey,
+      CAY_STRANGER_KEY: platform.stranger.apiKey,
       CAY_RUNTIME: runtime,
       PYTHONDONTWRITEBYTECODE: '1',
     };

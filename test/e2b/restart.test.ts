@@ -1,20 +1,20 @@
 import { Sandbox } from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../support/local-ground.ts';
-import { e2bGround, eventually, type E2bGround } from './ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
+import { e2bGround, eventually, type E2bPlatform } from './e2b-platform.ts';
 
 const why = whyNoLocal();
 if (why) console.warn(`E2B's client across a restart is not tested: ${why}`);
 
 describe.skipIf(why)("E2B's client across a restart of the server", () => {
-  let ground: E2bGround;
+  let platform: E2bPlatform;
   beforeAll(async () => {
-    ground = await e2bGround('runc');
+    platform = await e2bGround('runc');
   });
-  afterAll(() => ground[Symbol.asyncDispose]());
+  afterAll(() => platform[Symbol.asyncDispose]());
 
   it('goes on with its sandbox, its token, its addresses and its commands', async () => {
-    const sandbox = await Sandbox.create({ ...ground.access, metadata: { kept: 'yes' } });
+    const sandbox = await Sandbox.create({ ...platform.access, metadata: { kept: 'yes' } });
     await sandbox.files.write('note', 'kept');
     const url = await sandbox.downloadUrl('note');
     await sandbox.commands.run('mkfifo /tmp/go');
@@ -30,7 +30,7 @@ describe.skipIf(why)("E2B's client across a restart of the server", () => {
         timeoutMs: 0,
       },
     );
-    await ground.restart();
+    await platform.restart();
     expect(await sandbox.isRunning()).toBe(true);
     expect((await sandbox.getInfo()).metadata).toEqual({ kept: 'yes' });
     expect(await sandbox.files.read('note')).toBe('kept');

@@ -1,15 +1,15 @@
 /** The life of sandboxes through a published client. */
 import type * as e2b from 'e2b';
 import { afterAll, describe, expect, it } from 'vitest';
-import { eventually, visit, type E2bGround } from './ground.ts';
+import { eventually, visit, type E2bPlatform } from './e2b-platform.ts';
 
-export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): void {
+export function sandboxesSuite(client: typeof e2b, platform: () => E2bPlatform): void {
   const { Sandbox } = client;
 
   describe('sandboxes', () => {
     const made: e2b.Sandbox[] = [];
     const create = async (options: e2b.SandboxOpts = {}) => {
-      const sandbox = await Sandbox.create({ ...ground().access, ...options });
+      const sandbox = await Sandbox.create({ ...platform().access, ...options });
       made.push(sandbox);
       return sandbox;
     };
@@ -40,7 +40,7 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
       const all = async (options: e2b.SandboxListOpts) => {
         const pages: string[][] = [];
         const paginator = Sandbox.list({
-          ...ground().access,
+          ...platform().access,
           ...options,
           query: { metadata: { group }, ...options.query },
         });
@@ -56,7 +56,7 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
     });
 
     it('does not know sandboxes and templates that are not there', async () => {
-      const access = ground().access;
+      const access = platform().access;
       await expect(Sandbox.create('no-such-template', access)).rejects.toThrow(/^404: .*no-such-template/);
       await expect(Sandbox.connect('i0000000000000000000', access)).rejects.toBeInstanceOf(
         client.SandboxNotFoundError,
@@ -75,7 +75,7 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
       const sandbox = await create({ timeoutMs: 60_000 });
       await sandbox.files.write('note', 'same');
       const { endAt } = await sandbox.getInfo();
-      const shorter = await Sandbox.connect(sandbox.sandboxId, { ...ground().access, timeoutMs: 10_000 });
+      const shorter = await Sandbox.connect(sandbox.sandboxId, { ...platform().access, timeoutMs: 10_000 });
       expect(await shorter.files.read('note')).toBe('same');
       expect((await sandbox.getInfo()).endAt).toEqual(endAt);
       await sandbox.connect({ timeoutMs: 120_000 });
@@ -112,7 +112,7 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
     });
 
     it('shows ports to everybody who knows the host, or only with the traffic token', async () => {
-      const { url } = ground();
+      const { url } = platform();
       const serving = async (options: e2b.SandboxOpts) => {
         const sandbox = await create(options);
         await sandbox.files.write('index.html', `I am ${sandbox.sandboxId}`);
@@ -149,13 +149,13 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
       );
       await sandbox.commands.run('python3 show.py', { background: true });
       await eventually(async () =>
-        (await visit(ground().url, sandbox.getHost(8000))).body.includes('Host: masked.example:8000\n'),
+        (await visit(platform().url, sandbox.getHost(8000))).body.includes('Host: masked.example:8000\n'),
       );
       expect((await sandbox.getInfo()).network?.maskRequestHost).toBe('masked.example:${PORT}');
     });
 
     it('refuses what it could only pretend to do', async () => {
-      const access = ground().access;
+      const access = platform().access;
       await expect(Sandbox.create({ ...access, network: { allowOut: ['example.com'] } })).rejects.toThrow(
         /^501: /,
       );
@@ -188,9 +188,9 @@ export function sandboxesSuite(client: typeof e2b, ground: () => E2bGround): voi
       expect(await sandbox.pause({ keepMemory: false })).toBe(false);
       expect((await sandbox.getInfo()).state).toBe('paused');
       expect(await sandbox.isRunning()).toBe(false);
-      const again = await Sandbox.connect(sandbox.sandboxId, ground().access);
+      const again = await Sandbox.connect(sandbox.sandboxId, platform().access);
       expect(await again.files.read('note')).toBe('kept');
-      const listed = await Sandbox.list({ ...ground().access, query: { state: ['paused'] } }).nextItems();
+      const listed = await Sandbox.list({ ...platform().access, query: { state: ['paused'] } }).nextItems();
       expect(listed.map(({ sandboxId }) => sandboxId)).not.toContain(sandbox.sandboxId);
     });
   });

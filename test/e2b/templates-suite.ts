@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type * as e2b from 'e2b';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { visit, type E2bGround } from './ground.ts';
+import { visit, type E2bPlatform } from './e2b-platform.ts';
 
 /** Answers with how often it was asked, and when it was started. */
 const SERVER = `
@@ -27,7 +27,7 @@ export interface TemplatesTraits {
 
 export function templatesSuite(
   client: typeof e2b,
-  ground: () => E2bGround,
+  platform: () => E2bPlatform,
   { memory }: TemplatesTraits,
 ): void {
   const { Sandbox, Template, waitForPort, waitForTimeout } = client;
@@ -53,7 +53,7 @@ export function templatesSuite(
     const made: e2b.Sandbox[] = [];
     afterAll(() => Promise.all(made.map((sandbox) => sandbox.kill())));
     const create = async (template: string, options: e2b.SandboxOpts = {}) => {
-      const sandbox = await Sandbox.create(template, { ...ground().access, ...options });
+      const sandbox = await Sandbox.create(template, { ...platform().access, ...options });
       made.push(sandbox);
       return sandbox;
     };
@@ -75,7 +75,7 @@ export function templatesSuite(
         .runCmd('id -un > /srv/root', { user: 'root' })
         .setUser('root');
       const info = await Template.build(template, 'built', {
-        ...ground().access,
+        ...platform().access,
         cpuCount: 1,
         memoryMB: 512,
         onBuildLogs: (entry) => logs.push(entry.message),
@@ -117,10 +117,10 @@ export function templatesSuite(
         templateId: 'built',
         metadata: {},
       });
-      expect(await Template.exists('built', ground().access)).toBe(true);
-      expect(await Template.exists('never-built', ground().access)).toBe(false);
-      expect(await Template.exists('built', ground().stranger)).toBe(false);
-      await expect(Sandbox.create('built', ground().stranger)).rejects.toThrow(/^404: /);
+      expect(await Template.exists('built', platform().access)).toBe(true);
+      expect(await Template.exists('never-built', platform().access)).toBe(false);
+      expect(await Template.exists('built', platform().stranger)).toBe(false);
+      await expect(Sandbox.create('built', platform().stranger)).rejects.toThrow(/^404: /);
     });
 
     it('starts what a template starts, and has it ready', async () => {
@@ -128,11 +128,11 @@ export function templatesSuite(
         .fromTemplate('base')
         .copy('server.py', 'server.py')
         .setStartCmd('python3 server.py', waitForPort(8000));
-      await Template.build(template, 'serving', ground().access);
+      await Template.build(template, 'serving', platform().access);
       const answers: string[][] = [];
       for (let index = 0; index < 2; index++) {
         const sandbox = await create('serving');
-        const { status, body } = await visit(ground().url, sandbox.getHost(8000));
+        const { status, body } = await visit(platform().url, sandbox.getHost(8000));
         expect(status).toBe(200);
         answers.push(body.split(' '));
       }
@@ -144,10 +144,10 @@ export function templatesSuite(
       await Template.build(
         builder().fromTemplate('serving').setEnvs({ CHILD: 'yes' }),
         'serving-child',
-        ground().access,
+        platform().access,
       );
       const child = await create('serving-child');
-      expect(await visit(ground().url, child.getHost(8000))).toMatchObject({ status: 200 });
+      expect(await visit(platform().url, child.getHost(8000))).toMatchObject({ status: 200 });
       expect(await run(child, 'echo $CHILD')).toBe('yes');
     });
 
@@ -160,7 +160,7 @@ export function templatesSuite(
         .makeSymlink('.bashrc', '.bashrc.local', { force: true })
         .runCmd(['cat links/relative resolved/file', 'test "$(readlink .bashrc.local)" = .bashrc'])
         .setStartCmd('echo hello', waitForTimeout(1000));
-      await Template.build(template, 'linking', { ...ground().access, skipCache: true });
+      await Template.build(template, 'linking', { ...platform().access, skipCache: true });
       const sandbox = await create('linking');
       expect(
         await run(
@@ -171,7 +171,7 @@ export function templatesSuite(
     });
 
     it('keeps of its parent what it does not set itself', async () => {
-      const access = ground().access;
+      const access = platform().access;
       await Template.build(
         builder()
           .fromTemplate('base')
@@ -201,9 +201,9 @@ export function templatesSuite(
     });
 
     it('removes one with all its tags, and nothing else', async () => {
-      const access = ground().access;
+      const access = platform().access;
       const remove = (name: string, key = access.apiKey) =>
-        fetch(`${ground().url}/templates/${encodeURIComponent(name)}`, {
+        fetch(`${platform().url}/templates/${encodeURIComponent(name)}`, {
           method: 'DELETE',
           headers: { 'x-api-key': key },
         });
@@ -214,7 +214,7 @@ export function templatesSuite(
       await Template.build(builder().fromTemplate('base').runCmd('echo 2 > it'), 'going:v2', access);
       await Template.build(builder().fromTemplate('base').runCmd('echo 3 > it'), 'going-on', access);
       const standing = await create('going:v2');
-      expect((await remove('going', ground().stranger.apiKey)).status).toBe(404);
+      expect((await remove('going', platform().stranger.apiKey)).status).toBe(404);
       expect((await remove('going')).status).toBe(204);
       expect((await remove('going')).status).toBe(404);
       for (const name of ['going', 'going:v1', 'going:v2'])
@@ -228,17 +228,17 @@ export function templatesSuite(
       const info = await Template.buildInBackground(
         builder().fromTemplate('base').runCmd('sleep 0.3 && seq 250'),
         'slow',
-        ground().access,
+        platform().access,
       );
-      let status = await Template.getBuildStatus(info, ground().access);
+      let status = await Template.getBuildStatus(info, platform().access);
       expect(['waiting', 'building']).toContain(status.status);
       while (status.status === 'building' || status.status === 'waiting')
-        status = await Template.getBuildStatus(info, ground().access);
+        status = await Template.getBuildStatus(info, platform().access);
       expect(status).toMatchObject({ status: 'ready', buildID: info.buildId, templateID: info.templateId });
       const lines: string[] = [];
       for (let offset = 0; ;) {
         const { logEntries } = await Template.getBuildStatus(info, {
-          ...ground().access,
+          ...platform().access,
           logsOffset: offset,
         });
         expect(logEntries.length).toBeLessThanOrEqual(100);
@@ -249,11 +249,11 @@ export function templatesSuite(
         );
       }
       expect(lines).toEqual(Array.from({ length: 250 }, (_, index) => `[stdout]: ${index + 1}`));
-      await expect(Template.getBuildStatus(info, ground().stranger)).rejects.toThrow(/404/);
+      await expect(Template.getBuildStatus(info, platform().stranger)).rejects.toThrow(/404/);
     });
 
     it('names builds by tags', async () => {
-      const access = ground().access;
+      const access = platform().access;
       const first = await Template.build(
         builder().fromTemplate('base').runCmd('echo 1 > version'),
         'tagged:v1',
@@ -295,7 +295,7 @@ export function templatesSuite(
     });
 
     it('says what is wrong with a build, and where', async () => {
-      const access = ground().access;
+      const access = platform().access;
       const failing = async (template: e2b.TemplateClass, name = 'failing') => {
         const error = await Template.build(template, name, access).then(
           () => undefined,

@@ -1,8 +1,8 @@
 import * as newest from 'e2b';
 import * as older from 'e2b-2.45';
 import { afterAll, beforeAll, describe } from 'vitest';
-import { whyNoLocal } from '../support/local-ground.ts';
-import { e2bGround, type E2bGround } from './ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
+import { e2bGround, type E2bPlatform } from './e2b-platform.ts';
 import { templatesSuite } from './templates-suite.ts';
 
 const why = whyNoLocal();
@@ -14,10 +14,10 @@ describe.skipIf(why).for([
   // An older client of the same shape, as far as the suite uses it.
   ['2.45', 'runc', older as unknown as typeof newest],
 ] as const)("E2B's JavaScript client %s on %s", ([, runtime, client]) => {
-  let ground: E2bGround;
+  let platform: E2bPlatform;
   beforeAll(async () => {
-    ground = await e2bGround(runtime);
+    platform = await e2bGround(runtime);
   });
-  afterAll(() => ground[Symbol.asyncDispose]());
-  templatesSuite(client, () => ground, { memory: runtime === 'runsc' });
+  afterAll(() => platform[Symbol.asyncDispose]());
+  templatesSuite(client, () => platform, { memory: runtime === 'runsc' });
 });

@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
 import type { Program } from '../../server/src/backends/memory/program.ts';
-import { serverLog } from '../../server/src/cli/server-log.ts';
+import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'cay-wildcard-'));

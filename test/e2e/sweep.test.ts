@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { openCay } from '../support/cay.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 
 const reason = whyNoLocal();
 const STRAY = `i-${'0'.repeat(20)}`;
@@ -17,7 +17,7 @@ describe.skipIf(reason !== undefined)(
       await cay.run('create', '--name', 'box');
       await cay.run('exec', 'box', '--', 'sh', '-c', 'echo kept > note');
       expect((await cay.run('down')).code).toBe(0);
-      // What a deed that was killed would have left.
+      // What a operation that was killed would have left.
       const stray = join(cay.dataDir, 'engine', 'instances', STRAY);
       await mkdir(stray);
 

@@ -4,7 +4,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Sandbox, type Snapshot } from '@cay/sdk';
-import { cliFileOf, readFileOr, type CliFile } from '../../server/src/cli/settings.ts';
+import { cliFileOf, readFileOr, type CliFile } from '../../server/src/cli/lib/settings.ts';
 import { openCay, type Cay, type Ran } from '../support/cay.ts';
 
 // Many short processes: a busy machine takes its time for each.

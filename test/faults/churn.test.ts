@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openLocal } from '../../server/src/backends/local/open-local.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 
 interface Held {
   open: number;

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
-import { serverLog } from '../../server/src/cli/server-log.ts';
+import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
 
 let directory: string;

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { AuditVerdict, CayEvent, ExecEvent } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
 import { openCay } from '../support/cay.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { killServing, startServing, type Serving } from '../support/serving.ts';
 
 const kills = Number(process.env['CAY_FAULT_KILLS'] ?? 3);

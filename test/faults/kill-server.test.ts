@@ -12,13 +12,13 @@ import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { openLocal } from '../../server/src/backends/local/open-local.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 
 interface Known {
   phase: 'ready' | 'stopped';
   content?: string;
   /** What else it may hold, or be, because the kill came before the acknowledgement. */
-  pending?: { deed: string; content: string };
+  pending?: { operation: string; content: string };
 }
 
 const rounds = Number(process.env['CAY_FAULT_ROUNDS'] ?? 6);
@@ -89,22 +89,22 @@ async function churn(
     if (event.begin)
       known.set(event.id, {
         ...(known.get(event.id) ?? { phase: 'stopped' }),
-        pending: { deed: event.begin, content: event.content },
+        pending: { operation: event.begin, content: event.content },
       });
     if (event.done) acknowledge(known, event.id, event.done, event.content);
   }
   expect(killed, `the churn ended by itself with seed ${seed}: ${errors}`).toBe(true);
 }
 
-function acknowledge(known: Map<SandboxId, Known>, id: SandboxId, deed: string, content: string): void {
+function acknowledge(known: Map<SandboxId, Known>, id: SandboxId, operation: string, content: string): void {
   const { pending: _, ...before } = known.get(id)!;
-  if (deed === 'remove') known.delete(id);
-  else if (deed === 'write') known.set(id, { ...before, content });
-  else known.set(id, { ...before, phase: deed === 'stop' ? 'stopped' : 'ready' });
+  if (operation === 'remove') known.delete(id);
+  else if (operation === 'write') known.set(id, { ...before, content });
+  else known.set(id, { ...before, phase: operation === 'stop' ? 'stopped' : 'ready' });
 }
 
 /**
- * Opens the same ground, compares it with what was acknowledged, and takes what it finds for the next round.
+ * Opens the same platform, compares it with what was acknowledged, and takes what it finds for the next round.
  */
 async function check(
   dir: string,
@@ -120,7 +120,7 @@ async function check(
     for (const id of listed.keys())
       expect(known.has(id), `${context}: ${id} was removed and is there`).toBe(true);
     for (const [id, expected] of known) {
-      const pending = expected.pending?.deed;
+      const pending = expected.pending?.operation;
       const found = listed.get(id);
       if (!found) {
         expect(['create', 'remove'], `${context}: ${id} is gone`).toContain(pending);

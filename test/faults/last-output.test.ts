@@ -8,9 +8,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Sandbox } from '@cay/sdk';
 import { openLocal } from '../../server/src/backends/local/open-local.ts';
 import type { LocalBackend } from '../../server/src/backends/local/local.ts';
-import { serverLog } from '../../server/src/cli/server-log.ts';
+import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { serve, type RunningServer } from '../../server/src/serve.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 
 const COMMANDS = 6;
 const BYTES = 1024 * 1024;

@@ -7,10 +7,10 @@ import { globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { Sandbox } from '@cay/sdk';
-import { runningServer } from '../../server/src/cli/running-server.ts';
-import { cliFileOf, readFileOr, serverFileOf, type CliFile } from '../../server/src/cli/settings.ts';
+import { runningServer } from '../../server/src/cli/lib/running-server.ts';
+import { cliFileOf, readFileOr, serverFileOf, type CliFile } from '../../server/src/cli/lib/settings.ts';
 import { isAlive, processStat } from '../../server/src/lib/proc.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { reboot } from '../support/reboot.ts';
 import { openInstallation, type Installation } from './model/installation.ts';
 

@@ -6,7 +6,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Sandbox, Stats } from '@cay/sdk';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { openInstallation, type Installation } from './model/installation.ts';
 
 const MiB = 1024 * 1024;

@@ -5,7 +5,7 @@
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { openInstallation, type Installation } from './model/installation.ts';
 
 /** Where a process is in the hierarchy that shares out the processor. */

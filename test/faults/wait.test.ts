@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Sandbox } from '@cay/sdk';
 import { describe, expect, it } from 'vitest';
 import { ended, openCay } from '../support/cay.ts';
-import { whyNoLocal } from '../support/local-ground.ts';
+import { whyNoLocal } from '../support/local-platform.ts';
 import { killServing, startServing } from '../support/serving.ts';
 
 const reason = whyNoLocal();

@@ -4,19 +4,19 @@
  */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
-import type { AgentSandboxOptions } from '../../server/src/backends/agent-sandbox/settings.ts';
+import { agentSandboxBackend } from '../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
+import type { AgentSandboxOptions } from '../../server/src/backends/kubernetes/agent-sandbox/settings.ts';
 import type { Backend } from '../../server/src/backends/backend.ts';
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
-import { kubernetesJobs } from '../../server/src/backends/kubernetes-job/jobs.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
+import { kubernetesJobs } from '../../server/src/backends/kubernetes/job/jobs.ts';
 import {
   kubernetesClient,
   type KubernetesClient,
-} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
-import { mirror } from '../../server/src/backends/kubernetes/mirror.ts';
-import { objectName } from '../../server/src/backends/kubernetes/names.ts';
-import type { Job, KubernetesObject } from '../../server/src/backends/kubernetes/objects.ts';
-import { standingOf } from '../../server/src/backends/kubernetes/standing.ts';
+} from '../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import { mirror } from '../../server/src/backends/kubernetes/client/mirror.ts';
+import { objectName } from '../../server/src/backends/kubernetes/client/names.ts';
+import type { Job, KubernetesObject } from '../../server/src/backends/kubernetes/client/objects.ts';
+import { standingOf } from '../../server/src/backends/kubernetes/workloads/workload-status.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';

@@ -3,13 +3,18 @@ import { SandboxSpecSchema, newId, type SandboxId } from '@cay/sdk/protocol';
 import { writeFile } from 'node:fs/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend, Observation } from '../../server/src/backends/backend.ts';
-import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
-import type { AgentSandboxOptions } from '../../server/src/backends/agent-sandbox/settings.ts';
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
-import { objectName } from '../../server/src/backends/kubernetes/names.ts';
-import type { Job, KubernetesObject, List, Pod } from '../../server/src/backends/kubernetes/objects.ts';
-import { podSpec } from '../../server/src/backends/kubernetes/pod-spec.ts';
-import { standingPatch } from '../../server/src/backends/kubernetes/standing.ts';
+import { agentSandboxBackend } from '../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
+import type { AgentSandboxOptions } from '../../server/src/backends/kubernetes/agent-sandbox/settings.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
+import { objectName } from '../../server/src/backends/kubernetes/client/names.ts';
+import type {
+  Job,
+  KubernetesObject,
+  List,
+  Pod,
+} from '../../server/src/backends/kubernetes/client/objects.ts';
+import { podSpec } from '../../server/src/backends/kubernetes/workloads/pod-spec.ts';
+import { standingPatch } from '../../server/src/backends/kubernetes/workloads/workload-status.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';

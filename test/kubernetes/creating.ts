@@ -2,10 +2,10 @@
  * A server that does one thing to one sandbox, and is killed meanwhile, by a fault point or by whoever
  * started it.
  */
-import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
+import { agentSandboxBackend } from '../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
 
-export interface Deed {
+export interface Operation {
   backend?: 'agent-sandbox' | 'kubernetes-job';
   settings: Parameters<typeof agentSandboxBackend>[0];
   id: `sbx_${string}`;
@@ -13,7 +13,7 @@ export interface Deed {
   verb?: 'ensure' | 'stop' | 'remove';
 }
 
-const { backend: name, settings, id, spec, verb = 'ensure' } = JSON.parse(process.argv[2] ?? '') as Deed;
+const { backend: name, settings, id, spec, verb = 'ensure' } = JSON.parse(process.argv[2] ?? '') as Operation;
 const backend = await (name === 'kubernetes-job' ? kubernetesJobBackend : agentSandboxBackend)(settings);
 if (verb === 'ensure') await backend.ensure(id, spec);
 else if (verb === 'stop') await backend.stop(id, { graceMs: 100 });

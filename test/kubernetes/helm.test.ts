@@ -4,12 +4,16 @@ import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from '../../server/src/backends/agent-sandbox/needs.ts';
-import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
-import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
-import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
-import { rulesOf } from '../../server/src/backends/kubernetes/rbac.ts';
-import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
+import {
+  POOL_RIGHTS,
+  RIGHTS,
+  STORAGE_RIGHTS,
+} from '../../server/src/backends/kubernetes/agent-sandbox/needs.ts';
+import { pathOf, type Declared } from '../../server/src/backends/kubernetes/client/apply.ts';
+import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/client/objects.ts';
+import { neededRights } from '../../server/src/backends/kubernetes/tenancy/declarations.ts';
+import { rulesOf } from '../../server/src/backends/kubernetes/tenancy/rbac.ts';
+import { fromYaml } from '../../server/src/backends/kubernetes/client/yaml.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
 import { installParts } from './cluster/parts.ts';

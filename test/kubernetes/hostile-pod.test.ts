@@ -11,12 +11,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ACCOUNTS } from '../../packaging/images/guest-image.ts';
 import { layerOf, writeImage } from '../../packaging/images/image.ts';
 import type { Backend, Freezing } from '../../server/src/backends/backend.ts';
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
 import {
   kubernetesClient,
   type KubernetesClient,
-} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
-import { unpack } from '../../server/src/cli/archive/unpack.ts';
+} from '../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import { unpack } from '../../server/src/cli/lib/archive/unpack.ts';
 import { FRAME } from '../../server/src/guest/frame.ts';
 import type { Guest } from '../../server/src/guest/guest.ts';
 import { BLOCK, encodeHeader } from '../../server/src/lib/tar-header.ts';

@@ -2,7 +2,7 @@
  * A server's backend inside the network of a cluster, for a test outside of it: does what it is sent, and
  * sends back what came of it.
  */
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
 import type { KubernetesSettings } from '../../server/src/backends/kubernetes/settings.ts';
 import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
 import { collect } from '../../server/src/guest/collect.ts';

@@ -2,13 +2,13 @@
 import { chown, mkdir, readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { writeServerImage } from '../../packaging/images/server-image.ts';
-import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
+import { pathOf, type Declared } from '../../server/src/backends/kubernetes/client/apply.ts';
 import {
   kubernetesClient,
   type KubernetesClient,
-} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
-import type { KubernetesObject, List, Pod } from '../../server/src/backends/kubernetes/objects.ts';
-import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
+} from '../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import type { KubernetesObject, List, Pod } from '../../server/src/backends/kubernetes/client/objects.ts';
+import { fromYaml } from '../../server/src/backends/kubernetes/client/yaml.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { OWN_PORTS } from './cluster/control-plane.ts';

@@ -6,14 +6,14 @@ import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
+import { agentSandboxBackend } from '../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
 import type {
   AgentSandboxOptions,
   PoolAndStorage,
-} from '../../server/src/backends/agent-sandbox/settings.ts';
+} from '../../server/src/backends/kubernetes/agent-sandbox/settings.ts';
 import { isAway, type Backend, type Phase } from '../../server/src/backends/backend.ts';
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
-import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
+import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/client/objects.ts';
 import { Semaphore } from '../../server/src/lib/semaphore.ts';
 import { drain, until } from '../conformance/box.ts';
 import { CLUSTER_POINTS } from '../faults/model/fault-points.ts';
@@ -21,7 +21,7 @@ import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { kubectl, type Kubectl } from './cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE, importSandboxImages } from './cluster/sandbox-images.ts';
 import { createVolumes, STORAGE_CLASS } from './cluster/volumes.ts';
-import type { Deed } from './creating.ts';
+import type { Operation } from './creating.ts';
 
 const why = await whyNoCluster('full', { agentSandbox: true });
 if (why !== undefined) console.info(`servers that are killed on a cluster: skipped: ${why}`);
@@ -34,7 +34,7 @@ const AT_ONCE = 6;
 interface Case {
   /** How the sandbox was before. */
   from: 'absent' | 'ready' | 'stopped' | 'lost';
-  verb: NonNullable<Deed['verb']>;
+  verb: NonNullable<Operation['verb']>;
   point: string;
   /** What may be found afterwards. */
   finds: Phase[];
@@ -124,7 +124,7 @@ const FROM_THE_POOL: Case[] = [
 
 interface Kind {
   title: string;
-  backend: NonNullable<Deed['backend']>;
+  backend: NonNullable<Operation['backend']>;
   more: PoolAndStorage;
   cases: Case[];
 }
@@ -263,9 +263,9 @@ async function patiently<T>(ask: () => Promise<T>): Promise<T> {
 }
 
 /** Resolves when the server has ended itself there, and not in any other way. */
-async function killedAt(point: string, deed: Deed): Promise<void> {
+async function killedAt(point: string, operation: Operation): Promise<void> {
   const env = { ...process.env, CAY_FAULT_POINTS: JSON.stringify({ [point]: 'kill' }) };
-  const child = spawn(process.execPath, [CHILD, JSON.stringify(deed)], {
+  const child = spawn(process.execPath, [CHILD, JSON.stringify(operation)], {
     stdio: ['ignore', 'inherit', 'inherit'],
     env,
   });

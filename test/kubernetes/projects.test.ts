@@ -5,18 +5,18 @@
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../../server/src/backends/backend.ts';
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
-import { RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
-import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
-import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
+import { RIGHTS } from '../../server/src/backends/kubernetes/job/needs.ts';
+import { pathOf, type Declared } from '../../server/src/backends/kubernetes/client/apply.ts';
+import { neededRights } from '../../server/src/backends/kubernetes/tenancy/declarations.ts';
 import {
   kubernetesClient,
   type KubernetesClient,
-} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
-import { projectNamespace } from '../../server/src/backends/kubernetes/names.ts';
-import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
-import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
-import { projectRights, tenancyObjects } from '../../server/src/backends/kubernetes/tenancy.ts';
+} from '../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import { projectNamespace } from '../../server/src/backends/kubernetes/client/names.ts';
+import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/client/objects.ts';
+import { rbacObjects } from '../../server/src/backends/kubernetes/tenancy/rbac.ts';
+import { projectRights, tenancyObjects } from '../../server/src/backends/kubernetes/tenancy/tenancy.ts';
 import { until } from '../conformance/box.ts';
 import { accountKubeconfig, APPLY } from './cluster/account-kubeconfig.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';

@@ -1,17 +1,17 @@
 /** What was left behind in a real cluster is found and taken away, and nobody else's. */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { agentSandboxBackend } from '../../server/src/backends/agent-sandbox/agent-sandbox.ts';
-import type { AgentSandboxOptions } from '../../server/src/backends/agent-sandbox/settings.ts';
+import { agentSandboxBackend } from '../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
+import type { AgentSandboxOptions } from '../../server/src/backends/kubernetes/agent-sandbox/settings.ts';
 import { canSweep, type Backend, type Orphan, type Sweeping } from '../../server/src/backends/backend.ts';
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
 import {
   kubernetesClient,
   type KubernetesClient,
-} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
-import { objectName } from '../../server/src/backends/kubernetes/names.ts';
-import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/objects.ts';
-import { sandboxLabels } from '../../server/src/backends/kubernetes/workloads.ts';
+} from '../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import { objectName } from '../../server/src/backends/kubernetes/client/names.ts';
+import type { KubernetesObject, List } from '../../server/src/backends/kubernetes/client/objects.ts';
+import { sandboxLabels } from '../../server/src/backends/kubernetes/workloads/workload.ts';
 import { installation } from '../../server/src/control/testing/test-control.ts';
 import { until } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';

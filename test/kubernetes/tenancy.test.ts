@@ -8,24 +8,24 @@ import { readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../../server/src/backends/backend.ts';
-import { kubernetesJobBackend } from '../../server/src/backends/kubernetes-job/kubernetes-job.ts';
-import { RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
-import { pathOf, type Declared } from '../../server/src/backends/kubernetes/apply.ts';
+import { kubernetesJobBackend } from '../../server/src/backends/kubernetes/job/kubernetes-job.ts';
+import { RIGHTS } from '../../server/src/backends/kubernetes/job/needs.ts';
+import { pathOf, type Declared } from '../../server/src/backends/kubernetes/client/apply.ts';
 import {
   kubernetesClient,
   type KubernetesClient,
-} from '../../server/src/backends/kubernetes/kubernetes-client.ts';
-import { objectName } from '../../server/src/backends/kubernetes/names.ts';
-import type { KubernetesObject } from '../../server/src/backends/kubernetes/objects.ts';
-import { rbacObjects } from '../../server/src/backends/kubernetes/rbac.ts';
+} from '../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import { objectName } from '../../server/src/backends/kubernetes/client/names.ts';
+import type { KubernetesObject } from '../../server/src/backends/kubernetes/client/objects.ts';
+import { rbacObjects } from '../../server/src/backends/kubernetes/tenancy/rbac.ts';
 import type { KubernetesSettings } from '../../server/src/backends/kubernetes/settings.ts';
 import {
   TENANCY_RIGHTS,
   tenancyObjects,
   type TenancySettings,
-} from '../../server/src/backends/kubernetes/tenancy.ts';
-import { tenancyKeeping } from '../../server/src/backends/kubernetes/tenancy-keeping.ts';
-import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
+} from '../../server/src/backends/kubernetes/tenancy/tenancy.ts';
+import { tenancyReconciler } from '../../server/src/backends/kubernetes/tenancy/reconcile-tenancy.ts';
+import { fromYaml } from '../../server/src/backends/kubernetes/client/yaml.ts';
 import { until } from '../conformance/box.ts';
 import { accountKubeconfig, APPLY } from './cluster/account-kubeconfig.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
@@ -77,7 +77,7 @@ describe.skipIf(why !== undefined)('tenancy on a cluster', () => {
 
   function keep(declared: Declared[], everyMs = 60_000) {
     const errors: unknown[] = [];
-    const keeping = tenancyKeeping(client, {
+    const keeping = tenancyReconciler(client, {
       installation,
       objects: () => declared,
       everyMs,

@@ -2,9 +2,9 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { files } from '../../packaging/kubernetes/files.ts';
-import { neededRights } from '../../server/src/backends/kubernetes/declarations.ts';
-import { RIGHTS } from '../../server/src/backends/kubernetes-job/needs.ts';
-import { fromYaml } from '../../server/src/backends/kubernetes/yaml.ts';
+import { neededRights } from '../../server/src/backends/kubernetes/tenancy/declarations.ts';
+import { RIGHTS } from '../../server/src/backends/kubernetes/job/needs.ts';
+import { fromYaml } from '../../server/src/backends/kubernetes/client/yaml.ts';
 import { ROOT } from '../support/markdown.ts';
 
 const read = (path: string) => readFile(join(ROOT, 'packaging/kubernetes', path), 'utf8');

@@ -1,7 +1,7 @@
 /** A real server on a free port, with sandboxes that are imitated: for tests of what speaks to one. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { memoryBackend } from '../../server/src/backends/memory/memory.ts';
-import { serverLog } from '../../server/src/cli/server-log.ts';
+import { serverLog } from '../../server/src/cli/lib/server-log.ts';
 import { serve } from '../../server/src/serve.ts';
 
 export interface MemoryServer extends AsyncDisposable {

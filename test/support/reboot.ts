@@ -56,9 +56,9 @@ function read(path: string): string {
 }
 
 /** Processes end and groups empty by themselves meanwhile. */
-function ignore(deed: () => void): void {
+function ignore(operation: () => void): void {
   try {
-    deed();
+    operation();
   } catch {
     return;
   }

@@ -66,7 +66,7 @@ export type FailureReason =
   | 'host_restarted'
   | 'removed_outside'
   /**
-   * It has written more than its limit, where the ground ends a sandbox for that and cannot refuse the write.
+   * It has written more than its limit, where the platform ends a sandbox for that and cannot refuse the write.
    */
   | 'disk_full';
 
@@ -76,9 +76,9 @@ export interface Observation {
   /** 0 while absent, then 1 and up. */
   incarnation: number;
   /**
-   * What the ground that it stands on calls this incarnation: the uid of an object of a cluster, the id of a
+   * What the platform that it stands on calls this incarnation: the uid of an object of a cluster, the id of a
    * container. Never that of another sandbox, nor of one of the same id that was removed before. Absent where
-   * the ground has no such name, or nothing stands on it.
+   * the platform has no such name, or nothing stands on it.
    */
   uid?: string;
   /** Which isolation it really has; absent while it has none. */
@@ -117,7 +117,7 @@ export interface Backend {
    * Absent or stopped or failed: it is started, with the files it had. Hibernated: it goes on. Ready: nothing
    * happens. Rejects `already_exists` if the sandbox was made from a different spec (limits apart: those
    * change by `resize`, and one that is started anew gets those of the spec, its disk excepted, where the
-   * ground can change them). When it rejects, whatever it had begun is undone: a sandbox that was absent is
+   * platform can change them). When it rejects, whatever it had begun is undone: a sandbox that was absent is
    * absent again.
    */
   ensure(id: SandboxId, spec: SandboxSpec, options?: EnsureOptions): Promise<Observation>;
@@ -314,7 +314,7 @@ export interface Capacity {
   freeBytes: number;
 }
 
-/** Says how much room there is on the ground that its sandboxes stand on. */
+/** Says how much room there is on the platform that its sandboxes stand on. */
 export interface Measuring {
   /** `pids` counts processes and threads. What does not exist as a bound is absent. */
   capacity(
@@ -322,7 +322,7 @@ export interface Measuring {
   ): Promise<{ memory?: Capacity; disk?: Capacity; pids?: { total: number; free: number } }>;
 }
 
-/** What is on the ground and belongs to nobody, by kind and by the name that it has there. */
+/** What is on the platform and belongs to nobody, by kind and by the name that it has there. */
 export interface Orphan {
   kind:
     | 'instance'

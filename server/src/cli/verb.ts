@@ -2,7 +2,7 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Command } from 'commander';
 import type { Backend, Orphan } from '../backends/backend.ts';
-import type { PlatformRule } from '../backends/router/platform-rules.ts';
+import type { PlatformRule } from '../backends/composite/platform-rules.ts';
 import type { SealedBox } from '../lib/sealed-box.ts';
 import type { Policy } from '../policy/policy.ts';
 

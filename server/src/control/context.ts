@@ -1,31 +1,31 @@
 /** What the verbs of the control plane share. */
 import { CayError, type Capabilities, type Sandbox, type SandboxId } from '@cay/sdk/protocol';
 import type { Clock } from '../lib/clock.ts';
-import type { Store } from '../stores/store.ts';
+import type { Store } from '../storage/store.ts';
 import { canSnapshot, type ArchiveSeal, type Backend, type Snapshotting } from '../backends/backend.ts';
-import type { Activity } from './activity.ts';
-import type { Deeds } from './deeds.ts';
-import type { Idempotency } from './idempotency.ts';
-import type { Lifecycle } from './lifecycle.ts';
-import type { Pressure } from './pressure/pressure.ts';
+import type { Activity } from './sandboxes/activity.ts';
+import type { Operations } from './sandboxes/operations.ts';
+import type { Idempotency } from './tenants/idempotency.ts';
+import type { Lifecycle } from './sandboxes/lifecycle.ts';
+import type { Pressure } from './capacity/pressure.ts';
 import type { Policy } from '../policy/policy.ts';
-import type { CommandBound } from './command-bound.ts';
-import type { Principal } from './principal.ts';
-import type { QuotaLedger } from './quota-ledger.ts';
-import type { Database } from './records/database.ts';
-import type { EventLog } from './records/events.ts';
-import type { ForkRecords } from './records/forks.ts';
-import type { ProjectRecords } from './records/projects.ts';
-import type { SandboxRecords, SandboxRow } from './records/sandboxes.ts';
-import type { SnapshotRecords } from './records/snapshots.ts';
-import type { TemplateRecords } from './records/templates.ts';
+import type { CommandLimit } from './commands/command-limit.ts';
+import type { Principal } from './tenants/principal.ts';
+import type { QuotaLedger } from './tenants/quota-ledger.ts';
+import type { Database } from '../records/database.ts';
+import type { EventLog } from './events/event-log.ts';
+import type { ForkRecords } from '../records/forks.ts';
+import type { ProjectRecords } from '../records/projects.ts';
+import type { SandboxRecords, SandboxRow } from '../records/sandboxes.ts';
+import type { SnapshotRecords } from '../records/snapshots.ts';
+import type { TemplateRecords } from '../records/templates.ts';
 
 export interface Context {
   readonly backend: Backend;
   readonly capabilities: Capabilities;
   /** What may be asked for. */
   readonly policy: Policy;
-  readonly commands: CommandBound;
+  readonly commands: CommandLimit;
   /** Those of a platform, where there are several. Rejects `unavailable` while it is away. */
   capabilitiesOf(platform: string | undefined): Promise<Capabilities>;
   readonly database: Database;
@@ -36,7 +36,7 @@ export interface Context {
   readonly projects: ProjectRecords;
   readonly events: EventLog;
   readonly idempotency: Idempotency;
-  readonly deeds: Deeds;
+  readonly operations: Operations;
   readonly activity: Activity;
   readonly quota: QuotaLedger;
   readonly pressure: Pick<Pressure, 'admit' | 'write'>;

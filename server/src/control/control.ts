@@ -1,292 +1,207 @@
 /**
- * The control plane: who may, which sandbox, until when.
+ * What the API asks of the control plane.
  *
- * It owns ids, names, records, quotas and expiry, and has a backend make real what is recorded.
- * Every change goes in line with the others of its sandbox: the intent is recorded (`creating`,
- * `destroying`), then the deed is done, then the result is recorded. Each deed can be repeated, so
- * a server that was killed between any two lines finishes what it finds when it opens again.
+ * A sandbox is named by its id, or by the name that its project gave it; a snapshot by its id, or with its
+ * sandbox by its name or turn's number. Every verb rejects `not_found` for what is not the principal's own.
  *
- * A principal sees its own project only; what belongs to others does not exist for it.
+ * The changes of one sandbox happen one after the other. Where waiting would act on something else than the
+ * caller saw (a rollback while another one is under way, a removal during a snapshot), a verb rejects
+ * `conflict`.
+ *
+ * A paused sandbox wakes for whoever needs it: `enter`, `preview` and every verb that needs it here.
  */
-import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { Store } from '../stores/store.ts';
-import { canRoute, type Backend } from '../backends/backend.ts';
-import { openClock } from '../lib/clock.ts';
-import { requireMayHave } from '../policy/allow-runtime.ts';
-import { loweredLimits } from '../policy/bound-limits.ts';
-import { DEFAULT_POLICY, type Policy } from '../policy/policy.ts';
-import { openActivity } from './activity.ts';
-import { archiveSeal } from './archive-seal.ts';
-import { openArchiving } from './archive.ts';
-import { commandBound } from './command-bound.ts';
-import { commandKeys } from './command-keys.ts';
-import { compareVerb } from './compare.ts';
-import type { Context } from './context.ts';
-import type { Control } from './contract.ts';
-import { createVerb } from './creating.ts';
-import { openDeeds } from './deeds.ts';
-import { openForking } from './fork.ts';
-import { platformOf } from './grounds.ts';
-import { watchHealth, type HealthWatch } from './health.ts';
-import { idempotency } from './idempotency.ts';
-import { openIdling } from './idle.ts';
-import { openKeeping } from './keeping.ts';
-import { openLifecycle } from './lifecycle.ts';
-import { openPausing } from './pause.ts';
-import { openPlanning } from './planning.ts';
-import { PRESSURE_DEFAULTS, openPressure, type PressureSettings } from './pressure/pressure.ts';
-import { openRelief, type Relief } from './pressure/relief.ts';
-import type { PreviewTokens } from './preview-tokens.ts';
-import { quotaLedger } from './quota-ledger.ts';
-import { openReconciling } from './reconcile.ts';
-import { recoverSnapshots } from './recovery.ts';
-import type { Database } from './records/database.ts';
-import type { EventLog } from './records/events.ts';
-import { forkRecords } from './records/forks.ts';
-import type { ProjectRecords } from './records/projects.ts';
-import type { SandboxRecords } from './records/sandboxes.ts';
-import { installationSecret } from './records/secrets.ts';
-import { snapshotRecords } from './records/snapshots.ts';
-import { templateRecords } from './records/templates.ts';
-import { rememberCapabilities } from './remember-capabilities.ts';
-import { openResizing } from './resizing.ts';
-import { openRetaining } from './retention.ts';
-import { openRollingBack } from './rollback.ts';
-import { sandboxVerbs } from './sandboxes.ts';
-import { showSandbox } from './show-sandbox.ts';
-import { snapshotVerbs } from './snapshots.ts';
-import { sweepVerbs } from './sweeping.ts';
-import { templateVerbs } from './templates.ts';
-import { openUnused } from './unused.ts';
-import { validateVerb } from './validating.ts';
-import { openVisits } from './visits.ts';
+import type {
+  Compare,
+  CreateSandbox,
+  FileChange,
+  Fork,
+  Forked,
+  ImportSnapshot,
+  ImportedSnapshot,
+  ListSandboxes,
+  ListSnapshots,
+  PauseSandbox,
+  Rollback,
+  RolledBack,
+  Sandbox,
+  SandboxId,
+  SandboxPage,
+  SaveTemplate,
+  Snapshot,
+  SnapshotPage,
+  SnapshotRef,
+  SnapshotTree,
+  TakeSnapshot,
+  TakeTurn,
+  Template,
+  UpdateSandbox,
+  Validation,
+} from '@cay/sdk/protocol';
+import type { Backend, CallOptions, Orphan, SnapshotFiles } from '../backends/backend.ts';
+import type { Guest } from '../guest/guest.ts';
+import type { Policy } from '../policy/policy.ts';
+import type { CommandKeys } from './commands/command-keys.ts';
+import type { HealthWatch } from './capacity/health.ts';
+import type { Principal } from './tenants/principal.ts';
+import type { QuotaLedger } from './tenants/quota-ledger.ts';
+import type { EventLog } from './events/event-log.ts';
+import type { PortRecord, SandboxRow } from '../records/sandboxes.ts';
 
-export type { Control } from './contract.ts';
-
-export interface ControlOptions {
-  backend: Backend;
-  database: Database;
-  sandboxes: SandboxRecords;
-  projects: ProjectRecords;
-  events: EventLog;
-  previews: PreviewTokens;
-  /** Where a sandbox's port is reached, as the API shows it. */
-  previewUrl(id: SandboxId, port: number): string;
-  /** Where archived sandboxes go. Without it none is archived. Closed with the control plane. */
-  archives?: Store;
-  /** How often sandboxes with an idle policy are looked at. Default 2,000. */
-  idleLookMs?: number;
-  /** What may be asked for. */
-  policy?: Policy;
-  /** Where the server writes records, uploads and logs; the room there is held back as well. */
-  dataDir?: string;
-  /** How full the machine may become, and whether room is made. */
-  pressure?: Partial<PressureSettings>;
-  /** How often records are compared with what the backend has. Default 60,000. */
-  reconcileMs?: number;
-  /** How long a sandbox must not have been used before it is put to rest to make room. Default 30,000. */
-  reclaimUnusedMs?: number;
-  /** Called before the processes of a sandbox end, to record what its commands have written. */
-  drain?(id: SandboxId): Promise<void>;
-  now?(): number;
-  /** Milliseconds since whenever, without jumps. Default: the process's own. */
-  monotonic?(): number;
-  onError?(error: unknown): void;
+export interface Keyed {
+  /** Makes a call repeatable: the same key and request answer with what the first call made. */
+  idempotencyKey?: string;
 }
 
-export async function openControl(options: ControlOptions): Promise<Control> {
-  const { backend, database, sandboxes, projects, events, previews, policy = DEFAULT_POLICY } = options;
-  const clock = openClock({ now: options.now, monotonic: options.monotonic });
-  const { now } = clock;
-  const drain = async (id: SandboxId) => options.drain?.(id);
-  const onError = (error: unknown) => {
-    health?.noteError(error);
-    options.onError?.(error);
-  };
-  let health: HealthWatch | undefined;
-  let relief: Relief | undefined;
-  let relieving: Promise<unknown> | undefined;
-  const closing = new AbortController();
-  const deeds = openDeeds();
-  const activity = openActivity({ save: (used) => sandboxes.used(used), clock, onError });
-  const commands = commandBound(policy.maxima.commands);
-  const keyed = idempotency(database, now, clock.ageing);
+export interface Creating extends Keyed {
+  /**
+   * Of a snapshot: user and directory are those of the request also where these are the default, which else
+   * stands for the snapshot's own.
+   */
+  exactly?: boolean;
+}
 
-  const note: Context['note'] = (type, row, principal, data = {}) =>
-    events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data });
+export interface SandboxVerbs {
+  create(
+    principal: Principal,
+    request: CreateSandbox,
+    options?: Creating,
+  ): Promise<{ sandbox: Sandbox; created: boolean }>;
+  /**
+   * What would become of a create: which platform is chosen, and all that would be refused or not be
+   * honoured. Makes nothing.
+   */
+  validate(principal: Principal, request: CreateSandbox): Promise<Validation>;
+  get(principal: Principal, ref: string): Sandbox;
+  list(principal: Principal, query: ListSandboxes): SandboxPage;
+  update(principal: Principal, ref: string, changes: UpdateSandbox): Promise<Sandbox>;
+  start(principal: Principal, ref: string): Promise<Sandbox>;
+  stop(principal: Principal, ref: string, options?: { graceMs?: number }): Promise<Sandbox>;
+  /**
+   * Absent is done. Named snapshots and those that were asked for stay; turns go with it. `onIntent` is
+   * called when the record says that it is to go: from then on it goes, whatever happens to the server.
+   */
+  remove(principal: Principal, ref: string, options?: { onIntent?(): void }): Promise<void>;
+  /**
+   * The guest of a sandbox that runs, and what commands and files start from. Whatever is asked of that guest
+   * counts as use, and wakes the sandbox if it was paused meanwhile. Rejects `failed_precondition` if it is
+   * stopped or has failed.
+   */
+  enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
+  /**
+   * Counts somebody who waits for something inside as one of its clients, until that is disposed of. Wakes
+   * nothing.
+   */
+  attend(principal: Principal, ref: string): Disposable;
+  expose(principal: Principal, ref: string, port: PortRecord): Promise<Sandbox>;
+  unexpose(principal: Principal, ref: string, port: number): Promise<Sandbox>;
+  /** For preview traffic, which carries no key: the guest, if that port is exposed and the token fits. */
+  preview(id: SandboxId, port: number, token: string | undefined): Promise<Guest>;
+  /**
+   * Counts a connection of a visitor until it is disposed of. Throws `resource_exhausted` beyond the
+   * project's quota.
+   */
+  previewConnection(id: SandboxId): Disposable;
+}
 
-  const lifecycle = openLifecycle({
-    backend,
-    database,
-    deeds,
-    sandboxes,
-    idempotency: keyed,
-    note,
-    drain,
-    began: activity.mark,
-    now,
-    onError,
-    pause: (row) => pausing.byTimeout(row),
-    halted: (row) => pausing.halted(row),
-    async limitsFor({ spec }) {
-      const { abilities } = await context.capabilitiesOf(spec.platform);
-      return loweredLimits(policy, spec.limits, abilities);
-    },
-    removed: async (row) => {
-      activity.forget(row.id);
-      commands.forget(row.id);
-      await keeping.dropLeft(row);
-    },
-  });
+/** Whose snapshot a name or a number means. An id needs none. */
+export interface SnapshotScope {
+  sandbox?: string;
+}
 
-  const snapshots = snapshotRecords(database);
-  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
-  quota.counts('snapshots', 'snapshots', (project) => snapshots.usage(project).count);
-  quota.counts('snapshotBytes', 'snapshots', (project) => snapshots.usage(project).bytes);
-  quota.counts('snapshotBytes', 'hibernated', (project) => sandboxes.imageBytes(project));
-  const { reclaim = PRESSURE_DEFAULTS.reclaim } = options.pressure ?? {};
-  const pressure = await openPressure({
-    backend,
-    dataDir: options.dataDir,
-    settings: options.pressure,
-    promised: quota.promised,
-    onPressure(level, resource) {
-      if (reclaim && relief && !closing.signal.aborted)
-        relieving = relief.relieve(level, resource).catch(onError);
-    },
-    onChange(resource, { level, share, free, total }, before) {
-      const data = { resource, level, before, share: Math.round(share * 1000) / 1000, free, total };
-      if (!closing.signal.aborted) events.append({ type: 'pressure.changed', data });
-    },
-    now,
-    onError,
-  });
-  const capabilities = await backend.capabilities();
-  const context: Context = {
-    backend,
-    capabilities,
-    capabilitiesOf: rememberCapabilities(backend, capabilities),
-    policy,
-    commands,
-    database,
-    sandboxes,
-    snapshots,
-    templates: templateRecords(database),
-    forks: forkRecords(database),
-    projects,
-    events,
-    idempotency: keyed,
-    deeds,
-    activity,
-    quota,
-    pressure,
-    lifecycle,
-    seal: archiveSeal(installationSecret(database, 'archives')),
-    archives: options.archives,
-    drain,
-    clock,
-    now,
-    onError,
-    note,
-    show: (row) => {
-      const used = activity.usedAtMs(row.id);
-      return showSandbox(
-        { ...row, usedAtMs: used === undefined ? row.usedAtMs : Math.max(used, row.usedAtMs ?? 0) },
-        previews,
-        options.previewUrl,
-      );
-    },
-    find(principal, ref) {
-      const row = ref.startsWith('sbx_') ? sandboxes.get(ref) : sandboxes.byName(principal.project, ref);
-      if (row?.project !== principal.project)
-        throw new CayError('not_found', `Sandbox "${ref.slice(0, 80)}" does not exist`);
-      // Whoever reaches one without isolation reaches the host.
-      requireMayHave(principal, row.spec.runtime, row.runtime);
-      return row;
-    },
-    again({ id }) {
-      const current = sandboxes.get(id);
-      if (!current) throw new CayError('not_found', `Sandbox "${id}" does not exist`);
-      return current;
-    },
-  };
+export interface SnapshotVerbs {
+  /** Keeps what the sandbox is now. Rejects `already_exists` for a name that its snapshots have. */
+  snapshot(principal: Principal, ref: string, request: TakeSnapshot): Promise<Snapshot>;
+  /** Waits for commands that somebody waits for, then keeps what the sandbox is under the next number. */
+  turn(principal: Principal, ref: string, request: TakeTurn): Promise<Snapshot>;
+  snapshots(principal: Principal, query: ListSnapshots): SnapshotPage;
+  getSnapshot(principal: Principal, snapshot: SnapshotRef, scope?: SnapshotScope): Snapshot;
+  /**
+   * What descends from it becomes its parent's. Rejects `failed_precondition` while sandboxes stand on it or
+   * a template is made of it.
+   */
+  removeSnapshot(principal: Principal, snapshot: SnapshotRef, scope?: SnapshotScope): Promise<void>;
+  /** One portable archive. */
+  exportSnapshot(
+    principal: Principal,
+    snapshot: SnapshotRef,
+    scope?: SnapshotScope & CallOptions,
+  ): Promise<{ snapshot: Snapshot; data: AsyncIterable<Uint8Array> }>;
+  /**
+   * Takes an archive in, whole or not at all. Memory that this installation has not signed is left out,
+   * unless an admin allows it. Rejects `invalid_argument` for one that is damaged.
+   */
+  importSnapshot(
+    principal: Principal,
+    data: AsyncIterable<Uint8Array>,
+    request: ImportSnapshot,
+    options?: CallOptions,
+  ): Promise<ImportedSnapshot>;
+  tree(principal: Principal, ref: string): SnapshotTree;
+}
 
-  const keeping = openKeeping(context);
-  const planning = openPlanning(context, keeping);
-  const pausing = openPausing(context, openArchiving(context, keeping));
-  const rollingBack = openRollingBack(context, keeping, pausing, (id) => retaining.changed(id));
-  const resizing = openResizing(context);
-  const forking = openForking(context, keeping, pausing);
-  const visits = openVisits(context, pausing.wake);
+/** Two moments of a sandbox side by side, until `release` is called. */
+export interface Comparison {
+  /** Null is now. */
+  from: Snapshot | null;
+  to: Snapshot | null;
+  /** In the order of paths. May be read once. */
+  changes: AsyncIterable<FileChange>;
+  before: SnapshotFiles;
+  after: SnapshotFiles;
+  /** Lets go of what was only made for the comparison. */
+  release(): Promise<void>;
+}
 
-  if (canRoute(backend)) {
-    for (const row of [...sandboxes.list({}), ...context.snapshots.all()]) {
-      const platform = platformOf(row, backend);
-      if (platform !== undefined) backend.place(row.id, platform);
-    }
-  }
-  const changes = backend.watch({ signal: closing.signal });
-  await forking.undoUnkeyed();
-  await lifecycle.recover(async (row, observed) => {
-    if (row.deed?.kind === 'resize') await resizing.finish(row, row.deed, observed);
-    else if (row.deed) await rollingBack.finish(row, row.deed, observed);
-  });
-  await recoverSnapshots(context, keeping);
-  forking.finishKeyed();
-  lifecycle.follow(changes).catch(onError);
-  lifecycle.expiry.changed();
-  const retaining = openRetaining(context, keeping);
-  const unused = openUnused(context);
-  const idling = openIdling(context, pausing, unused, { lookEveryMs: options.idleLookMs });
-  relief = openRelief(context, { pausing, pressure, unused }, { unusedMs: options.reclaimUnusedMs });
-  const reconciling = openReconciling(context, { everyMs: options.reconcileMs });
-  health = watchHealth({
-    backend,
-    pressure,
-    records: () => void database.get('SELECT count(*) FROM projects'),
-    counts: sandboxes.counts,
-    now,
-  });
+export interface TravelVerbs {
+  /**
+   * Puts the sandbox back. What it was becomes a snapshot first; when it rejects the sandbox is as it was.
+   */
+  rollback(principal: Principal, ref: string, request: Rollback): Promise<RolledBack>;
+  /**
+   * Makes sandboxes that go on from what this one is: all of them or none. Those of one that is stopped are
+   * stopped.
+   */
+  fork(principal: Principal, ref: string, request: Fork, options?: Keyed): Promise<Forked>;
+  compare(principal: Principal, ref: string, request: Compare, options?: CallOptions): Promise<Comparison>;
+}
 
-  const verbs = sandboxVerbs(context, { pausing, visits, idling, resizing, retaining, previews });
-  const { compare } = compareVerb(context, keeping, pausing);
-  return {
-    backend,
-    policy,
-    events,
-    quota,
-    commandKeys: commandKeys(database, now, clock.ageing),
-    ...verbs,
-    ...createVerb(context, keeping, { start: verbs.start, idling, planning }),
-    ...validateVerb(context, planning),
-    ...snapshotVerbs(context, keeping, pausing, retaining),
-    ...templateVerbs(context, keeping),
-    compare,
-    rollback: rollingBack.rollback,
-    fork: forking.fork,
-    pause: pausing.pause,
-    resume: pausing.resume,
-    lease: pausing.lease,
+export interface PauseVerbs {
+  /**
+   * Refuses new work, waits for what runs, then pauses. A paused one goes further down the ladder, never up.
+   */
+  pause(principal: Principal, ref: string, request: PauseSandbox): Promise<Sandbox>;
+  resume(principal: Principal, ref: string): Promise<Sandbox>;
+  /** Keeps it from being idle for so long from now; 0 gives the lease back. */
+  lease(principal: Principal, ref: string, request: { forMs: number }): Promise<Sandbox>;
+}
 
-    health,
-    ...sweepVerbs(context),
-    counts: sandboxes.counts,
+export interface TemplateVerbs {
+  /** Rejects `already_exists` unless `replace`. */
+  saveTemplate(principal: Principal, name: string, request: SaveTemplate): Promise<Template>;
+  /** Those that the backend brings, and the project's own. */
+  templates(principal: Principal): Promise<Template[]>;
+  /** Absent is done. Its snapshot stays, unless it is a turn of a sandbox that is gone. */
+  removeTemplate(principal: Principal, name: string): Promise<void>;
+}
 
-    async close() {
-      closing.abort();
-      idling.close();
-      pressure.close();
-      health?.close();
-      retaining.close();
-      await relieving;
-      await reconciling.close();
-      await lifecycle.close();
-      await retaining.settled();
-      activity.close();
-      await backend.close();
-      await options.archives?.close();
-      events.close();
-      database.close();
-    },
-  };
+export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs {
+  readonly backend: Backend;
+  /** What may be asked for. */
+  readonly policy: Policy;
+  readonly events: EventLog;
+  /** What projects take of their quotas, for those who keep something for them elsewhere. */
+  readonly quota: QuotaLedger;
+  /** Callers' keys for commands that are to run once. */
+  readonly commandKeys: CommandKeys;
+  readonly health: HealthWatch;
+  /** Notes what a sweep has taken away by itself. */
+  noteSwept(orphans: Orphan[]): void;
+  /**
+   * Looks for what was left behind and takes it away; with `dryRun` only tells. Rejects `unsupported` where
+   * there is nothing to look at.
+   */
+  sweep(principal: Principal, options?: { dryRun?: boolean }): Promise<Orphan[]>;
+  /** Sandboxes by state, of one project or of all. */
+  counts(project?: string): Record<string, number>;
+  close(): Promise<void>;
 }

@@ -48,7 +48,7 @@ export interface GuestClient extends GuestCommands {
    */
   listen(door: { port: number; key: Uint8Array }, options?: CallOptions): Promise<number>;
   /**
-   * Stops all processes; calls that begin afterwards wait until `thaw`. For grounds that cannot do it from
+   * Stops all processes; calls that begin afterwards wait until `thaw`. For platforms that cannot do it from
    * outside.
    */
   freeze(options?: CallOptions): Promise<void>;

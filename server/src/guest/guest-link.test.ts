@@ -132,8 +132,8 @@ describe('a link', () => {
   });
 });
 
-describe('a hushed link', () => {
-  const hush = { drainMs: 5_000, dialAfterMs: 2 };
+describe('a quiesced link', () => {
+  const quiesce = { drainMs: 5_000, dialAfterMs: 2 };
 
   /** A guest that answers what the test tells it to, and hangs up when asked. */
   async function scripted(): Promise<ScriptedGuest> {
@@ -159,12 +159,12 @@ describe('a hushed link', () => {
     await link.ready();
     const before = link.guest.commands();
     const { stream } = await guest.opened();
-    const hushing = link.hush(hush);
+    const quiescing = link.quiesce(quiesce);
     const during = link.guest.commands();
     const ready = link.ready();
     answer(guest, stream);
     expect(await before).toEqual([]);
-    const goOn = await hushing;
+    const goOn = await quiescing;
     expect(existsSync(path)).toBe(false);
     expect(link.current).toBeUndefined();
     await goOn();
@@ -180,7 +180,7 @@ describe('a hushed link', () => {
     await scripted();
     await link.ready();
     const call = expect(link.guest.commands()).rejects.toMatchObject({ code: 'unavailable' });
-    const goOn = await link.hush({ ...hush, drainMs: 30 });
+    const goOn = await link.quiesce({ ...quiesce, drainMs: 30 });
     await call;
     await goOn();
   });
@@ -193,12 +193,12 @@ describe('a hushed link', () => {
     const handle = await link.guest.exec(request);
     const reading = collect(handle, { maxBytes: 1e9 });
     first.resume();
-    const hushing = link.hush(hush);
+    const quiescing = link.quiesce(quiesce);
     // The guest that only has a log does not know how to hang up.
     await expect.poll(() => existsSync(path)).toBe(false);
     first.destroy();
     await (
-      await hushing
+      await quiescing
     )();
     await dial();
     const { stdout, stderr } = await reading;
@@ -226,7 +226,7 @@ describe('a hushed link', () => {
     const change = changes.next();
     const next = ports.next();
     await (
-      await link.hush(hush)
+      await link.quiesce(quiesce)
     )();
     const again = await scripted();
     expect(await change).toMatchObject({ value: { type: 'overflow', path: '/work' } });
@@ -247,12 +247,12 @@ describe('a hushed link', () => {
     await changes.return?.();
   });
 
-  it('refuses to be hushed twice at once, and a call that waits can be aborted', async () => {
+  it('refuses to be quiesced twice at once, and a call that waits can be aborted', async () => {
     const link = await listen();
     await scripted();
     await link.ready();
-    const goOn = await link.hush(hush);
-    await expect(link.hush(hush)).rejects.toMatchObject({ code: 'conflict' });
+    const goOn = await link.quiesce(quiesce);
+    await expect(link.quiesce(quiesce)).rejects.toMatchObject({ code: 'conflict' });
     const abort = new AbortController();
     const waiting = link.guest.commands({ signal: abort.signal });
     abort.abort();

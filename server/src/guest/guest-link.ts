@@ -47,14 +47,14 @@ export interface GuestLink {
   /**
    * Lets calls that are under way finish, for a while, and has the guest hang up; calls that begin meanwhile
    * wait. Resolves when the guest has hung up, with what lets them go on, which is to be called before the
-   * next `hush`. Commands go on with the next connection, as always.
+   * next `quiesce`. Commands go on with the next connection, as always.
    */
-  hush(options: HushOptions, beforeHangup?: () => Promise<void>): Promise<() => void>;
+  quiesce(options: QuiesceOptions, beforeHangup?: () => Promise<void>): Promise<() => void>;
   /** Closes the connection for good: what waits rejects, what runs is lost. */
   close(reason?: string): void;
 }
 
-export interface HushOptions {
+export interface QuiesceOptions {
   /** How long calls that are under way may take. */
   drainMs: number;
   /** When the guest dials again at the earliest. */
@@ -72,7 +72,7 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
   let closed: CayError | undefined;
   const waiters = new Set<Waiter>();
   /** Settles when calls may begin again; absent while they may. */
-  let hushed: Promise<void> | undefined;
+  let quiesced: Promise<void> | undefined;
   let loud = () => {};
 
   const current = () => (client?.connection.error ? undefined : client);
@@ -80,7 +80,7 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
   const ready = ({ signal, timeoutMs }: ReadyOptions = {}): Promise<GuestClient> => {
     if (signal?.aborted) return Promise.reject(cancelled(signal));
     if (closed) return Promise.reject(closed);
-    const now = hushed ? undefined : current();
+    const now = quiesced ? undefined : current();
     if (now) return Promise.resolve(now);
     return new Promise((resolve, reject) => {
       let timer: NodeJS.Timeout | undefined;
@@ -102,13 +102,13 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
   };
 
   const reach = (call?: CallOptions) => {
-    const now = closed || hushed ? undefined : current();
+    const now = closed || quiesced ? undefined : current();
     return now ? now.connection : reachLater(call);
   };
 
-  /** However long the guest is hushed: the time to wait for it begins afterwards. */
+  /** However long the guest is quiesced: the time to wait for it begins afterwards. */
   const reachLater = async (call?: CallOptions) => {
-    while (hushed) await unlessAborted(hushed, call?.signal);
+    while (quiesced) await unlessAborted(quiesced, call?.signal);
     return (await ready({ signal: call?.signal, timeoutMs: waitMs })).connection;
   };
 
@@ -161,18 +161,18 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
       const lost = next.closed.then(() => {
         if (client !== next) return;
         client = undefined;
-        if (!closed && !hushed) onLost?.(next.connection.error as CayError); // set before `closed` resolves
+        if (!closed && !quiesced) onLost?.(next.connection.error as CayError); // set before `closed` resolves
       });
       inBackground(lost, ignoreFailure);
       previous?.close('the guest has dialled anew');
       for (const waiter of [...waiters]) waiter.resolve(next);
       onChange?.(next);
     },
-    async hush({ drainMs, dialAfterMs }, beforeHangup) {
+    async quiesce({ drainMs, dialAfterMs }, beforeHangup) {
       const { promise, resolve } = Promise.withResolvers<void>();
-      hushed = promise;
+      quiesced = promise;
       loud = () => {
-        hushed = undefined;
+        quiesced = undefined;
         loud = () => {};
         resolve();
         const now = current();

@@ -4,7 +4,7 @@ import { CayError } from '@cay/sdk/protocol';
 import type { ServerHello } from './connection.ts';
 import { dialledSocket } from './dialled-socket.ts';
 import { connectGuest } from './guest-client.ts';
-import { guestLink, type GuestLink, type GuestLinkOptions, type HushOptions } from './guest-link.ts';
+import { guestLink, type GuestLink, type GuestLinkOptions, type QuiesceOptions } from './guest-link.ts';
 import { ignoreFailure, inBackground } from '../lib/in-background.ts';
 
 export interface ListenOptions extends Omit<GuestLinkOptions, 'sandbox'> {
@@ -17,9 +17,9 @@ export interface ListenOptions extends Omit<GuestLinkOptions, 'sandbox'> {
   helloTimeoutMs?: number;
 }
 
-export interface GuestListener extends Omit<GuestLink, 'adopt' | 'close' | 'hush'> {
-  /** As the link's `hush`; nobody can dial either until calls go on, however long that takes. */
-  hush(options: HushOptions): Promise<() => Promise<void>>;
+export interface GuestListener extends Omit<GuestLink, 'adopt' | 'close' | 'quiesce'> {
+  /** As the link's `quiesce`; nobody can dial either until calls go on, however long that takes. */
+  quiesce(options: QuiesceOptions): Promise<() => Promise<void>>;
   /** Closes the link and removes the socket, unless another server has put its own there. */
   close(reason?: string): Promise<void>;
 }
@@ -37,7 +37,7 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
     onConnection: (stranger) => inBackground(greet(stranger), ignoreFailure),
   });
   let closed = false;
-  let hushed = false;
+  let quiesced = false;
 
   async function greet(stranger: Socket): Promise<void> {
     strangers.add(stranger);
@@ -68,18 +68,18 @@ export async function listenForGuest(socketPath: string, options: ListenOptions)
       return link.current;
     },
     ready: link.ready,
-    async hush(hushOptions) {
-      if (hushed)
-        throw new CayError('conflict', `The guest of sandbox "${hello().sandbox}" is being hushed already`);
-      hushed = true;
-      const goOn = await link.hush(hushOptions, async () => {
+    async quiesce(quiesceOptions) {
+      if (quiesced)
+        throw new CayError('conflict', `The guest of sandbox "${hello().sandbox}" is being quiesced already`);
+      quiesced = true;
+      const goOn = await link.quiesce(quiesceOptions, async () => {
         await socket.shut();
         for (const stranger of strangers) stranger.destroy();
       });
       return async () => {
         // What fails now is tried again, and calls wait for the guest as they do whenever it is not there.
         if (!closed) await socket.open().catch(() => {});
-        hushed = false;
+        quiesced = false;
         goOn();
       };
     },

@@ -73,7 +73,7 @@ export function redialling(options: RedialOptions): GuestLink {
     },
     ready: link.ready,
     adopt: link.adopt,
-    hush: link.hush,
+    quiesce: link.quiesce,
     close,
   };
 }

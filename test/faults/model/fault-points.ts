@@ -1,5 +1,5 @@
 /**
- * Every gap between a record and a deed that the code names, found in the code itself so that none is
+ * Every gap between a record and a operation that the code names, found in the code itself so that none is
  * forgotten.
  */
 import { globSync, readFileSync } from 'node:fs';

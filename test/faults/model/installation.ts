@@ -14,7 +14,7 @@ import {
   cliFileOf,
   type CliFile,
   type ServerFile,
-} from '../../../server/src/cli/settings.ts';
+} from '../../../server/src/cli/lib/settings.ts';
 import { openClient, type Client } from './client.ts';
 import { openSmallDisk, type SmallDisk } from './small-disk.ts';
 

@@ -46,7 +46,7 @@ for (const runtime of values.runtime) {
   const begun = performance.now();
   for (let round = 0; round < rounds; round++) {
     const seed = firstSeed + round;
-    const { fault, kind, deeds, startMs, partsMs, findings } = await playRound({
+    const { fault, kind, operations, startMs, partsMs, findings } = await playRound({
       installation,
       model,
       seed,
@@ -56,13 +56,15 @@ for (const runtime of values.runtime) {
       strikes: values.point === undefined ? strikes : [],
       ...(values.trace && {
         trace: (step) =>
-          console.info(`    ${step.deed} ${step.box ?? ''} ${JSON.stringify(step.outcome).slice(0, 160)}`),
+          console.info(
+            `    ${step.operation} ${step.box ?? ''} ${JSON.stringify(step.outcome).slice(0, 160)}`,
+          ),
       }),
     });
     if (startMs > 0) starts.push(startMs);
     faults.set(kind, (faults.get(kind) ?? 0) + 1);
     console.info(
-      `${runtime} seed ${seed}: ${deeds} deeds, ${fault}, ${findings.length === 0 ? 'ok' : 'FAILED'} (${partsMs.map((ms) => (ms / 1000).toFixed(1)).join(' + ')} s)`,
+      `${runtime} seed ${seed}: ${operations} operations, ${fault}, ${findings.length === 0 ? 'ok' : 'FAILED'} (${partsMs.map((ms) => (ms / 1000).toFixed(1)).join(' + ')} s)`,
     );
     for (const finding of findings) console.info(`  ${finding}`);
     if (findings.length > 0) failed++;
@@ -70,7 +72,7 @@ for (const runtime of values.runtime) {
   const { acknowledged, refused, unknown } = model;
   starts.sort((a, b) => a - b);
   console.info(
-    `${runtime}: ${rounds} rounds in ${Math.round((performance.now() - begun) / 1000)} s, deeds ${acknowledged} done, ${refused} refused, ${unknown} unknown; ` +
+    `${runtime}: ${rounds} rounds in ${Math.round((performance.now() - begun) / 1000)} s, operations ${acknowledged} done, ${refused} refused, ${unknown} unknown; ` +
       `${starts.length} starts, half of them within ${Math.round(starts[starts.length >> 1] ?? 0)} ms; faults ${JSON.stringify(Object.fromEntries(faults))}`,
   );
   if (!(values.keep && failed > 0)) await installation.destroy();

@@ -1,6 +1,6 @@
 /** A few rounds of the fault suite, so that what breaks it is seen early. `npm run faults` plays many. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../../support/local-ground.ts';
+import { whyNoLocal } from '../../support/local-platform.ts';
 import { FAULT_POINTS } from './fault-points.ts';
 import { CLOCK_LIBRARY, openInstallation, type Installation } from './installation.ts';
 import { newModel } from './model.ts';
@@ -28,7 +28,7 @@ describe.each([
   it.each(Array.from({ length: rounds }, (_, index) => firstSeed + index))(
     'lose nothing with seed %i',
     async (seed) => {
-      const { fault, deeds, findings } = await playRound({
+      const { fault, operations, findings } = await playRound({
         installation,
         model,
         seed,
@@ -36,12 +36,12 @@ describe.each([
         faultPoints: FAULT_POINTS,
         strikes,
       });
-      console.info(`${runtime} seed ${seed}: ${deeds} deeds, ${fault}`);
+      console.info(`${runtime} seed ${seed}: ${operations} operations, ${fault}`);
       expect(
         findings,
         `node test/faults/model/main.ts --runtime ${runtime} --seed ${seed} --rounds 1: ${fault}`,
       ).toEqual([]);
-      expect(deeds).toBeGreaterThan(0);
+      expect(operations).toBeGreaterThan(0);
     },
     ROUND_MS,
   );

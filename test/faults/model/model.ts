@@ -52,9 +52,9 @@ export interface Model {
   full: boolean;
   /** Until then the server may pause what nobody uses, because it was short of something. */
   pressedUntilMs: number;
-  /** How many of each deed are under way. */
+  /** How many of each operation are under way. */
   underWay: Map<string, number>;
-  /** What was seen during deeds that cannot be true. */
+  /** What was seen during operations that cannot be true. */
   findings: string[];
   acknowledged: number;
   refused: number;

@@ -1,5 +1,5 @@
 /**
- * The deeds of the suite. Each calls the API once and writes into the model what may have become of it.
+ * The operations of the suite. Each calls the API once and writes into the model what may have become of it.
  * A box is worked on by one worker at a time, so that the model stays simple.
  */
 import type { Client, Outcome } from './client.ts';
@@ -14,11 +14,11 @@ export interface Setting {
   /** Unique in the whole run. */
   word(): string;
   memory: boolean;
-  /** Deeds that are done much more often, because the fault of this round waits for them. */
+  /** Operations that are done much more often, because the fault of this round waits for them. */
   favoured: readonly string[];
 }
 
-export type Deed = (setting: Setting, box: Box) => Promise<Outcome<unknown>>;
+export type Operation = (setting: Setting, box: Box) => Promise<Outcome<unknown>>;
 
 const at = (box: Box, rest: string) => `/v1/sandboxes/${box.id}${rest}`;
 
@@ -57,10 +57,10 @@ function perhapsWoken(box: Box): void {
   if (box.states.has('paused')) box.states.add('active');
 }
 
-const DEEDS: Record<string, { weight: number; deed: Deed }> = {
+const OPERATIONS: Record<string, { weight: number; operation: Operation }> = {
   write: {
     weight: 6,
-    async deed({ client, word }, box) {
+    async operation({ client, word }, box) {
       const content = word();
       const outcome = await client.call('PUT', at(box, '/files?path=/home/user/note'), { raw: content });
       if ('done' in outcome) box.note = new Set([content]);
@@ -71,7 +71,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   append: {
     weight: 6,
-    async deed({ client, word }, box) {
+    async operation({ client, word }, box) {
       const said = word();
       box.words.set(said, false);
       const outcome = await client.call<{ exitCode: number }>('POST', at(box, '/exec'), {
@@ -86,7 +86,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   launch: {
     weight: 2,
-    async deed({ client, word }, box) {
+    async operation({ client, word }, box) {
       const said = word();
       const outcome = await client.call<{ command: { id: string } }>('POST', at(box, '/commands'), {
         body: { shell: `for i in 1 2 3 4 5; do echo ${said}-$i; sleep 0.1; done; exit 7` },
@@ -102,7 +102,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   resize: {
     weight: 1,
-    async deed({ client, random }, box) {
+    async operation({ client, random }, box) {
       const memoryBytes = random.pick([512, 768, 1024]) * 1024 ** 2;
       const outcome = await client.call('PATCH', at(box, ''), { body: { limits: { memoryBytes } } });
       if ('done' in outcome) box.memoryBytes = new Set([memoryBytes]);
@@ -113,7 +113,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   stop: {
     weight: 1,
-    deed({ client }, box) {
+    operation({ client }, box) {
       // What it ran is ended by this, and its output may go with it.
       box.launched.clear();
       return change(box, 'stopped', client.call('POST', at(box, '/stop'), { body: { graceMs: 0 } }));
@@ -121,11 +121,12 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   start: {
     weight: 2,
-    deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/start'), { body: {} })),
+    operation: ({ client }, box) =>
+      change(box, 'active', client.call('POST', at(box, '/start'), { body: {} })),
   },
   pause: {
     weight: 2,
-    deed({ client, random, memory }, box) {
+    operation({ client, random, memory }, box) {
       const as = random.pick([
         'frozen',
         'frozen',
@@ -141,19 +142,23 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   resume: {
     weight: 2,
-    deed: ({ client }, box) => change(box, 'active', client.call('POST', at(box, '/resume'), { body: {} })),
+    operation: ({ client }, box) =>
+      change(box, 'active', client.call('POST', at(box, '/resume'), { body: {} })),
   },
   snapshot: {
     weight: 3,
-    deed: ({ client, model, random, memory }, box) =>
+    operation: ({ client, model, random, memory }, box) =>
       take(client, model, box, '/snapshots', {
         memory: memory && random.chance(0.5) && !box.states.has('stopped'),
       }),
   },
-  turn: { weight: 3, deed: ({ client, model }, box) => take(client, model, box, '/turns', { waitMs: 200 }) },
+  turn: {
+    weight: 3,
+    operation: ({ client, model }, box) => take(client, model, box, '/turns', { waitMs: 200 }),
+  },
   rollback: {
     weight: 2,
-    async deed({ client, random }, box) {
+    async operation({ client, random }, box) {
       const snapshot = random.pick([...box.snapshots.values()]);
       if (!snapshot) return { refused: 'nothing', message: '' };
       const before = new Set(box.note);
@@ -179,7 +184,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   fork: {
     weight: 1,
-    async deed({ client, model, random, memory }, box) {
+    async operation({ client, model, random, memory }, box) {
       const outcome = await client.call<{
         sandboxes: { id: string; state: State }[];
         snapshot: { id: string };
@@ -203,7 +208,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   removeSnapshot: {
     weight: 1,
-    async deed({ client, random }, box) {
+    async operation({ client, random }, box) {
       const snapshot = random.pick([...box.snapshots.values()]);
       if (!snapshot) return { refused: 'nothing', message: '' };
       const outcome = await client.call('DELETE', `/v1/snapshots/${snapshot.id}`);
@@ -217,7 +222,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
   },
   remove: {
     weight: 1,
-    async deed({ client, model }, box) {
+    async operation({ client, model }, box) {
       box.leaving = true;
       const outcome = await client.call('DELETE', at(box, ''));
       if ('done' in outcome) {
@@ -227,7 +232,7 @@ const DEEDS: Record<string, { weight: number; deed: Deed }> = {
       return outcome;
     },
   },
-  pair: { weight: 2, deed: (setting, box) => pair(DEEDS, setting, box) },
+  pair: { weight: 2, operation: (setting, box) => pair(OPERATIONS, setting, box) },
 };
 
 async function take(
@@ -251,9 +256,9 @@ async function take(
   return outcome;
 }
 
-const WEIGHTED = Object.entries(DEEDS).flatMap(([name, { weight }]) => Array<string>(weight).fill(name));
+const WEIGHTED = Object.entries(OPERATIONS).flatMap(([name, { weight }]) => Array<string>(weight).fill(name));
 
-/** The deeds that lead to a fault point, by the verb in its name. */
+/** The operations that lead to a fault point, by the verb in its name. */
 const LEADS: Record<string, readonly string[]> = {
   archive: ['pause', 'resume'],
   clone: ['fork', 'pair'],
@@ -274,35 +279,35 @@ const LEADS: Record<string, readonly string[]> = {
   wake: ['pause', 'resume'],
 };
 
-export function deedsLeadingTo(faultPoint: string): readonly string[] {
+export function operationsLeadingTo(faultPoint: string): readonly string[] {
   return LEADS[faultPoint.split('.')[1]!] ?? [];
 }
 
 export interface Step {
-  deed: string;
+  operation: string;
   box?: string;
   outcome: Outcome<unknown>;
 }
 
-/** One deed of one worker. */
+/** One operation of one worker. */
 export async function step(setting: Setting, most: number): Promise<Step | undefined> {
   const { model, random } = setting;
   const free = [...model.boxes.values()].filter(({ taken, leaving }) => !taken && !leaving);
   if (free.length === 0 || (model.boxes.size < most && random.chance(0.15))) {
     if (model.boxes.size >= most) return undefined;
-    return { deed: 'create', outcome: await create(setting) };
+    return { operation: 'create', outcome: await create(setting) };
   }
   const box = random.pick(free);
-  let deed =
+  let operation =
     setting.favoured.length > 0 && random.chance(0.5) ? random.pick(setting.favoured) : random.pick(WEIGHTED);
-  if (deed === 'fork' && model.boxes.size + 2 > most) deed = 'remove';
+  if (operation === 'fork' && model.boxes.size + 2 > most) operation = 'remove';
   box.taken = true;
   const { underWay } = model;
-  underWay.set(deed, (underWay.get(deed) ?? 0) + 1);
+  underWay.set(operation, (underWay.get(operation) ?? 0) + 1);
   try {
-    return { deed, box: box.id, outcome: await DEEDS[deed]!.deed(setting, box) };
+    return { operation, box: box.id, outcome: await OPERATIONS[operation]!.operation(setting, box) };
   } finally {
-    underWay.set(deed, underWay.get(deed)! - 1);
+    underWay.set(operation, underWay.get(operation)! - 1);
     box.taken = false;
   }
 }

@@ -5,7 +5,7 @@
  */
 import type { Outcome } from './client.ts';
 import type { Box, Model } from './model.ts';
-import type { Deed, Setting } from './operations.ts';
+import type { Operation, Setting } from './operations.ts';
 
 const PAIRS = [
   ['rollback', 'rollback'],
@@ -16,7 +16,7 @@ const PAIRS = [
 ] as const;
 
 export async function pair(
-  deeds: Record<string, { deed: Deed }>,
+  operations: Record<string, { operation: Operation }>,
   setting: Setting,
   box: Box,
 ): Promise<Outcome<unknown>> {
@@ -25,7 +25,7 @@ export async function pair(
   const known = new Set(model.boxes.keys());
   const pictures = names.map(() => pictureOf(box));
   const outcomes = await Promise.all(
-    names.map((name, index) => deeds[name]!.deed(setting, pictures[index]!)),
+    names.map((name, index) => operations[name]!.operation(setting, pictures[index]!)),
   );
   judge(model, box, names, outcomes);
   merge(box, names, pictures, outcomes);

@@ -1,6 +1,6 @@
 /**
- * One round: workers do random deeds on many sandboxes, a fault strikes, and then the installation is
- * compared with the model. The seed decides the deeds, the fault and its moment.
+ * One round: workers do random operations on many sandboxes, a fault strikes, and then the installation is
+ * compared with the model. The seed decides the operations, the fault and its moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { check } from './check.ts';
@@ -8,7 +8,7 @@ import { TRAVEL_POINTS } from './fault-points.ts';
 import type { Installation } from './installation.ts';
 import { leaks } from './leaks.ts';
 import type { Model } from './model.ts';
-import { deedsLeadingTo, step, type Step } from './operations.ts';
+import { operationsLeadingTo, step, type Step } from './operations.ts';
 import { seeded } from './random.ts';
 import { STRIKES } from './strikes.ts';
 
@@ -34,9 +34,9 @@ export interface RoundResult {
   fault: string;
   /** What kind of fault it was, for the tally. */
   kind: string;
-  deeds: number;
+  operations: number;
   startMs: number;
-  /** How long its parts took: the first start, the deeds, the end and second start, the comparison. */
+  /** How long its parts took: the first start, the operations, the end and second start, the comparison. */
   partsMs: number[];
   findings: string[];
 }
@@ -69,7 +69,7 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
   let words = 0;
   const durationMs = 600 + random.below(1200);
   const begun = performance.now();
-  // A busy machine gets its deeds done, too.
+  // A busy machine gets its operations done, too.
   const enough = () =>
     over ||
     (count >= FEWEST_DEEDS && performance.now() - begun > durationMs) ||
@@ -80,7 +80,7 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
     random: seeded(seed * 31 + index),
     word: () => `w${seed}x${index}x${words++}`,
     memory,
-    favoured: point ? deedsLeadingTo(name) : (strike?.favoured ?? []),
+    favoured: point ? operationsLeadingTo(name) : (strike?.favoured ?? []),
   });
   const worker = async (index: number) => {
     const own = setting(index);
@@ -130,7 +130,7 @@ export async function playRound(options: RoundOptions): Promise<RoundResult> {
   return {
     fault,
     kind: point ? kindOf(name, point[name]!, reached!) : told.replace(/ \d.*/, ''),
-    deeds: count,
+    operations: count,
     startMs,
     partsMs,
     findings,

@@ -19,12 +19,12 @@ export interface Strike {
   clock?: boolean;
   /** Needs a disk that can be filled. */
   disk?: boolean;
-  /** Deeds that are done more often while it waits. */
+  /** Operations that are done more often while it waits. */
   favoured?: readonly string[];
   run(scene: Scene): Promise<string>;
 }
 
-/** Deeds in the middle of which a runtime that dies does the most harm. */
+/** Operations in the middle of which a runtime that dies does the most harm. */
 const TRAVEL = ['snapshot', 'turn', 'pause', 'resume', 'rollback', 'fork', 'pair'] as const;
 /** By then what waited for room on the disk is written. */
 const WRITTEN_MS = 2500;
@@ -41,7 +41,7 @@ export const STRIKES: Record<string, Strike> = {
     },
   },
 
-  /** The server is killed in the middle of a deed that copies, puts back or puts on disk. */
+  /** The server is killed in the middle of a operation that copies, puts back or puts on disk. */
   killTravelling: {
     favoured: TRAVEL,
     async run({ installation, model, random, over }) {
@@ -159,10 +159,10 @@ export const STRIKES: Record<string, Strike> = {
   },
 };
 
-/** Resolves when such a deed is under way, or false when the round is over first. */
+/** Resolves when such a operation is under way, or false when the round is over first. */
 async function travelling({ underWay }: Model, over: () => boolean): Promise<boolean> {
   while (!over()) {
-    if (TRAVEL.some((deed) => (underWay.get(deed) ?? 0) > 0)) return true;
+    if (TRAVEL.some((operation) => (underWay.get(operation) ?? 0) > 0)) return true;
     await sleep(2);
   }
   return false;

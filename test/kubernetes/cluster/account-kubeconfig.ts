@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
-import { pathOf, type Declared } from '../../../server/src/backends/kubernetes/apply.ts';
-import { kubernetesClient } from '../../../server/src/backends/kubernetes/kubernetes-client.ts';
+import { pathOf, type Declared } from '../../../server/src/backends/kubernetes/client/apply.ts';
+import { kubernetesClient } from '../../../server/src/backends/kubernetes/client/kubernetes-client.ts';
 import type { Cluster } from './cluster.ts';
 import type { Kubectl } from './kubectl.ts';
 

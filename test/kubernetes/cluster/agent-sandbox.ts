@@ -1,8 +1,12 @@
 /** The controller of agent-sandbox beside a cluster, and its kinds in it. */
 import { readdir, readFile } from 'node:fs/promises';
 import { request } from 'node:https';
-import { kubernetesClient } from '../../../server/src/backends/kubernetes/kubernetes-client.ts';
-import type { Condition, KubernetesObject, List } from '../../../server/src/backends/kubernetes/objects.ts';
+import { kubernetesClient } from '../../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import type {
+  Condition,
+  KubernetesObject,
+  List,
+} from '../../../server/src/backends/kubernetes/client/objects.ts';
 import type { Cluster } from './cluster.ts';
 import type { Daemon } from './control-plane.ts';
 import type { Parts } from './parts.ts';

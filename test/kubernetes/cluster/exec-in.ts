@@ -1,5 +1,5 @@
 /** `kubectl exec`, for a look into a pod. */
-import type { KubernetesClient } from '../../../server/src/backends/kubernetes/kubernetes-client.ts';
+import type { KubernetesClient } from '../../../server/src/backends/kubernetes/client/kubernetes-client.ts';
 
 export interface ExecIn {
   namespace: string;

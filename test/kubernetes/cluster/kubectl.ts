@@ -1,8 +1,8 @@
 /** What tests do to a cluster behind a backend's back. */
 import type { SandboxId } from '@cay/sdk/protocol';
-import { kubernetesClient } from '../../../server/src/backends/kubernetes/kubernetes-client.ts';
-import { LABELS } from '../../../server/src/backends/kubernetes/names.ts';
-import type { KubernetesObject, List, Pod } from '../../../server/src/backends/kubernetes/objects.ts';
+import { kubernetesClient } from '../../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import { LABELS } from '../../../server/src/backends/kubernetes/client/names.ts';
+import type { KubernetesObject, List, Pod } from '../../../server/src/backends/kubernetes/client/objects.ts';
 import type { Cluster } from './cluster.ts';
 
 export interface Kubectl {

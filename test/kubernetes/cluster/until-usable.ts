@@ -2,8 +2,12 @@
 import {
   kubernetesClient,
   type KubernetesClient,
-} from '../../../server/src/backends/kubernetes/kubernetes-client.ts';
-import type { Condition, KubernetesObject, List } from '../../../server/src/backends/kubernetes/objects.ts';
+} from '../../../server/src/backends/kubernetes/client/kubernetes-client.ts';
+import type {
+  Condition,
+  KubernetesObject,
+  List,
+} from '../../../server/src/backends/kubernetes/client/objects.ts';
 
 interface Node extends KubernetesObject {
   spec?: { taints?: object[] };

@@ -3,17 +3,17 @@ import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { agentSandboxBackend } from '../../../server/src/backends/agent-sandbox/agent-sandbox.ts';
-import type { PoolAndStorage } from '../../../server/src/backends/agent-sandbox/settings.ts';
+import { agentSandboxBackend } from '../../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
+import type { PoolAndStorage } from '../../../server/src/backends/kubernetes/agent-sandbox/settings.ts';
 import type { Backend } from '../../../server/src/backends/backend.ts';
-import { LABELS } from '../../../server/src/backends/kubernetes/names.ts';
-import type { KubernetesObject, List } from '../../../server/src/backends/kubernetes/objects.ts';
+import { LABELS } from '../../../server/src/backends/kubernetes/client/names.ts';
+import type { KubernetesObject, List } from '../../../server/src/backends/kubernetes/client/objects.ts';
 import { backendSuite } from '../../conformance/backend-suite.ts';
 import { drain, until } from '../../conformance/box.ts';
 import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';
 import { STORAGE_CLASS } from '../cluster/volumes.ts';
-import { podGround, SKIPPED, type PodGround } from './pod-ground.ts';
+import { podPlatform, SKIPPED, type PodPlatform } from './pod-platform.ts';
 import { sharedCluster } from './shared-cluster.ts';
 
 const { cluster, why, whyNoGvisor } = await sharedCluster('agent-sandbox');
@@ -30,9 +30,9 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
   });
   afterAll(() => api?.close());
 
-  const ground = (runtimeClass?: string, more: PoolAndStorage = {}) =>
-    podGround(cluster, api, (settings) => agentSandboxBackend({ ...settings, ...more }), runtimeClass);
-  const specOf = ({ spec }: PodGround, more: object = {}) => SandboxSpecSchema.parse({ ...spec, ...more });
+  const platform = (runtimeClass?: string, more: PoolAndStorage = {}) =>
+    podPlatform(cluster, api, (settings) => agentSandboxBackend({ ...settings, ...more }), runtimeClass);
+  const specOf = ({ spec }: PodPlatform, more: object = {}) => SandboxSpecSchema.parse({ ...spec, ...more });
   const run = async (backend: Backend, id: SandboxId, shell: string) =>
     drain(await (await backend.connect(id)).exec({ ...exec, id: newId('sbx'), shell }));
   const list = async (path: string) =>
@@ -44,7 +44,7 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
       async (runtime, { skip }) => {
         if (runtime === 'gvisor' && whyNoGvisor !== undefined) return skip(whyNoGvisor);
         const runtimeClass = runtime === 'default' ? undefined : runtime;
-        const made = await ground(runtimeClass, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } });
+        const made = await platform(runtimeClass, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } });
         const { backend, namespace } = made;
         try {
           const [id, spec] = [newId('sbx'), specOf(made)];
@@ -79,7 +79,7 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
 
   backendSuite(
     'agent-sandbox with volumes',
-    () => ground(undefined, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } }),
+    () => platform(undefined, { storage: { size: '1Gi', storageClass: STORAGE_CLASS } }),
     {
       areas: ['suspension'],
       skip: SKIPPED,
@@ -87,10 +87,10 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
   );
 
   describe('with a warm pool', () => {
-    let made: PodGround;
+    let made: PodPlatform;
 
     beforeAll(async () => {
-      made = await ground(undefined, { warmPool: 2 });
+      made = await platform(undefined, { warmPool: 2 });
       await made.backend.capabilities();
       await filled();
     });
@@ -203,7 +203,7 @@ describe.skipIf(why !== undefined)('agent-sandbox', () => {
     ])(
       'goes on where it was, and leaves nothing, if it was made %s',
       async (_, warmPool, version, plural) => {
-        const made = await ground(undefined, { warmPool });
+        const made = await platform(undefined, { warmPool });
         const { backend, namespace } = made;
         try {
           await backend.capabilities();

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { backendSuite } from '../../conformance/backend-suite.ts';
 import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
-import { holdsToItsCores, podGround, SKIPPED, SKIPPED_ON_GVISOR, type Opening } from './pod-ground.ts';
+import { holdsToItsCores, podPlatform, SKIPPED, SKIPPED_ON_GVISOR, type Opening } from './pod-platform.ts';
 import { sharedCluster } from './shared-cluster.ts';
 
 /** Holds a backend to the contract, in pods of the default runtime or of gVisor. */
@@ -15,11 +15,11 @@ export async function backendOnPods(name: string, opening: Opening, runtimeClass
       api = await kubectl(cluster);
     });
     afterAll(() => api?.close());
-    const ground = () => podGround(cluster, api, opening, runtimeClass);
+    const platform = () => podPlatform(cluster, api, opening, runtimeClass);
 
     it('holds a sandbox to its cores, as the node counts it', async () =>
-      holdsToItsCores(cluster, api, await ground()));
-    backendSuite(title, ground, {
+      holdsToItsCores(cluster, api, await platform()));
+    backendSuite(title, platform, {
       sandboxes: runtimeClass === undefined ? 20 : 10,
       skip: runtimeClass === undefined ? SKIPPED : SKIPPED_ON_GVISOR,
     });

@@ -1,11 +1,11 @@
 /** One API over the backends of a real cluster and one that is not on it. */
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { agentSandboxBackend } from '../../../server/src/backends/agent-sandbox/agent-sandbox.ts';
-import { kubernetesJobBackend } from '../../../server/src/backends/kubernetes-job/kubernetes-job.ts';
+import { agentSandboxBackend } from '../../../server/src/backends/kubernetes/agent-sandbox/agent-sandbox.ts';
+import { kubernetesJobBackend } from '../../../server/src/backends/kubernetes/job/kubernetes-job.ts';
 import { memoryBackend } from '../../../server/src/backends/memory/memory.ts';
-import { parsePlatformRules } from '../../../server/src/backends/router/platform-rules.ts';
-import { routerBackend, type RouterBackend } from '../../../server/src/backends/router/router.ts';
+import { parsePlatformRules } from '../../../server/src/backends/composite/platform-rules.ts';
+import { routerBackend, type RouterBackend } from '../../../server/src/backends/composite/composite.ts';
 import { drain } from '../../conformance/box.ts';
 import { kubectl, type Kubectl } from '../cluster/kubectl.ts';
 import { BASE_IMAGE, GUEST_IMAGE } from '../cluster/sandbox-images.ts';

@@ -5,11 +5,8 @@
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
-import { inEpoch } from '../../control/token-epochs.ts';
+import { inEpoch } from '../../control/tenants/token-epochs.ts';
 import { parseE2bId, toE2bId } from './sandbox-id.ts';
-
-/** What tokens look like, wherever they stand. */
-export const ACCESS_TOKEN = /[a-z0-9]{20}_[0-9a-f]{64}/;
 
 export interface AccessTokens {
   /** For commands and files. */

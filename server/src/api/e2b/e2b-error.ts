@@ -3,7 +3,7 @@
  * shape.
  */
 import { ERRORS, isCayError, type ErrorCode } from '@cay/sdk/protocol';
-import { errorAnswer } from '../error-answer.ts';
+import { errorAnswer } from '../http/error-answer.ts';
 
 export interface E2bErrorAnswer {
   status: number;

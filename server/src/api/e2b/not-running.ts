@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { SandboxId } from '@cay/sdk/protocol';
-import { sendJson } from '../send-json.ts';
-import { traceOf } from '../trace.ts';
+import { sendJson } from '../http/send-json.ts';
+import { traceOf } from '../http/trace.ts';
 import { toE2bId } from './sandbox-id.ts';
 
 export const NOT_FOUND = 'The sandbox was not found';

@@ -5,19 +5,19 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
-import type { Control } from '../../control/contract.ts';
-import type { SandboxRecords } from '../../control/records/sandboxes.ts';
+import type { Control } from '../../control/control.ts';
+import type { SandboxRecords } from '../../records/sandboxes.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import { previewProxy, type PreviewProxy, type PreviewProxyOptions } from '../preview/preview-proxy.ts';
-import { refuseUpgrade } from '../refuse-upgrade.ts';
-import { sendJson } from '../send-json.ts';
-import { traceOf } from '../trace.ts';
+import { refuseUpgrade } from '../http/refuse-upgrade.ts';
+import { sendJson } from '../http/send-json.ts';
+import { traceOf } from '../http/trace.ts';
 import type { AccessTokens } from './access-tokens.ts';
 import { INTERPRETER_PORT } from './code-interpreter/interpreter.ts';
 import { e2bError } from './e2b-error.ts';
 import type { Refused } from './envd/envd.ts';
 import { MASK_HOST, PUBLIC_TRAFFIC, isMadeHere, isReachable } from './labels.ts';
-import { memberOf } from './member-of.ts';
+import { projectPrincipal } from './project-principal.ts';
 import { NOT_FOUND, notRunning } from './not-running.ts';
 
 export interface PortAddress extends PreviewAddress {
@@ -79,7 +79,7 @@ export function ports({ control, sandboxes, tokens, onRefused, previews }: Ports
       async preview(id) {
         const row = sandboxes.get(id);
         if (!row) throw gone;
-        return (await control.enter(memberOf(row), id)).guest;
+        return (await control.enter(projectPrincipal(row), id)).guest;
       },
       previewConnection: control.previewConnection,
     },

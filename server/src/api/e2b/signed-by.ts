@@ -4,8 +4,8 @@
  * miss only so often, and an address that was found once is found again without a search.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { SandboxRecords } from '../../control/records/sandboxes.ts';
-import { rateLimit } from '../rate-limit.ts';
+import type { SandboxRecords } from '../../records/sandboxes.ts';
+import { rateLimit } from '../http/rate-limit.ts';
 import type { AccessTokens, SignedFile } from './access-tokens.ts';
 
 export interface SignedBy {

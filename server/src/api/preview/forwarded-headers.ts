@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
-import { ACCESS_TOKEN } from '../e2b/access-tokens.ts';
+import { ACCESS_TOKEN } from '../../control/events/redact.ts';
 import type { PreviewAddress } from './preview-address.ts';
 import { TOKEN_HEADER, TOKEN_QUERY, withoutOurCookies } from './preview-token.ts';
 

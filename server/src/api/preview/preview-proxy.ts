@@ -8,12 +8,12 @@ import {
 } from 'node:http';
 import { pipeline, type Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
-import type { Control } from '../../control/control.ts';
+import type { Control } from '../../control/open-control.ts';
 import { inBackground } from '../../lib/in-background.ts';
-import { errorAnswer } from '../error-answer.ts';
-import { refuseUpgrade } from '../refuse-upgrade.ts';
-import { sendJson } from '../send-json.ts';
-import type { Upgrade } from '../upgrades.ts';
+import { errorAnswer } from '../http/error-answer.ts';
+import { refuseUpgrade } from '../http/refuse-upgrade.ts';
+import { sendJson } from '../http/send-json.ts';
+import type { Upgrade } from '../http/upgrades.ts';
 import { answerOf, isBadAnswer } from './application-answer.ts';
 import { connectionStream } from './connection-stream.ts';
 import { isEncrypted, toApplication, toVisitor } from './forwarded-headers.ts';

@@ -20,7 +20,7 @@ beforeAll(async () => {
 });
 afterAll(() => test[Symbol.asyncDispose]());
 
-interface Visit {
+interface GuestCall {
   status: number;
   headers: IncomingMessage['headers'];
   text: string;
@@ -31,7 +31,7 @@ interface Visit {
 async function visit(
   path: string,
   options: { host?: string; headers?: Record<string, string>; method?: string; body?: string } = {},
-): Promise<Visit> {
+): Promise<GuestCall> {
   const { hostname, port } = new URL(test.server.url);
   const host = options.host ?? `3000-${sandbox.id.slice(4)}.preview.example.com`;
   const request = httpRequest({
@@ -46,7 +46,7 @@ async function visit(
   let text = '';
   for await (const chunk of response) text += String(chunk);
   const json = response.headers['content-type']?.includes('json')
-    ? (JSON.parse(text) as Visit['seen'])
+    ? (JSON.parse(text) as GuestCall['seen'])
     : undefined;
   return { status: response.statusCode!, headers: response.headers, text, seen: json! };
 }

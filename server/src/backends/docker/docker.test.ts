@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { SandboxSpecSchema, isCayError, newId, type SandboxId } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { backendSuite, type Ground } from '../../../../test/conformance/backend-suite.ts';
+import { backendSuite, type TestPlatform } from '../../../../test/conformance/backend-suite.ts';
 import { drain, until } from '../../../../test/conformance/box.ts';
 import { startDockerd, whyNoDockerd, type Dockerd } from '../../../../test/support/dockerd.ts';
 import { guestBinary } from '../../guest/guest-binary.ts';
@@ -42,10 +42,10 @@ async function killOutside(engine: Dockerd, id: SandboxId): Promise<void> {
   client.close();
 }
 
-async function ground(): Promise<Ground> {
+async function platform(): Promise<TestPlatform> {
   const engine = await startDockerd();
   await engine.importBaseImage();
-  const made: Ground = {
+  const made: TestPlatform = {
     backend: backendOn(engine),
     spec: { limits: { diskBytes: null } },
     restart: async () => backendOn(engine),
@@ -75,7 +75,7 @@ async function ground(): Promise<Ground> {
 }
 
 describe.skipIf(why !== undefined)('docker', () => {
-  backendSuite('docker', ground, { sandboxes: 20 });
+  backendSuite('docker', platform, { sandboxes: 20 });
 });
 
 describe('docker without an engine', () => {

@@ -10,7 +10,7 @@ import { readFile } from 'node:fs/promises';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { allowsImage, requireImage } from '../../policy/allow-image.ts';
 import type { Policy } from '../../policy/policy.ts';
-import { USER } from '../sandbox-user.ts';
+import { USER } from '../support/sandbox-user.ts';
 import { withGroup, withUser } from './accounts.ts';
 import { GUEST_PATH, LABELS, SOCKET_DIRECTORY } from './container-config.ts';
 import type { DockerClient } from './docker-client.ts';

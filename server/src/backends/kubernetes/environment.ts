@@ -1,8 +1,8 @@
 import { CayError } from '@cay/sdk/protocol';
-import { DEFAULT_DISK_BYTES, diskBytesOf } from './disk.ts';
-import { SERVER_LABELS } from './names.ts';
+import { DEFAULT_DISK_BYTES, diskBytesOf } from './workloads/disk.ts';
+import { SERVER_LABELS } from './client/names.ts';
 import { DIRECT_PORT, type KubernetesSettings } from './settings.ts';
-import type { TenancySettings } from './tenancy.ts';
+import type { TenancySettings } from './tenancy/tenancy.ts';
 
 /** Where sandboxes are unless told otherwise, in a namespace that is ours. */
 const OUR_NAMESPACE = 'cay-sandboxes';

@@ -1,9 +1,9 @@
 import type { Backend, Sweeping } from '../backend.ts';
-import { kubernetesClient, type KubernetesClient } from './kubernetes-client.ts';
-import { networkEnforcing, type NetworkEnforcing } from './network-enforcement.ts';
-import { probeNetwork, type ProbeOptions } from './network-probe.ts';
+import { kubernetesClient, type KubernetesClient } from './client/kubernetes-client.ts';
+import { networkEnforcing, type NetworkEnforcing } from './tenancy/network-enforcement.ts';
+import { probeNetwork, type ProbeOptions } from './tenancy/network-probe.ts';
 import { podBackend, type PodBackendKind, type PodBackendOptions } from './pod-backend.ts';
-import { projectNamespaces } from './project-namespaces.ts';
+import { projectNamespaces } from './tenancy/project-namespaces.ts';
 import { checkSettings } from './settings.ts';
 
 /**

@@ -22,39 +22,39 @@ import type {
   Suspending,
   Sweeping,
 } from '../backend.ts';
-import { requireSandboxId, requireSpec, requireWanted } from '../check.ts';
-import { checkSpec } from '../check-spec.ts';
-import { inTime } from './answer-in-time.ts';
-import { bridgeStream } from './bridge-stream.ts';
-import { neededRights } from './declarations.ts';
-import { guestLinks, type Live } from './guest-links.ts';
-import type { KubernetesClient } from './kubernetes-client.ts';
-import { ANNOTATIONS } from './names.ts';
-import type { NetworkEnforcing } from './network-enforcement.ts';
-import type { ProbeObject, ProbeOptions } from './network-probe.ts';
-import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
-import { requireServerPolicy } from './require-server-policy.ts';
+import { requireSandboxId, requireSpec, requireWanted } from '../support/check.ts';
+import { checkSpec } from '../support/check-spec.ts';
+import { inTime } from './client/with-deadline.ts';
+import { bridgeStream } from './links/bridge-stream.ts';
+import { neededRights } from './tenancy/declarations.ts';
+import { guestLinks, type Live } from './links/guest-links.ts';
+import type { KubernetesClient } from './client/kubernetes-client.ts';
+import { ANNOTATIONS } from './client/names.ts';
+import type { NetworkEnforcing } from './tenancy/network-enforcement.ts';
+import type { ProbeObject, ProbeOptions } from './tenancy/network-probe.ts';
+import { podAbilitiesOf, type PodAbilities } from './workloads/pod-abilities.ts';
+import { requireServerPolicy } from './tenancy/require-server-policy.ts';
 import { requirePrerequisites, type Kind, type Right } from './prerequisites.ts';
 import { findRuntimes, runtimeChoice, type Runtime, type RuntimeChoice } from './runtimes.ts';
 import { checkSettings, imageOf, type KubernetesSettings } from './settings.ts';
-import { news } from '../news.ts';
-import { USER } from '../sandbox-user.ts';
-import { hashOf } from '../spec-hash.ts';
-import { endWorkload } from './end-workload.ts';
-import { leaseKeeping } from './lease-keeping.ts';
-import { setFrozen } from './set-frozen.ts';
-import { spareStreams } from './spare-streams.ts';
-import { standingOf } from './standing.ts';
-import { sweep, type Stray } from './sweep.ts';
-import { limitsOf } from './limits-of.ts';
-import { ANSWER_MS, startWorkload } from './start-workload.ts';
-import { stopWorkload, type Ending } from './stop-workload.ts';
-import { keepTenancy } from './tenancy-keeping.ts';
-import type { WorkloadGround } from './workload-ground.ts';
-import { checkWorkdir } from './workdir.ts';
-import { absent, observationOf } from './workload-state.ts';
-import { workloadView } from './workload-view.ts';
-import type { Found, Workloads } from './workloads.ts';
+import { news } from '../support/observation-feed.ts';
+import { USER } from '../support/sandbox-user.ts';
+import { hashOf } from '../support/spec-hash.ts';
+import { endWorkload } from './workloads/end-workload.ts';
+import { leaseRenewal } from './workloads/renew-leases.ts';
+import { setFrozen } from './workloads/set-frozen.ts';
+import { spareStreams } from './links/spare-streams.ts';
+import { standingOf } from './workloads/workload-status.ts';
+import { sweep, type Stray } from './workloads/sweep.ts';
+import { limitsOf } from './workloads/limits-of.ts';
+import { ANSWER_MS, startWorkload } from './workloads/start-workload.ts';
+import { stopWorkload, type Ending } from './workloads/stop-workload.ts';
+import { keepTenancy } from './tenancy/reconcile-tenancy.ts';
+import type { WorkloadContext } from './workloads/workload-context.ts';
+import { checkWorkdir } from './workloads/workdir.ts';
+import { absent, observationOf } from './workloads/workload-state.ts';
+import { workloadView } from './workloads/workload-view.ts';
+import type { Found, Workloads } from './workloads/workload.ts';
 
 export interface PodBackendOptions extends KubernetesSettings {
   /** Sandboxes started at the same time; more only makes each slower. */
@@ -97,7 +97,7 @@ export interface Place {
   client: KubernetesClient;
   namespace: string;
   installation: string;
-  settings: WorkloadGround['settings'];
+  settings: WorkloadContext['settings'];
 }
 
 /** The namespace that a backend is in, and what is different about it. */
@@ -122,7 +122,7 @@ export function podBackend(
   const observed = (id: SandboxId, found: Found) => observationOf(id, found, workloads);
   const starts = new Semaphore(options.startsAtOnce ?? 32);
   const changes = news();
-  const leases = leaseKeeping(
+  const leases = leaseRenewal(
     { workloads, settings },
     (error) => options.onError?.(error),
     async () => {
@@ -181,7 +181,7 @@ export function podBackend(
     return view;
   }
 
-  const ground: WorkloadGround = {
+  const context: WorkloadContext = {
     client,
     namespace,
     installation,
@@ -292,21 +292,21 @@ export function podBackend(
     async freeze(id, call = {}) {
       requireSandboxId(id);
       await changes.changing(id, async () =>
-        setFrozen(ground, id, await reach(id, `freeze sandbox "${id}"`, call), { frozen: true, ...call }),
+        setFrozen(context, id, await reach(id, `freeze sandbox "${id}"`, call), { frozen: true, ...call }),
       );
     },
 
     async thaw(id, call = {}) {
       requireSandboxId(id);
       await changes.changing(id, async () =>
-        setFrozen(ground, id, await reach(id, `thaw sandbox "${id}"`, call), { frozen: false, ...call }),
+        setFrozen(context, id, await reach(id, `thaw sandbox "${id}"`, call), { frozen: false, ...call }),
       );
     },
   };
 
   async function end(id: SandboxId, ending: Ending = {}): Promise<Observation> {
     requireSandboxId(id);
-    return changes.changing(id, () => stopWorkload(ground, id, ending));
+    return changes.changing(id, () => stopWorkload(context, id, ending));
   }
 
   const suspending: Suspending = { suspend: (id, call) => end(id, { ...call, suspended: true }) };
@@ -350,14 +350,14 @@ export function podBackend(
         }
         const now = found && observed(id, found);
         if (now?.frozen)
-          return setFrozen(ground, id, await reach(id, `thaw sandbox "${id}"`, call), {
+          return setFrozen(context, id, await reach(id, `thaw sandbox "${id}"`, call), {
             frozen: false,
             ...call,
           });
         if (now?.phase === 'ready') return now;
         await network?.require();
         links.hangUp(id, 'it is started anew');
-        return starts.run(() => startWorkload(ground, found, { id, spec, runtime, ...call }));
+        return starts.run(() => startWorkload(context, found, { id, spec, runtime, ...call }));
       });
     },
 
@@ -408,7 +408,7 @@ export function podBackend(
         // So that its pod has nothing to wait for.
         const shut = links.get(id)?.link.current?.shutdown(0);
         shut?.catch(() => {});
-        const ended = endWorkload(ground, id, call);
+        const ended = endWorkload(context, id, call);
         links.hangUp(id, 'it was removed');
         await ended;
         return absent(id);

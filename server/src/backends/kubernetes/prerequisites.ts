@@ -3,7 +3,7 @@
  * tried.
  */
 import { CayError } from '@cay/sdk/protocol';
-import type { KubernetesClient } from './kubernetes-client.ts';
+import type { KubernetesClient } from './client/kubernetes-client.ts';
 
 export interface Right {
   /** `''` is the core group. */

@@ -1,9 +1,9 @@
 /**
  * The pod that tries the network: the guest's image alone, with the rights and on the runtime of a sandbox.
  */
-import { USER } from '../sandbox-user.ts';
-import { DISK_REQUEST, EPHEMERAL_STORAGE } from './disk.ts';
-import { CONTAINER, GUEST_IN_IMAGE } from './pod-spec.ts';
+import { USER } from '../support/sandbox-user.ts';
+import { DISK_REQUEST, EPHEMERAL_STORAGE } from './workloads/disk.ts';
+import { CONTAINER, GUEST_IN_IMAGE } from './workloads/pod-spec.ts';
 import type { Runtime } from './runtimes.ts';
 import { DEFAULT_RUNTIME, type KubernetesSettings } from './settings.ts';
 

@@ -1,7 +1,7 @@
 /** The ways in which the cluster runs pods, and what our sandboxes can do in each. */
 import { ABILITIES, CayError, isCayError, type Ability, type Capabilities } from '@cay/sdk/protocol';
-import type { KubernetesClient } from './kubernetes-client.ts';
-import type { List, RuntimeClass } from './objects.ts';
+import type { KubernetesClient } from './client/kubernetes-client.ts';
+import type { List, RuntimeClass } from './client/objects.ts';
 import { allowsRuntime, preferredRuntime, requireRuntime } from '../../policy/allow-runtime.ts';
 import { DEFAULT_POLICY } from '../../policy/policy.ts';
 import { DEFAULT_RUNTIME, type KubernetesSettings } from './settings.ts';

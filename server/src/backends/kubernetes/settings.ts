@@ -1,8 +1,8 @@
 import { CayError } from '@cay/sdk/protocol';
 import { requireImage } from '../../policy/allow-image.ts';
 import type { Policy } from '../../policy/policy.ts';
-import type { ClientOptions } from './kubernetes-client.ts';
-import type { TenancySettings } from './tenancy.ts';
+import type { ClientOptions } from './client/kubernetes-client.ts';
+import type { TenancySettings } from './tenancy/tenancy.ts';
 
 /** What every backend on Kubernetes has to be told. */
 export interface KubernetesSettings extends ClientOptions {

@@ -7,7 +7,7 @@ import type { Runtime } from '../../host/runtimes/runtime.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { ArchiveSeal, CallOptions, ImportOptions, SnapshotFacts } from '../backend.ts';
-import { requireWanted } from '../check.ts';
+import { requireWanted } from '../support/check.ts';
 import { newName, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 import { footingOf } from './plan.ts';
@@ -28,14 +28,14 @@ export async function* exportSnapshot(
   snapshot: SnapshotId,
   { signal, seal }: CallOptions & { seal?: ArchiveSeal } = {},
 ): AsyncIterable<Uint8Array> {
-  const { ground, images } = engine;
+  const { resources, images } = engine;
   const record = requireSnapshot(engine, snapshot);
   const { id, sandbox, spec, runtime, memory, tree } = record;
   const archive = writeArchive({
     manifest: { snapshot: id, sandbox, spec, runtime },
-    tree: { path: await ground.trees.committedPath(tree), ids: idsOf(engine, record) },
+    tree: { path: await resources.trees.committedPath(tree), ids: idsOf(engine, record) },
     ...(memory && { image: { dir: images.path(memory.image), compatibility: memory.compatibility } }),
-    guestBinary: ground.guestBinary,
+    guestBinary: resources.guestBinary,
     ...(seal && { sign: (digest: string) => seal.sign(digest) }),
     ...withSignal(signal),
   });
@@ -87,20 +87,20 @@ async function takeIn(
   archive: AsyncIterable<Uint8Array>,
   { signal, admit, ...trust }: ImportOptions,
 ): Promise<SnapshotFacts> {
-  const { ground, images, held } = engine;
+  const { resources, images, held } = engine;
   const [build, tree, image] = [newName.instance(), newName.snapshotTree(), newName.image()];
   const hold = held.hold(build, tree, image, snapshot);
   // The runtime of the archive is told inside of it; here the files belong to the users of the usual one.
   const usual = await pickRuntime(engine);
   let kept = false;
   try {
-    const path = await ground.trees.prepare(build);
+    const path = await resources.trees.prepare(build);
     const { manifest, digest } = await read(archive, {
       tree: { path, ids: usual.ids },
       imageDir: await images.make(image),
-      maxBytes: (await ground.trees.space()).freeBytes,
+      maxBytes: (await resources.trees.space()).freeBytes,
       ...(admit && { admit }),
-      guestBinary: ground.guestBinary,
+      guestBinary: resources.guestBinary,
       ...withSignal(signal),
     });
     await faultPoint('local.import.unpacked');
@@ -113,7 +113,7 @@ async function takeIn(
     const memoryDropped = manifest.memory && !record.memory ? (foreign ?? 'runtime') : undefined;
     return { ...facts, ...(memoryDropped && { memoryDropped }) };
   } finally {
-    await ground.trees.remove(build).catch(engine.onError);
+    await resources.trees.remove(build).catch(engine.onError);
     if (!kept) await images.remove(image).catch(engine.onError);
     hold.release();
   }
@@ -149,7 +149,7 @@ async function recordOf(
     foreign,
   }: { tree: string; image: string; usual: Runtime; foreign: MemoryDropped | undefined },
 ): Promise<SnapshotRecord> {
-  const theirs = engine.ground.runtimes.get(runtime ?? usual.name);
+  const theirs = engine.resources.runtimes.get(runtime ?? usual.name);
   const same = theirs && theirs.ids.hostId === usual.ids.hostId ? theirs : undefined;
   return {
     id,
@@ -170,7 +170,7 @@ async function keep(engine: Engine, record: SnapshotRecord, build: string): Prom
   try {
     await engine.snapshots.save(record);
     await faultPoint('local.import.recorded');
-    await engine.ground.trees.commit(record.tree, build);
+    await engine.resources.trees.commit(record.tree, build);
     await faultPoint('local.import.committed');
     const kept: SnapshotRecord = { ...record, ...(await grownBy(engine, record.tree, build)), state: 'kept' };
     await engine.snapshots.save(kept);

@@ -12,14 +12,14 @@ export async function localCapabilities(
   engine: Engine,
   templates: Map<string, Template>,
 ): Promise<Capabilities> {
-  const { ground, policy } = engine;
+  const { resources, policy } = engine;
   const runtimes: string[] = [];
-  for (const one of ground.runtimes.values()) {
+  for (const one of resources.runtimes.values()) {
     if (allowsRuntime(policy, one.name) && (await one.probe()).available) runtimes.push(one.name);
   }
   const usual = await pickRuntime(engine).catch(() => undefined);
-  const shift = await ground.shift();
-  const { controllers } = ground.cgroups;
+  const shift = await resources.shift();
+  const { controllers } = resources.cgroups;
   const missing: Partial<Record<Ability, string>> = {
     suspend: 'a pause keeps processes here; stopping keeps the files alone',
   };
@@ -27,7 +27,7 @@ export async function localCapabilities(
   if (usual?.isolation === 'none')
     missing.isolation = `${usual.name} isolates nothing but the root directory`;
   if (!shift.works)
-    missing.ownIds = `files cannot be shown with other ids on the ${ground.trees.name} storage: ${shift.reason}`;
+    missing.ownIds = `files cannot be shown with other ids on the ${resources.trees.name} storage: ${shift.reason}`;
   if (usual?.isolation === 'none') missing.ownIds = `${usual.name} has the server's own ids`;
   if (usual?.name === 'runsc')
     missing.xattrs = 'gVisor has no user extended attributes on the root filesystem';
@@ -38,7 +38,8 @@ export async function localCapabilities(
   if (!usual?.checkpoints) missing.memorySnapshots = `${usual?.name ?? 'no runtime'} cannot keep processes`;
   if (!controllers.cpu || !controllers.memory)
     missing.resize = 'the cpu or memory cgroup controller is missing';
-  if (!ground.trees.capabilities.quota) missing.diskLimit = `the ${ground.trees.name} storage has no quota`;
+  if (!resources.trees.capabilities.quota)
+    missing.diskLimit = `the ${resources.trees.name} storage has no quota`;
   return {
     backend: 'local',
     runtimes,

@@ -3,8 +3,8 @@ import type { Checkpoints } from '../../host/runtimes/runtime.ts';
 import type { Engine } from './engine.ts';
 
 /** Rejects `unsupported` where processes cannot be kept. */
-export function requireCheckpoints({ ground }: Engine, runtime: string): Checkpoints {
-  const checkpoints = ground.runtimes.get(runtime)?.checkpoints;
+export function requireCheckpoints({ resources }: Engine, runtime: string): Checkpoints {
+  const checkpoints = resources.runtimes.get(runtime)?.checkpoints;
   if (checkpoints) return checkpoints;
   throw new CayError('unsupported', `Cannot keep processes: ${runtime} cannot do that`, {
     hint: 'keep the files alone, or use the runtime "runsc"',
@@ -17,7 +17,7 @@ export async function requireRevivable(
   of: string,
   kept: { runtime: string; compatibility: string },
 ): Promise<void> {
-  const here = await engine.ground.runtimes.get(kept.runtime)?.checkpoints?.compatibility();
+  const here = await engine.resources.runtimes.get(kept.runtime)?.checkpoints?.compatibility();
   if (here === kept.compatibility) return;
   throw new CayError(
     'failed_precondition',

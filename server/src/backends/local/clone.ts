@@ -3,9 +3,9 @@ import { CayError, type SandboxId, type SandboxSpec, type SnapshotId } from '@ca
 import { faultPoint } from '../../lib/fault-point.ts';
 import { UNISOLATED } from '../../policy/allow-runtime.ts';
 import type { Observation } from '../backend.ts';
-import { requireWanted, sameSpec } from '../check.ts';
+import { requireWanted, sameSpec } from '../support/check.ts';
 import { requireRevivable } from './checkpoints.ts';
-import { takeAway } from './end.ts';
+import { takeAway } from './end-instance.ts';
 import { newName, quotaOf, save, type Engine } from './engine.ts';
 import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 import type { SnapshotOptions } from './snapshot.ts';
@@ -20,7 +20,7 @@ export async function clone(
   { spec, snapshot, memory, signal }: { spec: SandboxSpec; snapshot: SnapshotId } & SnapshotOptions,
 ): Promise<Observation> {
   requireWanted(signal);
-  const { ground, records } = engine;
+  const { resources, records } = engine;
   const there = records.get(id);
   if (there && there.phase !== 'removing') {
     if (there.parent === snapshot && sameSpec(there.spec, spec)) return observationOf(there);
@@ -43,7 +43,7 @@ export async function clone(
       return kept;
     });
     await faultPoint('local.clone.recorded');
-    await ground.trees.prepare(tree, { parent: from.tree, quotaBytes: quotaOf(ground, spec.limits) });
+    await resources.trees.prepare(tree, { parent: from.tree, quotaBytes: quotaOf(resources, spec.limits) });
     await faultPoint('local.clone.prepared');
     const observation = await save(engine, record!);
     await faultPoint('local.clone.done');
@@ -98,7 +98,9 @@ export async function requireUsable(
   from: SnapshotRecord,
   { runtime, memory }: { runtime: string; memory: boolean },
 ): Promise<void> {
-  const [mine, theirs] = [runtime, from.runtime].map((name) => engine.ground.runtimes.get(name)?.ids.hostId);
+  const [mine, theirs] = [runtime, from.runtime].map(
+    (name) => engine.resources.runtimes.get(name)?.ids.hostId,
+  );
   if (mine !== theirs) {
     throw new CayError(
       'unsupported',

@@ -1,9 +1,9 @@
 /**
- * What the verbs of the local backend share: the ground, the records, what runs, and what is kept ready. Each
+ * What the verbs of the local backend share: the resources, the records, what runs, and what is kept ready. Each
  * verb is a function of its own that takes the engine.
  */
 import { CayError, type Limits, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
-import type { Ground } from '../../host/instances/ground.ts';
+import type { HostResources } from '../../host/host-resources.ts';
 import type { Instance } from '../../host/instances/instance.ts';
 import type { Policy } from '../../policy/policy.ts';
 import type { Broadcast } from '../../lib/broadcast.ts';
@@ -18,10 +18,10 @@ import type { PreparedTemplates } from './prepared-templates.ts';
 import { observationOf, type SandboxRecord, type SandboxRecords } from './sandbox-record.ts';
 import type { SnapshotRecords } from './snapshot-record.ts';
 import type { SpareTrees } from './spare-trees.ts';
-import type { Tidying } from './tidying.ts';
+import type { BackgroundCleanup } from './background-cleanup.ts';
 
 export interface Engine {
-  readonly ground: Ground;
+  readonly resources: HostResources;
   readonly records: SandboxRecords;
   readonly snapshots: SnapshotRecords;
   readonly images: Images;
@@ -40,7 +40,7 @@ export interface Engine {
   /** The instances of sandboxes that run. */
   readonly live: Map<SandboxId, Instance>;
   readonly held: HeldNames;
-  readonly tidying: Tidying<SandboxId>;
+  readonly backgroundCleanup: BackgroundCleanup<SandboxId>;
   readonly pool: Pool;
   readonly spares: SpareTrees;
   /** Notices from now on when the instance ends by itself. */
@@ -98,14 +98,14 @@ export function wrongPhase({ id, phase, reason }: SandboxRecord): CayError {
 }
 
 export function quotaOf(
-  { trees }: Pick<Ground, 'trees'>,
+  { trees }: Pick<HostResources, 'trees'>,
   limits: Pick<Limits, 'diskBytes'>,
 ): number | null | undefined {
   return trees.capabilities.quota ? limits.diskBytes : undefined;
 }
 
 export async function setQuota(
-  { trees }: Pick<Ground, 'trees'>,
+  { trees }: Pick<HostResources, 'trees'>,
   tree: string,
   limits: Pick<Limits, 'diskBytes'>,
 ): Promise<void> {

@@ -8,7 +8,7 @@ import { observationOf, type SandboxRecord } from './sandbox-record.ts';
 export const FREEZE_FAULTS = ['local.freeze.recorded', 'local.freeze.done'] as const;
 
 /**
- * Has the sandbox's processes stand still, or lets them go on. A crash between record and deed is mended when
+ * Has the sandbox's processes stand still, or lets them go on. A crash between record and operation is mended when
  * the next server opens.
  */
 export async function setFrozen(engine: Engine, id: SandboxId, frozen: boolean): Promise<Observation> {

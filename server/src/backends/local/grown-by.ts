@@ -7,11 +7,11 @@ import type { SnapshotRecord } from './snapshot-record.ts';
  * read from counters, which a commit has just brought up to date.
  */
 export async function grownBy(
-  { ground, snapshots, onError }: Engine,
+  { resources, snapshots, onError }: Engine,
   tree: string,
   source: string,
 ): Promise<Grown> {
-  const { trees } = ground;
+  const { trees } = resources;
   try {
     if (!trees.capabilities.instant) return { fileBytes: await trees.usage(tree) };
     const writtenBytes = await trees.written(source);

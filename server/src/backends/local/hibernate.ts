@@ -17,7 +17,7 @@ export const HIBERNATE_FAULTS = [
 ] as const;
 
 export async function hibernate(engine: Engine, id: SandboxId): Promise<Observation> {
-  const { ground, images, records, onError } = engine;
+  const { resources, images, records, onError } = engine;
   const found = requireRecord(engine, id);
   if (found.phase === 'hibernated') return observationOf(found);
   const { record, instance } = requireReady(engine, id);
@@ -31,7 +31,7 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
     await records.save({ ...record, memory });
     await faultPoint('local.hibernate.recorded');
     const imageDir = await images.make(memory.image);
-    await captureInstance(ground, instance, {
+    await captureInstance(resources, instance, {
       imageDir,
       goOn: false,
       async whileStill() {
@@ -46,7 +46,7 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
     });
     await faultPoint('local.hibernate.ended');
   } catch (error) {
-    if (!switched || (await isAlive(ground, instance.facts).catch(() => true))) {
+    if (!switched || (await isAlive(resources, instance.facts).catch(() => true))) {
       await takeBack(engine, record, { instance, image: memory.image }).finally(() => hold.release());
       throw error;
     }
@@ -62,14 +62,14 @@ export async function hibernate(engine: Engine, id: SandboxId): Promise<Observat
  * Takes away what ran. What could not be stays in the record: the next verb, or the next server, tries again.
  */
 async function finish(
-  { ground, records, live, changes, onError }: Engine,
+  { resources, records, live, changes, onError }: Engine,
   record: SandboxRecord,
   instance: Instance,
 ): Promise<void> {
   live.delete(record.id);
   changes.send(observationOf(record));
   try {
-    await destroyInstance(ground, instance);
+    await destroyInstance(resources, instance);
     await faultPoint('local.hibernate.cleared');
     await records.save({ ...record, instance: undefined });
   } catch (error) {

@@ -1,6 +1,6 @@
 /**
  * Records as one JSON file each, named by their ids and replaced in one step: after every change and before
- * every deed. All are in memory too, so reading one costs nothing.
+ * every operation. All are in memory too, so reading one costs nothing.
  */
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** What the local backend does when a step of its own fails, or finds ground that somebody has been on. */
+/** What the local backend does when a step of its own fails, or finds resources that somebody has been on. */
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -7,17 +7,17 @@ import { join } from 'node:path';
 import { newId, SandboxSpecSchema, type SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { until } from '../../../../test/conformance/box.ts';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { FRAME } from '../../guest/frame.ts';
 import { ScriptedGuest } from '../../guest/testing/scripted-guest.ts';
 import type { Cgroup } from '../../host/cgroups/cgroup.ts';
-import type { Ground } from '../../host/instances/ground.ts';
+import type { HostResources } from '../../host/host-resources.ts';
 import type { Snapshotter } from '../../host/snapshots/snapshotter.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { openPolicy } from '../../policy/policy.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from './local.ts';
-import { layGround, openLocal } from './open-local.ts';
+import { openPlatform, openLocal } from './open-local.ts';
 import { failingSave } from './testing/failing-save.ts';
 
 const reason = whyNoLocal();
@@ -50,7 +50,7 @@ describe.skipIf(reason !== undefined)(
       change: (laid: Laid) => Laid = (laid) => laid,
       options: Partial<LocalOptions> = {},
     ): Promise<LocalBackend> {
-      const laid = change(await layGround({ dir, policy: options.policy }));
+      const laid = change(await openPlatform({ dir, policy: options.policy }));
       const backend = await localBackend({
         ...laid,
         runtime: 'runc',
@@ -117,7 +117,7 @@ describe.skipIf(reason !== undefined)(
     it('a template that was removed underneath is made anew', async () => {
       let trees: Snapshotter | undefined;
       const backend = await open((laid) => {
-        trees = laid.ground.trees;
+        trees = laid.resources.trees;
         return laid;
       });
       const id = newId('sbx');
@@ -131,7 +131,7 @@ describe.skipIf(reason !== undefined)(
       let failing = true;
       const backend = await open((laid) => ({
         ...laid,
-        ground: withCgroup(laid.ground, (group) => ({
+        resources: withCgroup(laid.resources, (group) => ({
           ...group,
           async remove() {
             if (failing) throw new Error('busy');
@@ -171,13 +171,13 @@ describe.skipIf(reason !== undefined)(
       let failing = true;
       const backend = await open((laid) => ({
         ...laid,
-        ground: {
-          ...laid.ground,
+        resources: {
+          ...laid.resources,
           trees: {
-            ...laid.ground.trees,
+            ...laid.resources.trees,
             async remove(name: string) {
               if (failing && name.startsWith('i-')) throw new Error('busy');
-              await laid.ground.trees.remove(name);
+              await laid.resources.trees.remove(name);
             },
           },
         },
@@ -195,13 +195,13 @@ describe.skipIf(reason !== undefined)(
     it('resize() that fails halfway changes nothing', async () => {
       const backend = await open((laid) => ({
         ...laid,
-        ground: {
-          ...laid.ground,
+        resources: {
+          ...laid.resources,
           trees: {
-            ...laid.ground.trees,
+            ...laid.resources.trees,
             async setQuota(name: string, bytes: number | null) {
               if (bytes === 64 * 1024 ** 2) throw new Error('no quota');
-              await laid.ground.trees.setQuota(name, bytes);
+              await laid.resources.trees.setQuota(name, bytes);
             },
           },
         },
@@ -226,7 +226,7 @@ describe.skipIf(reason !== undefined)(
     it('a guest that ends at once fails the start at once', async () => {
       const backend = await open((laid) => ({
         ...laid,
-        ground: { ...laid.ground, guestBinary: '/bin/false' },
+        resources: { ...laid.resources, guestBinary: '/bin/false' },
       }));
       await expect(backend.ensure(newId('sbx'), spec)).rejects.toMatchObject({ code: 'unavailable' });
       expect(await instances()).toEqual([]);
@@ -237,7 +237,7 @@ describe.skipIf(reason !== undefined)(
       let most = 0;
       const backend = await open((laid) => ({
         ...laid,
-        ground: withCgroup(laid.ground, (group) => ({
+        resources: withCgroup(laid.resources, (group) => ({
           ...group,
           async processes() {
             most = Math.max(most, ++looking);
@@ -295,11 +295,11 @@ describe.skipIf(reason !== undefined)(
         ...cgroup,
         processes: () => (blind ? Promise.reject(new Error('too many open files')) : cgroup.processes()),
       });
-      const second = await open(({ ground, ...laid }) => ({
+      const second = await open(({ resources, ...laid }) => ({
         ...laid,
-        ground: {
-          ...ground,
-          cgroups: { ...ground.cgroups, group: (name) => blinded(ground.cgroups.group(name)) },
+        resources: {
+          ...resources,
+          cgroups: { ...resources.cgroups, group: (name) => blinded(resources.cgroups.group(name)) },
         },
       }));
       blind = false;
@@ -402,8 +402,11 @@ describe.skipIf(reason !== undefined)(
   },
 );
 
-function withCgroup(ground: Ground, change: (group: Cgroup) => Cgroup): Ground {
-  return { ...ground, cgroups: { ...ground.cgroups, group: (name) => change(ground.cgroups.group(name)) } };
+function withCgroup(resources: HostResources, change: (group: Cgroup) => Cgroup): HostResources {
+  return {
+    ...resources,
+    cgroups: { ...resources.cgroups, group: (name) => change(resources.cgroups.group(name)) },
+  };
 }
 
 /** As something inside that took the guest's place would: it says hello, is believed, and goes. */
@@ -421,7 +424,7 @@ function requireRefused(error: NodeJS.ErrnoException): void {
   if (error.code !== 'ECONNREFUSED') throw error;
 }
 
-type Laid = Awaited<ReturnType<typeof layGround>>;
+type Laid = Awaited<ReturnType<typeof openPlatform>>;
 
 async function cgroupsOf(installation: string): Promise<string[]> {
   const roots = [

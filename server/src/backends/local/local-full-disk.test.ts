@@ -1,6 +1,6 @@
 /** What has happened counts, also when the disk is too full to record it. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import type { LocalBackend } from './local.ts';
 import { failingSave } from './testing/failing-save.ts';
 import { localWorld, type LocalWorld } from './testing/local-world.ts';

@@ -3,7 +3,7 @@ import { readdir, readFile, readlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import type { InstanceFacts } from '../../host/instances/instance.ts';
 import { localWorld, type Laid, type LocalWorld } from './testing/local-world.ts';
 
@@ -27,7 +27,7 @@ describe.skipIf(reason !== undefined)(
     /** As on a disk without idmapped mounts, or before there were ranges. */
     const together = (laid: Laid): Laid => ({
       ...laid,
-      ground: { ...laid.ground, shift: async () => ({ works: false, reason: 'it is too old' }) },
+      resources: { ...laid.resources, shift: async () => ({ works: false, reason: 'it is too old' }) },
     });
 
     /** The first id of each instance that has a range. */

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { newId } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
 import { localWorld, type Laid, type LocalWorld } from './testing/local-world.ts';
 
@@ -12,13 +12,13 @@ const reason = whyNoLocal();
 
 /** As a server on another machine, or with another build of the runtime, would be. */
 function elsewhere(laid: Laid): Laid {
-  const runtimes = new Map(laid.ground.runtimes);
+  const runtimes = new Map(laid.resources.runtimes);
   const runsc = runtimes.get('runsc')!;
   runtimes.set('runsc', {
     ...runsc,
     checkpoints: { ...runsc.checkpoints!, compatibility: async () => 'another build' },
   });
-  return { ...laid, ground: { ...laid.ground, runtimes } };
+  return { ...laid, resources: { ...laid.resources, runtimes } };
 }
 
 describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: ${reason})` : ''}`, () => {
@@ -198,7 +198,7 @@ describe.skipIf(reason !== undefined)(`processes on disk${reason ? ` (skipped: $
     await first.close();
     const second = await world.open({}, (laid) => ({
       ...laid,
-      ground: { ...laid.ground, bootId: 'another boot' },
+      resources: { ...laid.resources, bootId: 'another boot' },
     }));
     expect(await second.observe(awake)).toMatchObject({ phase: 'failed', reason: 'host_restarted' });
     expect(await second.observe(asleep)).toMatchObject({ phase: 'hibernated' });

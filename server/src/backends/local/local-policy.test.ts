@@ -3,7 +3,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { newId } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { openPolicy } from '../../policy/policy.ts';
 import { localWorld, type LocalWorld } from './testing/local-world.ts';
 

@@ -3,7 +3,7 @@ import { chmod, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { newId, SandboxSpecSchema, type SandboxId, type SandboxSpecInput } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { collect } from '../../guest/collect.ts';
 import type { Guest } from '../../guest/guest.ts';
 import type { LocalBackend } from './local.ts';

@@ -1,9 +1,10 @@
 import { describe, it } from 'vitest';
 import { backendSuite } from '../../../../test/conformance/backend-suite.ts';
-import { localGround, whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { localPlatform, whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { openPolicy } from '../../policy/policy.ts';
 
 const reason = whyNoLocal();
 const policy = openPolicy({ runtimes: ['process'], allowProcess: true });
-if (reason === undefined) backendSuite('local on process', () => localGround({ runtime: 'process', policy }));
+if (reason === undefined)
+  backendSuite('local on process', () => localPlatform({ runtime: 'process', policy }));
 else describe('backend local on process', () => it.skip(reason, () => {}));

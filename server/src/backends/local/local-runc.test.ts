@@ -1,7 +1,7 @@
 import { describe, it } from 'vitest';
 import { backendSuite } from '../../../../test/conformance/backend-suite.ts';
-import { localGround, whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { localPlatform, whyNoLocal } from '../../../../test/support/local-platform.ts';
 
 const reason = whyNoLocal();
-if (reason === undefined) backendSuite('local on runc', () => localGround({ runtime: 'runc' }));
+if (reason === undefined) backendSuite('local on runc', () => localPlatform({ runtime: 'runc' }));
 else describe('backend local on runc', () => it.skip(reason, () => {}));

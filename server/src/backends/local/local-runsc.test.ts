@@ -1,7 +1,7 @@
 import { describe, it } from 'vitest';
 import { backendSuite } from '../../../../test/conformance/backend-suite.ts';
-import { localGround, whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { localPlatform, whyNoLocal } from '../../../../test/support/local-platform.ts';
 
 const reason = whyNoLocal();
-if (reason === undefined) backendSuite('local on runsc', () => localGround({ runtime: 'runsc' }));
+if (reason === undefined) backendSuite('local on runsc', () => localPlatform({ runtime: 'runsc' }));
 else describe('backend local on runsc', () => it.skip(reason, () => {}));

@@ -8,7 +8,7 @@ import { Readable } from 'node:stream';
 import { CayError, newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { until } from '../../../../test/conformance/box.ts';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';

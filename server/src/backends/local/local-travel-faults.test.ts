@@ -4,11 +4,11 @@
  */
 import { newId, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
 import { IMPORT_FAULTS } from './archive.ts';
 import { CLONE_FAULTS } from './clone.ts';
-import { END_FAULTS } from './end.ts';
+import { END_FAULTS } from './end-instance.ts';
 import { FREEZE_FAULTS } from './freeze.ts';
 import { HIBERNATE_FAULTS } from './hibernate.ts';
 import type { LocalBackend } from './local.ts';

@@ -3,12 +3,12 @@
  *
  * Each verb has a file of its own and takes the engine, which is put together here. What makes an instance is
  * in `host/`, what is remembered in `sandbox-record.ts` and `snapshot-record.ts`, what is kept ready in
- * `pool.ts`, and what happens when the server starts on ground that an earlier one left in `reconcile.ts`.
+ * `pool.ts`, and what happens when the server starts on resources that an earlier one left in `reconcile.ts`.
  */
 import { availableParallelism } from 'node:os';
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { memoryCapacity, pidsCapacity } from '../../host/capacity.ts';
-import type { Ground } from '../../host/instances/ground.ts';
+import type { HostResources } from '../../host/host-resources.ts';
 import { isAlive, type Instance } from '../../host/instances/instance.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
@@ -26,15 +26,15 @@ import type {
   Snapshotting,
   Sweeping,
 } from '../backend.ts';
-import { requireSandboxId, sameSpec } from '../check.ts';
+import { requireSandboxId, sameSpec } from '../support/check.ts';
 import { localCapabilities } from './capabilities.ts';
-import { fail, stop, takeAway } from './end.ts';
+import { fail, stop, takeAway } from './end-instance.ts';
 import { newName, quotaOf, requireReady, type Engine } from './engine.ts';
 import { setFrozen } from './freeze.ts';
 import { HeldNames } from './held-names.ts';
 import { hibernate } from './hibernate.ts';
 import type { Images } from './images.ts';
-import { lookout } from './lookout.ts';
+import { instanceMonitor } from './instance-monitor.ts';
 import { nameSandboxes } from './name-sandboxes.ts';
 import { Pool } from './pool.ts';
 import { preparedTemplates } from './prepared-templates.ts';
@@ -46,13 +46,13 @@ import { SpareTrees } from './spare-trees.ts';
 import { start, validate } from './start.ts';
 import { statsOf } from './stats.ts';
 import { sweep } from './sweep.ts';
-import { Tidying } from './tidying.ts';
+import { BackgroundCleanup } from './background-cleanup.ts';
 import { timeTravel } from './time-travel.ts';
 import { wake } from './wake.ts';
 import { discardInstance, makeWarmInstance } from './warm-instance.ts';
 
 export interface LocalOptions {
-  ground: Ground;
+  resources: HostResources;
   records: SandboxRecords;
   snapshots: SnapshotRecords;
   images: Images;
@@ -74,7 +74,7 @@ export interface LocalOptions {
   /** Told what a sweep found and took away: the one when it opens, and those while serving. */
   onSwept?(orphans: Orphan[]): void;
   onError?(error: unknown): void;
-  /** Called when the ground was let go of, or does not exist any more. */
+  /** Called when the resources was let go of, or does not exist any more. */
   onClosed?(how: 'closed' | 'destroyed'): void | Promise<void>;
 }
 
@@ -91,7 +91,7 @@ const SPARE_TREES = 4;
 
 export async function localBackend(options: LocalOptions): Promise<LocalBackend> {
   const engine = makeEngine(options);
-  const { ground, records, queue, live, pool, spares, changes, tidying } = engine;
+  const { resources, records, queue, live, pool, spares, changes, backgroundCleanup } = engine;
   const swept = await reconcile(engine, { poolSize: options.poolSize ?? 0 });
   if (swept.length > 0) options.onSwept?.(swept);
   pool.fill();
@@ -170,7 +170,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       inOrder(id, async () => {
         const record = records.get(id);
         if (record) await takeAway(engine, record);
-        await tidying.settled(id);
+        await backgroundCleanup.settled(id);
       }),
 
     resize: async (id, limits) => inOrder(id, () => resize(engine, id, limits)),
@@ -184,7 +184,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
 
     capacity: async () => ({
       memory: memoryCapacity(),
-      disk: await ground.trees.space(),
+      disk: await resources.trees.space(),
       pids: pidsCapacity(),
     }),
 
@@ -197,8 +197,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       // The instances of the pool stay too: the next server takes them up again.
       const waiting = await letGo();
       await Promise.all([...waiting, ...live.values()].map((instance) => instance.link.close()));
-      await tidying.settled();
-      await ground.trees.close();
+      await backgroundCleanup.settled();
+      await resources.trees.close();
       await options.onClosed?.('closed');
     },
 
@@ -206,8 +206,8 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       await Promise.all((await letGo()).map((instance) => discardInstance(engine, instance)));
       await Promise.all([...records.all.keys()].map((id) => engine.starts.run(() => backend.remove(id))));
       changes.close();
-      await ground.trees.destroy();
-      await ground.cgroups.destroy();
+      await resources.trees.destroy();
+      await resources.cgroups.destroy();
       await options.onClosed?.('destroyed');
     },
   };
@@ -223,28 +223,28 @@ function restarted({ spec: own }: SandboxRecord, { limits }: SandboxSpec): Sandb
 
 /** What opening the backend there would sweep. Nothing is started, adopted, settled or taken away. */
 export function surveyOrphans(
-  options: Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>,
+  options: Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates'>,
 ): Promise<Orphan[]> {
   return sweep(makeEngine(options), { dryRun: true, alone: true });
 }
 
 function makeEngine(options: LocalOptions): Engine {
-  const { ground, records, snapshots, images } = options;
+  const { resources, records, snapshots, images } = options;
   const onError = options.onError ?? (() => {});
   const policy = options.policy ?? DEFAULT_POLICY;
   const usual = usualLimits(policy);
-  const watch = lookout({
-    isAlive: (instance) => isAlive(ground, instance.facts),
+  const watch = instanceMonitor({
+    isAlive: (instance) => isAlive(resources, instance.facts),
     isCurrent: (id, instance) => !engine.closed && engine.live.get(id) === instance,
     onEnded: (id, instance) => engine.queue.run(id, () => fail(engine, id, instance)),
     onError,
   });
   const engine: Engine = {
-    ground,
+    resources,
     records,
     snapshots,
     images,
-    templates: preparedTemplates(ground, options.templates, onError),
+    templates: preparedTemplates(resources, options.templates, onError),
     runtime: options.runtime,
     policy,
     usual,
@@ -254,7 +254,7 @@ function makeEngine(options: LocalOptions): Engine {
     changes: new Broadcast<Observation>(),
     live: new Map(),
     held: new HeldNames(),
-    tidying: new Tidying(onError),
+    backgroundCleanup: new BackgroundCleanup(onError),
     pool: new Pool({
       size: options.poolSize ?? 0,
       busy: () => engine.foreground > 0,
@@ -263,10 +263,10 @@ function makeEngine(options: LocalOptions): Engine {
       make: () => makeWarmInstance(engine, options.poolTemplate ?? 'base'),
     }),
     spares: new SpareTrees({
-      trees: ground.trees,
+      trees: resources.trees,
       size: SPARE_TREES,
       newKey: newName.instance,
-      quotaBytes: quotaOf(ground, usual),
+      quotaBytes: quotaOf(resources, usual),
       onError,
     }),
     keepWatch(id, instance) {

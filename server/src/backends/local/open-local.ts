@@ -1,5 +1,5 @@
 /**
- * Lays the ground for the local backend in a directory, and opens it there. One server at a time has the
+ * Lays the resources for the local backend in a directory, and opens it there. One server at a time has the
  * directory.
  */
 import { chmod, mkdir, rm, stat } from 'node:fs/promises';
@@ -7,7 +7,7 @@ import { dirname, join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { detectCgroups } from '../../host/cgroups/detect.ts';
-import type { Ground } from '../../host/instances/ground.ts';
+import type { HostResources } from '../../host/host-resources.ts';
 import { openIdRanges } from '../../host/instances/id-ranges.ts';
 import { probeShift, type ShiftProbe } from '../../host/instances/probe-shift.ts';
 import { raiseKernelLimits } from '../../host/kernel-limits.ts';
@@ -72,8 +72,8 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
   let laid: Laid | undefined;
   try {
     raiseKernelLimits();
-    laid = await layGround(options);
-    if (options.protectServer) protect(laid.ground, options.onError);
+    laid = await openPlatform(options);
+    if (options.protectServer) protect(laid.resources, options.onError);
     return await localBackend({
       sweepEveryMs: SWEEP_EVERY_MS,
       ...options,
@@ -86,7 +86,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
       },
     });
   } catch (error) {
-    await laid?.ground.trees.close().catch(() => {});
+    await laid?.resources.trees.close().catch(() => {});
     lock.release();
     throw error;
   }
@@ -99,21 +99,21 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
 export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Orphan[]> {
   const lock = requireLock(options.dir);
   try {
-    const laid = await layGround(options);
+    const laid = await openPlatform(options);
     try {
       return await surveyOrphans(laid);
     } finally {
-      await laid.ground.trees.close();
+      await laid.resources.trees.close();
     }
   } finally {
     lock.release();
   }
 }
 
-type Laid = Pick<LocalOptions, 'ground' | 'records' | 'snapshots' | 'images' | 'templates'>;
+type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates'>;
 
 /** What the backend stands on in that directory. */
-export async function layGround(
+export async function openPlatform(
   options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>,
 ): Promise<Laid> {
   const { dir, policy = DEFAULT_POLICY } = options;
@@ -135,7 +135,7 @@ export async function layGround(
   ];
   const runtimes = makers.map((make) => make({ stateDir: join(dir, 'runtimes'), ids: IDS }));
   let shift: Promise<ShiftProbe> | undefined;
-  const ground: Ground = {
+  const resources: HostResources = {
     dir,
     trees,
     cgroups,
@@ -146,10 +146,10 @@ export async function layGround(
     bootId: bootId(),
   };
   const templates = new Map<string, Template>([baseTemplate()].map((template) => [template.name, template]));
-  return { ground, records, snapshots, images, templates };
+  return { resources, records, snapshots, images, templates };
 }
 
-function protect({ cgroups }: Ground, onError: (error: unknown) => void = () => {}): void {
+function protect({ cgroups }: HostResources, onError: (error: unknown) => void = () => {}): void {
   try {
     cgroups.server.enter();
   } catch (error) {

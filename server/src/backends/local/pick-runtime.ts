@@ -8,10 +8,10 @@ import type { Engine } from './engine.ts';
  * operator allows. Rejects `permission_denied`, and what `chooseRuntime` does.
  */
 export async function pickRuntime(
-  { ground, policy, runtime }: Pick<Engine, 'ground' | 'policy' | 'runtime'>,
+  { resources, policy, runtime }: Pick<Engine, 'resources' | 'policy' | 'runtime'>,
   name = runtime,
 ): Promise<Runtime> {
-  const all = [...ground.runtimes.values()];
+  const all = [...resources.runtimes.values()];
   if (name !== undefined) {
     requireRuntime(
       policy,

@@ -37,7 +37,7 @@ export async function plan(
     tree: on?.tree ?? name,
     readOnlyRoot: wanted.readOnlyRoot ?? false,
     openFiles: wanted.limits?.openFiles ?? engine.usual.openFiles,
-    bootId: engine.ground.bootId,
+    bootId: engine.resources.bootId,
     pooled,
   };
 }
@@ -47,21 +47,21 @@ export async function plan(
  * changed to it.
  */
 export async function cloneTemplate(
-  { ground, templates }: Engine,
+  { resources, templates }: Engine,
   facts: InstanceFacts,
   limits?: Limits,
 ): Promise<void> {
-  const how = limits && { quotaBytes: quotaOf(ground, limits) };
+  const how = limits && { quotaBytes: quotaOf(resources, limits) };
   try {
-    await ground.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
+    await resources.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
   } catch (error) {
     if (!isCayError(error, 'not_found')) throw error;
     templates.forget(facts.template);
     Object.assign(
       facts,
-      footingOf(await templates.prepare(facts.template, ground.runtimes.get(facts.runtime)!.ids)),
+      footingOf(await templates.prepare(facts.template, resources.runtimes.get(facts.runtime)!.ids)),
     );
-    await ground.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
+    await resources.trees.prepare(facts.tree, { parent: facts.templateTree, ...how });
   }
 }
 

@@ -6,7 +6,7 @@
  * when it is older than a while.
  */
 import { CayError } from '@cay/sdk/protocol';
-import type { Ground } from '../../host/instances/ground.ts';
+import type { HostResources } from '../../host/host-resources.ts';
 import type { IdMapping } from '../../host/runtimes/runtime.ts';
 import type { PreparedTemplate, Template } from '../../host/templates/template.ts';
 
@@ -21,14 +21,14 @@ export interface PreparedTemplates {
 const FRESH_MS = 60_000;
 
 export function preparedTemplates(
-  ground: Ground,
+  resources: HostResources,
   templates: Map<string, Template>,
   onError: (error: unknown) => void,
 ): PreparedTemplates {
   const known = new Map<string, { prepared: PreparedTemplate; atMs: number; looking: boolean }>();
 
   async function look(template: Template, ids: IdMapping): Promise<PreparedTemplate> {
-    const prepared = await template.prepare(ground.trees, ids);
+    const prepared = await template.prepare(resources.trees, ids);
     known.set(keyOf(template.name, ids), { prepared, atMs: performance.now(), looking: false });
     return prepared;
   }

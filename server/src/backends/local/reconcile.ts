@@ -1,7 +1,7 @@
 /**
  * Compares what is recorded with what exists, when the engine opens.
  *
- * Each recorded sandbox is adopted if its processes are there, finished if a deed was under way, or marked as
+ * Each recorded sandbox is adopted if its processes are there, finished if a operation was under way, or marked as
  * ended; a snapshot that is not whole is taken away. Then everything of this installation that no record and
  * no pool answers for is swept.
  */
@@ -19,7 +19,7 @@ import {
 } from '../../host/instances/instance.ts';
 import { allowsRuntime } from '../../policy/allow-runtime.ts';
 import type { Orphan } from '../backend.ts';
-import { dropImage, dropNext } from './end.ts';
+import { dropImage, dropNext } from './end-instance.ts';
 import { setQuota, type Engine } from './engine.ts';
 import { poolKeyOf } from './pool.ts';
 import { reapSnapshots } from './remove-snapshot.ts';
@@ -37,7 +37,7 @@ const REVIVED_TIMEOUT_MS = 5_000;
 /** Resolves what was swept. */
 export async function reconcile(engine: Engine, { poolSize }: { poolSize: number }): Promise<Orphan[]> {
   const instances = new Map<string, Found>();
-  for (const facts of await listInstances(engine.ground)) instances.set(facts.name, facts);
+  for (const facts of await listInstances(engine.resources)) instances.set(facts.name, facts);
 
   // One that cannot be settled is settled by the next verb for it; it keeps nobody else from starting.
   await Promise.all(
@@ -54,17 +54,17 @@ export async function reconcile(engine: Engine, { poolSize }: { poolSize: number
 
 /** Brings one sandbox to rest. Its instance leaves `instances` if it is still needed. */
 async function settle(engine: Engine, found: SandboxRecord, instances: Map<string, Found>): Promise<void> {
-  const { ground, records } = engine;
+  const { resources, records } = engine;
   const record = await withoutNext(engine, found);
   const remains = () =>
     record.instance === undefined
       ? undefined
-      : destroyRemains(ground, { name: record.instance, runtime: record.runtime });
+      : destroyRemains(resources, { name: record.instance, runtime: record.runtime });
   const facts = record.instance === undefined ? undefined : instances.get(record.instance);
   switch (record.phase) {
     case 'removing':
       await remains();
-      await ground.trees.remove(record.tree);
+      await resources.trees.remove(record.tree);
       await dropImage(engine, record);
       return records.delete(record.id);
     case 'stopped':
@@ -80,7 +80,7 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
         facts &&
         isWhole(facts) &&
         (record.phase === 'ready' || record.memory) &&
-        (await isAlive(ground, facts))
+        (await isAlive(resources, facts))
       ) {
         const instance = await adopt(engine, facts, record);
         if (instance) {
@@ -97,18 +97,18 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
 
 /** What becomes of a sandbox that should run and does not. */
 async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found | undefined): Promise<void> {
-  const { ground, records } = engine;
+  const { resources, records } = engine;
   if (record.phase === 'starting' && record.memory) return fallAsleep(engine, record);
   if (record.phase === 'starting' && record.incarnation === 1) {
     // Nobody was told that it exists. Whoever asked for it asks again.
-    await ground.trees.remove(record.tree);
+    await resources.trees.remove(record.tree);
     return records.delete(record.id);
   }
   if (record.phase === 'starting' || record.stopping) {
     const { stopping: _stopping, ...rest } = record;
     return records.save({ ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined });
   }
-  const rebooted = facts && isWhole(facts) && facts.bootId !== ground.bootId;
+  const rebooted = facts && isWhole(facts) && facts.bootId !== resources.bootId;
   await records.save({
     ...record,
     phase: 'failed',
@@ -141,11 +141,11 @@ async function adopt(
   if (record.phase === 'starting') {
     // It was being revived. Only one that answers has been.
     if (!(await answers(instance, REVIVED_TIMEOUT_MS))) {
-      await destroyInstance(engine.ground, instance);
+      await destroyInstance(engine.resources, instance);
       return undefined;
     }
   }
-  if (engine.ground.cgroups.controllers.freezer)
+  if (engine.resources.cgroups.controllers.freezer)
     await freezeInstance(instance, record.frozen).catch(engine.onError);
   if (record.phase !== 'ready' || record.memory || record.stopping) {
     await engine.records.save({ ...record, phase: 'ready', memory: undefined, stopping: undefined });
@@ -155,12 +155,12 @@ async function adopt(
 }
 
 async function takeUp(
-  { ground, onError }: Engine,
+  { resources, onError }: Engine,
   facts: InstanceFacts,
   limits: Limits,
 ): Promise<Instance | undefined> {
   try {
-    const instance = await adoptInstance(ground, facts, limits);
+    const instance = await adoptInstance(resources, facts, limits);
     // More may be in use than was allowed before: it goes on with what it has.
     await restoreLimits(instance, limits).catch(onError);
     return instance;
@@ -172,15 +172,15 @@ async function takeUp(
 
 /** Takes up the warm instances that an earlier server kept, if they are what this one would make. */
 async function refillFrom(engine: Engine, instances: Map<string, Found>, poolSize: number): Promise<void> {
-  const { ground, pool, policy, usual } = engine;
+  const { resources, pool, policy, usual } = engine;
   for (const facts of instances.values()) {
     if (pool.size >= poolSize) return;
-    if (!isWhole(facts) || !facts.pooled || !(await isAlive(ground, facts))) continue;
+    if (!isWhole(facts) || !facts.pooled || !(await isAlive(resources, facts))) continue;
     if (!allowsRuntime(policy, facts.runtime) || facts.openFiles !== usual.openFiles) continue;
     const instance = await takeUp(engine, facts, usual);
     if (!instance) continue;
     // The operator may have changed what sandboxes get.
-    await setQuota(ground, facts.tree, usual);
+    await setQuota(resources, facts.tree, usual);
     // One that does not answer is not worth waiting for: it goes the way of the others.
     if (!(await answers(instance, 2000))) {
       await instance.link.close();

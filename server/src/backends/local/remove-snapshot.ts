@@ -14,7 +14,7 @@ export async function removeSnapshot(engine: Engine, id: SnapshotId): Promise<vo
     const record = engine.snapshots.get(id);
     if (!record) return;
     // What was replaced may still be standing on it for a moment.
-    await engine.tidying.settled();
+    await engine.backgroundCleanup.settled();
     const sandboxes = standingOn(engine, id);
     if (sandboxes.length > 0) {
       throw new CayError(
@@ -53,7 +53,7 @@ function standingOn({ records }: Engine, id: SnapshotId): string[] {
 export async function reapSnapshots(engine: Engine): Promise<void> {
   for (let again = true; again;) {
     again = false;
-    for (const record of reapable(engine, await engine.ground.trees.list())) {
+    for (const record of reapable(engine, await engine.resources.trees.list())) {
       if (engine.held.has(record.id)) continue;
       await faultPoint('local.removeSnapshot.reaping');
       await undoSnapshot(engine, record);

@@ -1,16 +1,19 @@
 import { CayError, type Limits } from '@cay/sdk/protocol';
-import type { Ground } from '../../host/instances/ground.ts';
+import type { HostResources } from '../../host/host-resources.ts';
 
 /** Rejects `unsupported` for a limit that would be believed and not hold here. */
-export function requireEnforceable(limits: Limits, ground: Pick<Ground, 'cgroups' | 'trees'>): void {
-  const { controllers } = ground.cgroups;
+export function requireEnforceable(
+  limits: Limits,
+  resources: Pick<HostResources, 'cgroups' | 'trees'>,
+): void {
+  const { controllers } = resources.cgroups;
   const refuse = (limit: string, why: string) =>
     new CayError('unsupported', `Cannot enforce the limit "${limit}": ${why}`);
   if (limits.cpus !== null && !controllers.cpu) throw refuse('cpus', 'this machine has no cpu controller');
   if (limits.memoryBytes !== null && !controllers.memory)
     throw refuse('memoryBytes', 'this machine has no memory controller');
   if (limits.pids !== null && !controllers.pids) throw refuse('pids', 'this machine has no pids controller');
-  if (limits.diskBytes !== null && !ground.trees.capabilities.quota) {
-    throw refuse('diskBytes', `the ${ground.trees.name} storage has no quota`);
+  if (limits.diskBytes !== null && !resources.trees.capabilities.quota) {
+    throw refuse('diskBytes', `the ${resources.trees.name} storage has no quota`);
   }
 }

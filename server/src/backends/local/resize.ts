@@ -1,12 +1,12 @@
 import type { Limits, SandboxId } from '@cay/sdk/protocol';
 import { limitInstance } from '../../host/instances/instance.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import { requireLimits } from '../check.ts';
+import { requireLimits } from '../support/check.ts';
 import { requireReady, setQuota, type Engine } from './engine.ts';
 import { validate } from './start.ts';
 
 export async function resize(engine: Engine, id: SandboxId, limits: Partial<Limits>): Promise<void> {
-  const { ground, records, onError } = engine;
+  const { resources, records, onError } = engine;
   const { record, instance } = requireReady(engine, id);
   requireLimits(limits);
   const spec = { ...record.spec, limits: { ...record.spec.limits, ...limits } };
@@ -19,7 +19,7 @@ export async function resize(engine: Engine, id: SandboxId, limits: Partial<Limi
       ...(memoryBytes !== undefined && { memoryBytes }),
       ...(pids !== undefined && { pids }),
     });
-    if (diskBytes !== undefined) await ground.trees.setQuota(record.tree, diskBytes);
+    if (diskBytes !== undefined) await resources.trees.setQuota(record.tree, diskBytes);
     await faultPoint('local.resize.limited');
     await records.save({ ...record, spec });
   } catch (error) {
@@ -29,7 +29,7 @@ export async function resize(engine: Engine, id: SandboxId, limits: Partial<Limi
       memoryBytes: before.memoryBytes,
       pids: before.pids,
     }).catch(onError);
-    if (diskBytes !== undefined) await setQuota(ground, record.tree, before).catch(onError);
+    if (diskBytes !== undefined) await setQuota(resources, record.tree, before).catch(onError);
     throw error;
   }
 }

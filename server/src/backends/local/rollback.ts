@@ -16,10 +16,10 @@ import {
 import { reviveInstance } from '../../host/instances/revive.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { Observation } from '../backend.ts';
-import { requireWanted } from '../check.ts';
-import { startMain } from '../start-main.ts';
+import { requireWanted } from '../support/check.ts';
+import { startMain } from '../support/start-main.ts';
 import { requireUsable } from './clone.ts';
-import { clear, dropImage, dropNext } from './end.ts';
+import { clear, dropImage, dropNext } from './end-instance.ts';
 import { newName, quotaOf, requireRecord, save, wrongPhase, type Engine } from './engine.ts';
 import { plan } from './plan.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
@@ -63,10 +63,11 @@ export async function rollback(
       return kept;
     });
     await faultPoint('local.rollback.recorded');
-    if (old && !record.frozen && engine.ground.cgroups.controllers.freezer) await freezeInstance(old, true);
+    if (old && !record.frozen && engine.resources.cgroups.controllers.freezer)
+      await freezeInstance(old, true);
     await faultPoint('local.rollback.frozen');
-    const quotaBytes = quotaOf(engine.ground, record.spec.limits);
-    await engine.ground.trees.prepare(name, { parent: from.tree, quotaBytes });
+    const quotaBytes = quotaOf(engine.resources, record.spec.limits);
+    await engine.resources.trees.prepare(name, { parent: from.tree, quotaBytes });
     await faultPoint('local.rollback.prepared');
     if (old) fresh = await startOn(engine, record, from, { name, memory });
     await faultPoint('local.rollback.started');
@@ -98,8 +99,8 @@ async function startOn(
   const facts: InstanceFacts = { ...planned, name: how.name };
   return inTurn(engine, () =>
     how.memory
-      ? reviveInstance(engine.ground, facts, spec.limits, engine.images.path(from.memory!.image))
-      : startInstance(engine.ground, facts, spec.limits),
+      ? reviveInstance(engine.resources, facts, spec.limits, engine.images.path(from.memory!.image))
+      : startInstance(engine.resources, facts, spec.limits),
   );
 }
 
@@ -127,13 +128,13 @@ function recordAfter(
 
 /** The sandbox is as it was, its processes included. */
 async function undo(
-  { ground, records, onError }: Engine,
+  { resources, records, onError }: Engine,
   record: SandboxRecord,
   { name, fresh, old }: { name: string; fresh: Instance | undefined; old: Instance | undefined },
 ): Promise<void> {
-  if (fresh) await destroyInstance(ground, fresh).catch(onError);
+  if (fresh) await destroyInstance(resources, fresh).catch(onError);
   if (old && !record.frozen) await freezeInstance(old, false).catch(onError);
-  await ground.trees.remove(name).catch(onError);
+  await resources.trees.remove(name).catch(onError);
   await records.save(record);
 }
 
@@ -143,11 +144,11 @@ function takeAwayOld(engine: Engine, record: SandboxRecord, old: Instance | unde
     ...(old ? [old.facts.name] : []),
     ...(record.memory ? [record.memory.image] : []),
   );
-  engine.tidying.start(record.id, async () => {
+  engine.backgroundCleanup.start(record.id, async () => {
     try {
       await faultPoint('local.rollback.switched');
-      if (old) await destroyInstance(engine.ground, old);
-      await engine.ground.trees.remove(record.tree);
+      if (old) await destroyInstance(engine.resources, old);
+      await engine.resources.trees.remove(record.tree);
       await dropImage(engine, record);
     } finally {
       hold.release();

@@ -6,7 +6,7 @@ import { readTreeFile } from '../../host/archives/read-tree-file.ts';
 import { tarPaths } from '../../host/archives/tar-paths.ts';
 import type { IdMapping } from '../../host/runtimes/runtime.ts';
 import type { CallOptions, SnapshotFiles } from '../backend.ts';
-import { requireSnapshotId, requireWanted } from '../check.ts';
+import { requireSnapshotId, requireWanted } from '../support/check.ts';
 import type { Engine } from './engine.ts';
 import { requireKept, type SnapshotRecord } from './snapshot-record.ts';
 
@@ -19,7 +19,7 @@ export async function* changesBetween(
   const [before, after] = [requireSnapshot(engine, from), requireSnapshot(engine, to)];
   const [was, is] = [idsOf(engine, before), idsOf(engine, after)];
   for await (const change of wanted(
-    engine.ground.trees.changes(before.tree, after.tree, withSignal(signal)),
+    engine.resources.trees.changes(before.tree, after.tree, withSignal(signal)),
     signal,
   )) {
     yield {
@@ -31,7 +31,7 @@ export async function* changesBetween(
 }
 
 export function filesOf(engine: Engine, snapshot: SnapshotId): SnapshotFiles {
-  const { trees, guestBinary } = engine.ground;
+  const { trees, guestBinary } = engine.resources;
   return {
     async *read(path, { signal } = {}) {
       const { tree } = requireSnapshot(engine, snapshot);
@@ -52,8 +52,8 @@ export function requireSnapshot({ snapshots }: Engine, id: SnapshotId): Snapshot
 }
 
 /** The ids that the files of a snapshot belong to on the host. */
-export function idsOf({ ground }: Engine, { id, runtime }: SnapshotRecord): IdMapping {
-  const ids = ground.runtimes.get(runtime)?.ids;
+export function idsOf({ resources }: Engine, { id, runtime }: SnapshotRecord): IdMapping {
+  const ids = resources.runtimes.get(runtime)?.ids;
   if (ids) return ids;
   throw new CayError(
     'failed_precondition',

@@ -1,10 +1,10 @@
-/** Keeping what a sandbox is. */
+/** SnapshotRegistry what a sandbox is. */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import { captureInstance, syncInstance } from '../../host/instances/capture.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { SnapshotFacts } from '../backend.ts';
-import { requireWanted } from '../check.ts';
+import { requireWanted } from '../support/check.ts';
 import { requireCheckpoints } from './checkpoints.ts';
 import { newName, requireRecord, wrongPhase, type Engine } from './engine.ts';
 import { grownBy } from './grown-by.ts';
@@ -118,17 +118,17 @@ async function planSnapshot(
 
 /** Of a sandbox whose record does not say what it stands on. */
 async function footingToday(
-  { templates, ground }: Engine,
+  { templates, resources }: Engine,
   { spec, runtime }: SandboxRecord,
 ): Promise<Footing> {
-  return footingOf(await templates.prepare(spec.template, ground.runtimes.get(runtime)!.ids));
+  return footingOf(await templates.prepare(spec.template, resources.runtimes.get(runtime)!.ids));
 }
 
 /** Copies the files, and the processes if they are to be kept, as they are at one moment. */
 async function keep(engine: Engine, sandbox: SandboxRecord, record: SnapshotRecord): Promise<void> {
-  const { ground, images, live } = engine;
+  const { resources, images, live } = engine;
   const commit = async () => {
-    await ground.trees.commit(record.tree, sandbox.tree);
+    await resources.trees.commit(record.tree, sandbox.tree);
     await faultPoint('local.snapshot.still');
   };
   const instance = live.get(sandbox.id);
@@ -143,7 +143,7 @@ async function keep(engine: Engine, sandbox: SandboxRecord, record: SnapshotReco
   }
   const imageDir = await images.make(image);
   let synced: Promise<void> | undefined;
-  await captureInstance(ground, instance, {
+  await captureInstance(resources, instance, {
     imageDir,
     goOn: true,
     whileStill() {

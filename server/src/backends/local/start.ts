@@ -9,10 +9,10 @@ import {
   type InstanceFacts,
 } from '../../host/instances/instance.ts';
 import type { Observation } from '../backend.ts';
-import { requireSpec, requireWanted } from '../check.ts';
-import { startMain } from '../start-main.ts';
+import { requireSpec, requireWanted } from '../support/check.ts';
+import { startMain } from '../support/start-main.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import { clear } from './end.ts';
+import { clear } from './end-instance.ts';
 import { save, setQuota, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
 import { cloneTemplate, plan } from './plan.ts';
@@ -26,7 +26,7 @@ export async function validate(engine: Engine, spec: SandboxSpec): Promise<void>
   requireSpec(spec);
   engine.templates.get(spec.template);
   await pickRuntime(engine, spec.runtime);
-  requireEnforceable(spec.limits, engine.ground);
+  requireEnforceable(spec.limits, engine.resources);
 }
 
 export async function start(
@@ -98,7 +98,7 @@ function takeReady(
   const poolable = !facts.readOnlyRoot && facts.openFiles === engine.usual.openFiles;
   const instance = poolable ? engine.pool.take(poolKeyOf(facts)) : undefined;
   if (instance) {
-    claimInstance(engine.ground, instance);
+    claimInstance(engine.resources, instance);
     return { instance };
   }
   const tree =
@@ -117,12 +117,12 @@ async function startCold(
     if (fresh) await cloneTemplate(engine, facts);
     // The quota is there before anybody but the guest is, and nobody waits for it.
     const [started, limited] = await Promise.allSettled([
-      startInstance(engine.ground, facts, limits),
-      fresh ? setQuota(engine.ground, facts.tree, limits) : undefined,
+      startInstance(engine.resources, facts, limits),
+      fresh ? setQuota(engine.resources, facts.tree, limits) : undefined,
     ]);
     if (started.status === 'rejected') throw started.reason;
     if (limited.status === 'fulfilled') return started.value;
-    await destroyInstance(engine.ground, started.value);
+    await destroyInstance(engine.resources, started.value);
     throw limited.reason;
   });
 }
@@ -147,8 +147,8 @@ async function undo(
     error,
   }: { before: SandboxRecord | undefined; instance: Instance | undefined; error: Error },
 ): Promise<void> {
-  const { ground, records, changes } = engine;
-  if (instance) await destroyInstance(ground, instance);
+  const { resources, records, changes } = engine;
+  if (instance) await destroyInstance(resources, instance);
   if (before) {
     await save(engine, {
       ...record,
@@ -159,19 +159,19 @@ async function undo(
     });
     return;
   }
-  await ground.trees.remove(record.tree);
+  await resources.trees.remove(record.tree);
   await records.delete(record.id);
   changes.send({ id: record.id, phase: 'absent', incarnation: 0 });
 }
 
 /** Fits an instance from the pool to what was asked for. */
-async function dress({ ground, usual }: Engine, instance: Instance, limits: Limits): Promise<void> {
+async function dress({ resources, usual }: Engine, instance: Instance, limits: Limits): Promise<void> {
   const same = (key: keyof Limits) => limits[key] === usual[key];
   const { cpus, memoryBytes, pids } = limits;
   await Promise.all([
     same('cpus') && same('memoryBytes') && same('pids')
       ? undefined
       : limitInstance(instance, { cpus, memoryBytes, pids }),
-    same('diskBytes') ? undefined : setQuota(ground, instance.facts.tree, limits),
+    same('diskBytes') ? undefined : setQuota(resources, instance.facts.tree, limits),
   ]);
 }

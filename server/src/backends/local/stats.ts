@@ -6,7 +6,7 @@ export async function statsOf(engine: Engine, id: SandboxId): Promise<Stats> {
   const { record, instance } = requireReady(engine, id);
   const [reading, diskBytes] = await Promise.all([
     readInstance(instance),
-    engine.ground.trees.usage(record.tree),
+    engine.resources.trees.usage(record.tree),
   ]);
   return {
     atMs: Date.now(),

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { newId } from '@cay/sdk/protocol';
 import { afterEach, describe, expect, it } from 'vitest';
 import { until } from '../../../../test/conformance/box.ts';
-import { whyNoLocal } from '../../../../test/support/local-ground.ts';
+import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import type { Orphan } from '../backend.ts';
 import { localWorld, type Laid, type LocalWorld } from './testing/local-world.ts';
 
@@ -16,12 +16,12 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
   afterEach(() => world.destroy());
 
   /** One of each kind, as a server that was killed leaves them. */
-  async function litter({ ground, images, records }: Laid): Promise<Orphan[]> {
+  async function litter({ resources, images, records }: Laid): Promise<Orphan[]> {
     const name = (prefix: string, at: number) => `${prefix}-${'litter'.padEnd(19, 'x')}${at}`;
     await mkdir(join(world.dir, 'instances', name('i', 1)), { recursive: true });
-    await ground.cgroups.group(name('i', 2)).create({ cpus: null, memoryBytes: null, pids: null });
-    await ground.trees.prepare(name('i', 3));
-    await ground.trees.commit(name('s', 4), name('i', 3));
+    await resources.cgroups.group(name('i', 2)).create({ cpus: null, memoryBytes: null, pids: null });
+    await resources.trees.prepare(name('i', 3));
+    await resources.trees.commit(name('s', 4), name('i', 3));
     await images.make(name('m', 5));
     const temporary = join(records.dir, `${newId('sbx')}.json.1-1.tmp`);
     await writeFile(temporary, '{');
@@ -76,11 +76,13 @@ describe.skipIf(reason !== undefined)(`sweeping${reason ? ` (skipped: ${reason})
     world = await localWorld({ runtime: 'runc' });
     let laid: Laid | undefined;
     const backend = await world.open({}, (all) => (laid = all));
-    await laid!.ground.cgroups.group('probe-abcdefgh').create({ cpus: null, memoryBytes: null, pids: null });
+    await laid!.resources.cgroups
+      .group('probe-abcdefgh')
+      .create({ cpus: null, memoryBytes: null, pids: null });
     expect(await backend.sweep()).toEqual([]);
     await backend.close();
     const swept = await world.open();
-    expect(await laid!.ground.cgroups.list()).toEqual([]);
+    expect(await laid!.resources.cgroups.list()).toEqual([]);
     expect(await swept.sweep()).toEqual([]);
   });
 

@@ -1,5 +1,5 @@
 /**
- * Finds what no record, no pool and no deed under way answers for, and takes it away.
+ * Finds what no record, no pool and no operation under way answers for, and takes it away.
  *
  * Names below our own directories and our own cgroup are the proof that a thing is ours; nothing else is ever
  * looked at. While others work, a thing counts as lost only if it was so twice, a moment apart: what is being
@@ -55,18 +55,18 @@ export async function sweep(
 }
 
 async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
-  const { ground, images } = engine;
+  const { resources, images } = engine;
   // What exists is read first: what is made after that is not in the list, and whatever is in use by then is
   // spared.
   const [instances, groups, trees, kept, temporary] = await Promise.all([
-    listInstances(ground),
-    ground.cgroups.list(),
-    ground.trees.list(),
+    listInstances(resources),
+    resources.cgroups.list(),
+    resources.trees.list(),
     images.list(),
     temporaryFiles(engine, alone),
   ]);
   const containers = await Promise.all(
-    [...ground.runtimes.values()].map(async (runtime) => ({ runtime, names: await runtime.list() })),
+    [...resources.runtimes.values()].map(async (runtime) => ({ runtime, names: await runtime.list() })),
   );
   const used = inUse(engine);
   const free = (name: string) => !used.has(name) && !engine.held.has(name);
@@ -78,17 +78,17 @@ async function look(engine: Engine, alone: boolean): Promise<Lost[]> {
   // A runtime that is just proving itself has a container and a cgroup, too.
   const stray = (name: string) => !whole.has(name) && (alone || name.startsWith('i-'));
   for (const facts of instances)
-    found('instance', facts.name, () => destroyRemains(ground, { runtime: 'none', ...facts }));
+    found('instance', facts.name, () => destroyRemains(resources, { runtime: 'none', ...facts }));
   for (const { runtime, names } of containers) {
     for (const name of names)
-      if (stray(name)) found('container', name, () => runtime.remove(name, ground.cgroups.group(name)));
+      if (stray(name)) found('container', name, () => runtime.remove(name, resources.cgroups.group(name)));
   }
   for (const name of groups)
-    if (stray(name)) found('cgroup', name, () => ground.cgroups.group(name).remove());
+    if (stray(name)) found('cgroup', name, () => resources.cgroups.group(name).remove());
   for (const { name, kind } of trees) {
-    if (kind === 'active' && name.startsWith('i-')) found('tree', name, () => ground.trees.remove(name));
+    if (kind === 'active' && name.startsWith('i-')) found('tree', name, () => resources.trees.remove(name));
     if (kind === 'committed' && name.startsWith('s-'))
-      found('snapshot_tree', name, () => ground.trees.remove(name));
+      found('snapshot_tree', name, () => resources.trees.remove(name));
   }
   for (const name of kept) found('image', name, () => images.remove(name));
   const taking = [...engine.snapshots.all.values()].filter(({ state }) => state === 'taking');

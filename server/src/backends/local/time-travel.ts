@@ -1,7 +1,7 @@
 /** The verbs of `Snapshotting`, each checked at the door and run in the order of its sandbox. */
 import type { SnapshotId } from '@cay/sdk/protocol';
 import type { Snapshotting } from '../backend.ts';
-import { requireSandboxId, requireSnapshotId } from '../check.ts';
+import { requireSandboxId, requireSnapshotId } from '../support/check.ts';
 import { exportSnapshot, importSnapshot } from './archive.ts';
 import { clone } from './clone.ts';
 import type { Engine } from './engine.ts';
@@ -46,7 +46,7 @@ export function timeTravel(engine: Engine): Snapshotting {
     async fileBytes(snapshot) {
       const source = snapshots.get(snapshot)?.source;
       // Of a tree that is gone nothing more can be told.
-      return source === undefined ? undefined : engine.ground.trees.written(source).catch(() => undefined);
+      return source === undefined ? undefined : engine.resources.trees.written(source).catch(() => undefined);
     },
 
     changes: (from, to, options) => changesBetween(engine, from, to, options),

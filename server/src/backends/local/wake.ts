@@ -3,9 +3,9 @@ import { destroyInstance, type Instance } from '../../host/instances/instance.ts
 import { reviveInstance } from '../../host/instances/revive.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { Observation } from '../backend.ts';
-import { requireWanted } from '../check.ts';
+import { requireWanted } from '../support/check.ts';
 import { requireRevivable } from './checkpoints.ts';
-import { clear, dropImage } from './end.ts';
+import { clear, dropImage } from './end-instance.ts';
 import { newName, quotaOf, save, type Engine } from './engine.ts';
 import { plan } from './plan.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
@@ -37,20 +37,20 @@ export async function wake(
     await save(engine, starting);
     await faultPoint('local.wake.recorded');
     instance = await inTurn(engine, () =>
-      reviveInstance(engine.ground, facts, spec.limits, engine.images.path(memory.image)),
+      reviveInstance(engine.resources, facts, spec.limits, engine.images.path(memory.image)),
     );
     await faultPoint('local.wake.revived');
     engine.live.set(id, instance);
     const observation = await save(engine, { ...starting, phase: 'ready', memory: undefined });
     engine.keepWatch(id, instance);
-    engine.tidying.start(id, async () => {
+    engine.backgroundCleanup.start(id, async () => {
       await faultPoint('local.wake.done');
       await dropImage(engine, record);
     });
     return observation;
   } catch (error) {
     engine.live.delete(id);
-    if (instance) await destroyInstance(engine.ground, instance).catch(engine.onError);
+    if (instance) await destroyInstance(engine.resources, instance).catch(engine.onError);
     await fallAsleep(engine, starting).catch(engine.onError);
     throw error;
   } finally {
@@ -63,19 +63,22 @@ export async function wake(
  * the image know nothing of: one that has just come from a snapshot gets that snapshot's files anew.
  */
 export async function fallAsleep(engine: Engine, record: SandboxRecord): Promise<void> {
-  const { ground, snapshots, held, onError } = engine;
+  const { resources, snapshots, held, onError } = engine;
   const asleep: SandboxRecord = { ...record, phase: 'hibernated', instance: undefined };
   const from = record.memory?.snapshot === undefined ? undefined : snapshots.get(record.memory.snapshot);
   if (!from) return void (await save(engine, asleep));
   const tree = newName.instance();
   const hold = held.hold(tree, record.tree);
   try {
-    await ground.trees.prepare(tree, { parent: from.tree, quotaBytes: quotaOf(ground, record.spec.limits) });
+    await resources.trees.prepare(tree, {
+      parent: from.tree,
+      quotaBytes: quotaOf(resources, record.spec.limits),
+    });
     await save(engine, { ...asleep, tree });
-    await ground.trees.remove(record.tree).catch(onError);
+    await resources.trees.remove(record.tree).catch(onError);
   } catch (error) {
     onError(error);
-    await ground.trees.remove(tree).catch(onError);
+    await resources.trees.remove(tree).catch(onError);
     await save(engine, asleep);
   } finally {
     hold.release();

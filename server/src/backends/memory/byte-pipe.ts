@@ -1,4 +1,4 @@
-import { bell } from './bell.ts';
+import { bell } from './signal.ts';
 
 /** Thrown into whoever writes to a pipe that nobody reads any more. */
 export class BrokenPipe extends Error {

@@ -1,5 +1,5 @@
 import type { FileEvent } from '@cay/sdk/protocol';
-import { bell } from './bell.ts';
+import { bell } from './signal.ts';
 import type { FileTree } from './file-tree.ts';
 
 const MAX_PENDING = 16_384;

@@ -1,4 +1,4 @@
-import { bell } from './bell.ts';
+import { bell } from './signal.ts';
 
 /** What everything in a sandbox goes through, and waits at while it is frozen. */
 export interface Gate {

@@ -15,7 +15,7 @@ export interface MemorySandbox {
   spec: SandboxSpec;
   tree: FileTree;
   limits: Limits;
-  /** As every ground has one, so that tests see it too. */
+  /** As every platform has one, so that tests see it too. */
   uid: string;
   seen: Observation;
   running: Incarnation | undefined;

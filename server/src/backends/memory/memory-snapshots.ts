@@ -1,6 +1,6 @@
 import { CayError, type SandboxSpec, type SnapshotId } from '@cay/sdk/protocol';
 import type { CallOptions, SnapshotFacts, Snapshotting } from '../backend.ts';
-import { requireSandboxId, requireSnapshotId, requireWanted, sameSpec } from '../check.ts';
+import { requireSandboxId, requireSnapshotId, requireWanted, sameSpec } from '../support/check.ts';
 import { copyTree } from './copy-tree.ts';
 import { readSnapshotArchive, writeSnapshotArchive } from './snapshot-archive.ts';
 import type { FileTree } from './file-tree.ts';

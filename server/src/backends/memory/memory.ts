@@ -20,8 +20,8 @@ import type {
   Snapshotting,
   Suspending,
 } from '../backend.ts';
-import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../check.ts';
-import { startMain } from '../start-main.ts';
+import { requireLimits, requireSandboxId, requireSpec, requireWanted, sameSpec } from '../support/check.ts';
+import { startMain } from '../support/start-main.ts';
 import { baseTree } from './base-tree.ts';
 import { memoryCapabilities } from './capabilities.ts';
 import { gate } from './gate.ts';

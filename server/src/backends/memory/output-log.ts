@@ -1,6 +1,6 @@
 import type { OutputChannel } from '@cay/sdk/protocol';
 import type { OutputChunk, OutputGap } from '../../guest/guest.ts';
-import { bell } from './bell.ts';
+import { bell } from './signal.ts';
 
 const PIECE = 16 * 1024;
 

@@ -9,7 +9,7 @@ import { CayError, SandboxIdSchema, SandboxSpecSchema } from '@cay/sdk/protocol'
 import { z } from 'zod';
 import { byteReader } from '../../lib/byte-reader.ts';
 import type { ImportOptions, SnapshotFacts } from '../backend.ts';
-import { requireWanted } from '../check.ts';
+import { requireWanted } from '../support/check.ts';
 import {
   contentOf,
   newDevice,

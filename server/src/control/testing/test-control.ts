@@ -8,15 +8,15 @@ import type { Backend } from '../../backends/backend.ts';
 // oxlint-disable-next-line no-restricted-imports
 export { memoryBackend, type MemoryBackend } from '../../backends/memory/memory.ts';
 // oxlint-disable-next-line no-restricted-imports
-import { openDirectoryStore } from '../../stores/directory.ts';
-import { openControl, type Control, type ControlOptions } from '../control.ts';
-import { previewTokens } from '../preview-tokens.ts';
-import type { Principal } from '../principal.ts';
-import { openDatabase, type Database } from '../records/database.ts';
-import { openEventLog, type EventLog } from '../records/events.ts';
-import { projectRecords, type ProjectRecords } from '../records/projects.ts';
-import { sandboxRecords, type SandboxRecords } from '../records/sandboxes.ts';
-import { installationSecret } from '../records/secrets.ts';
+import { openDirectoryStore } from '../../storage/directory.ts';
+import { openControl, type Control, type ControlOptions } from '../open-control.ts';
+import { previewTokens } from '../tenants/preview-tokens.ts';
+import type { Principal } from '../tenants/principal.ts';
+import { openDatabase, type Database } from '../../records/database.ts';
+import { openEventLog, type EventLog } from '../events/event-log.ts';
+import { projectRecords, type ProjectRecords } from '../../records/projects.ts';
+import { sandboxRecords, type SandboxRecords } from '../../records/sandboxes.ts';
+import { installationSecret } from '../../records/secrets.ts';
 
 export interface TestControl {
   control: Control;
@@ -92,7 +92,7 @@ export const asked = (input: CreateSandboxInput = {}) => CreateSandboxSchema.par
 
 type Verb = 'ensure' | 'stop' | 'remove';
 
-/** The backend, until `verb` is called: then nothing comes back any more, and the deed is done or not. */
+/** The backend, until `verb` is called: then nothing comes back any more, and the operation is done or not. */
 export function stuckBackend(
   backend: Backend,
   verb: Verb,

@@ -8,13 +8,13 @@ import { captureInstance } from './capture.ts';
 import { destroyInstance, type Instance } from './instance.ts';
 import { reviveInstance } from './revive.ts';
 import {
-  instanceGround,
+  instanceResources,
   LIMITS,
   request,
   run,
   whyNoInstances,
-  type InstanceGround,
-} from './testing/instance-ground.ts';
+  type InstanceResources,
+} from './testing/instance-resources.ts';
 
 const reason = await whyNoInstances('runsc');
 if (reason) console.warn(`Faults of captures (skipped: ${reason})`);
@@ -23,10 +23,10 @@ describe.skipIf(reason !== undefined)(
   `faults of captures${reason ? ` (skipped: ${reason})` : ''}`,
   { timeout: 120_000 },
   () => {
-    let at: InstanceGround;
+    let at: InstanceResources;
     let parent: Instance;
     beforeAll(async () => {
-      at = await instanceGround('runsc');
+      at = await instanceResources('runsc');
       parent = await at.start();
       // Something to write down.
       const program =
@@ -45,7 +45,7 @@ describe.skipIf(reason !== undefined)(
       expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'tmpfs', imageDir]).status).toBe(0);
       try {
         await expect(
-          captureInstance(at.ground, parent, { imageDir, goOn: true, whileStill }),
+          captureInstance(at.resources, parent, { imageDir, goOn: true, whileStill }),
         ).rejects.toMatchObject({
           code: 'resource_exhausted',
         });
@@ -62,7 +62,7 @@ describe.skipIf(reason !== undefined)(
     ] as const) {
       it(`the instance goes on when "runsc checkpoint" is killed ${moment}`, async () => {
         const imageDir = await at.imageDir();
-        const capturing = captureInstance(at.ground, parent, { imageDir, goOn: true, whileStill });
+        const capturing = captureInstance(at.resources, parent, { imageDir, goOn: true, whileStill });
         const killed = killWhen('checkpoint', imageDir, () => due(imageDir));
         const outcome = await capturing.then(
           () => 'captured',
@@ -76,24 +76,24 @@ describe.skipIf(reason !== undefined)(
 
     it('a capture works after all of that, and a revival whose "runsc restore" is killed leaves nothing but the tree', async () => {
       const imageDir = await at.imageDir();
-      await captureInstance(at.ground, parent, {
+      await captureInstance(at.resources, parent, {
         imageDir,
         goOn: true,
-        whileStill: () => at.ground.trees.commit('snapshot', parent.facts.tree),
+        whileStill: () => at.resources.trees.commit('snapshot', parent.facts.tree),
       });
       for (const waitMs of [0, 60, 120]) {
         const facts = await at.plan('snapshot');
-        const reviving = reviveInstance(at.ground, facts, LIMITS, imageDir);
+        const reviving = reviveInstance(at.resources, facts, LIMITS, imageDir);
         const killed = killWhen('restore', imageDir, () => true, waitMs);
         const revived = await reviving.catch(() => undefined);
-        if (revived) await destroyInstance(at.ground, revived);
+        if (revived) await destroyInstance(at.resources, revived);
         else expect(await killed).toBe(true);
         expect(await at.runtime.list()).not.toContain(facts.name);
-        expect(await at.ground.cgroups.list()).not.toContain(facts.name);
-        expect(await readdir(join(at.ground.dir, 'instances'))).not.toContain(facts.name);
+        expect(await at.resources.cgroups.list()).not.toContain(facts.name);
+        expect(await readdir(join(at.resources.dir, 'instances'))).not.toContain(facts.name);
         expect(processesOf(facts.name)).toEqual([]);
       }
-      const child = at.keep(await reviveInstance(at.ground, await at.plan('snapshot'), LIMITS, imageDir));
+      const child = at.keep(await reviveInstance(at.resources, await at.plan('snapshot'), LIMITS, imageDir));
       expect(await run(child, 'echo on')).toBe('on');
     });
   },

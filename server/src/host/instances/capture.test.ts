@@ -15,13 +15,13 @@ import {
 } from './instance.ts';
 import { reviveInstance } from './revive.ts';
 import {
-  instanceGround,
+  instanceResources,
   LIMITS,
   request,
   run,
   whyNoInstances,
-  type InstanceGround,
-} from './testing/instance-ground.ts';
+  type InstanceResources,
+} from './testing/instance-resources.ts';
 
 const MiB = 1024 * 1024;
 const reason = await whyNoInstances('runsc');
@@ -81,10 +81,10 @@ describe.skipIf(reason !== undefined)(
   `memory of instances${reason ? ` (skipped: ${reason})` : ''}`,
   { timeout: 120_000 },
   () => {
-    let at: InstanceGround;
+    let at: InstanceResources;
     let snapshots = 0;
     beforeAll(async () => {
-      at = await instanceGround('runsc');
+      at = await instanceResources('runsc');
     }, 60_000);
     afterAll(() => at.end(), 60_000);
 
@@ -92,12 +92,12 @@ describe.skipIf(reason !== undefined)(
     async function capture(instance: Instance, goOn = true) {
       const imageDir = await at.imageDir();
       const tree = `snapshot-${++snapshots}`;
-      const whileStill = () => at.ground.trees.commit(tree, instance.facts.tree);
-      await captureInstance(at.ground, instance, { imageDir, goOn, whileStill });
+      const whileStill = () => at.resources.trees.commit(tree, instance.facts.tree);
+      await captureInstance(at.resources, instance, { imageDir, goOn, whileStill });
       return {
         imageDir,
         child: async (limits: InstanceLimits = LIMITS) =>
-          at.keep(await reviveInstance(at.ground, await at.plan(tree), limits, imageDir)),
+          at.keep(await reviveInstance(at.resources, await at.plan(tree), limits, imageDir)),
       };
     }
 
@@ -150,7 +150,7 @@ describe.skipIf(reason !== undefined)(
         expect(Number(words[6])).toBeGreaterThan(Number(before[6]));
         expect(Math.abs(Number(words[7]) * 1000 - Date.now())).toBeLessThan(60_000);
       }
-      await Promise.all([...children, parent].map((instance) => destroyInstance(at.ground, instance)));
+      await Promise.all([...children, parent].map((instance) => destroyInstance(at.resources, instance)));
     });
 
     it('keeps memory and files of exactly one moment, however fast they change', async () => {
@@ -163,7 +163,7 @@ describe.skipIf(reason !== undefined)(
       for (let round = 0; round < 3; round++) {
         const image = await capture(parent);
         const atCapture =
-          (await stat(join(await at.ground.trees.committedPath(`snapshot-${snapshots}`), 'root/count')))
+          (await stat(join(await at.resources.trees.committedPath(`snapshot-${snapshots}`), 'root/count')))
             .size / 12;
         const child = await image.child();
         // Had the file been older or newer than the memory, the child would have left a gap or counted
@@ -171,10 +171,10 @@ describe.skipIf(reason !== undefined)(
         const [whole, numbers] = (await run(child, CHECK)).split(' ');
         expect(whole).toBe('True');
         expect(Number(numbers)).toBeGreaterThanOrEqual(atCapture);
-        await destroyInstance(at.ground, child);
+        await destroyInstance(at.resources, child);
       }
       expect(await run(parent, CHECK)).toMatch(/^True /);
-      await destroyInstance(at.ground, parent);
+      await destroyInstance(at.resources, parent);
     });
 
     it('gives each child its own hostname and limits, and its terminal where it was', async () => {
@@ -190,7 +190,7 @@ describe.skipIf(reason !== undefined)(
       const terminal = await dialogue(parent, pty.id);
       while (!(await terminal.line()).includes('is in-memory')) continue;
       const image = await capture(parent, false);
-      expect(await isAlive(at.ground, parent.facts)).toBe(false);
+      expect(await isAlive(at.resources, parent.facts)).toBe(false);
       const child = await image.child({ ...LIMITS, memoryBytes: 128 * MiB });
       expect(await run(child, 'hostname')).toBe(child.facts.name);
       expect(await run(child, 'grep CapEff /proc/self/status; hostname other 2>&1')).toMatch(
@@ -201,7 +201,7 @@ describe.skipIf(reason !== undefined)(
       expect(await again.line('echo was $kept\n')).toContain('was in-memory');
       const greedy = await child.link.guest.exec(request('tail /dev/zero'));
       expect(await greedy.ended).toEqual({ kind: 'oom_killed' });
-      await destroyInstance(at.ground, child);
+      await destroyInstance(at.resources, child);
     });
 
     it('finishes calls under way, has others wait, and leaves the instance as it was when the files cannot be kept', async () => {
@@ -219,7 +219,7 @@ describe.skipIf(reason !== undefined)(
         meanwhile = files.stat('/root/slow');
         throw new Error('no more room for trees');
       };
-      const capturing = captureInstance(at.ground, parent, {
+      const capturing = captureInstance(at.resources, parent, {
         imageDir: await at.imageDir(),
         goOn: false,
         whileStill,
@@ -230,7 +230,7 @@ describe.skipIf(reason !== undefined)(
       expect(await writing).toMatchObject({ sizeBytes: 25 });
       expect(await meanwhile).toMatchObject({ sizeBytes: 25 });
       expect(await run(parent, 'cat /root/slow')).toBe('slow slow slow slow slow');
-      await destroyInstance(at.ground, parent);
+      await destroyInstance(at.resources, parent);
     });
 
     it('says which deleted file a process holds open, and lets the instance go on', async () => {
@@ -243,7 +243,7 @@ describe.skipIf(reason !== undefined)(
         path: '/root/gone',
       });
       expect(await run(parent, 'echo on')).toBe('on');
-      await destroyInstance(at.ground, parent);
+      await destroyInstance(at.resources, parent);
     });
 
     it('captures a frozen instance, which is frozen afterwards', async () => {
@@ -255,7 +255,7 @@ describe.skipIf(reason !== undefined)(
       expect(await run(child, 'echo awake')).toBe('awake');
       await freezeInstance(parent, false);
       expect(await run(parent, 'echo awake')).toBe('awake');
-      await Promise.all([parent, child].map((instance) => destroyInstance(at.ground, instance)));
+      await Promise.all([parent, child].map((instance) => destroyInstance(at.resources, instance)));
     });
 
     it('a server that comes after one that was killed while all stood still lets the instance go on', async () => {
@@ -267,41 +267,41 @@ describe.skipIf(reason !== undefined)(
         await killed;
         throw new Error('killed');
       };
-      const capturing = captureInstance(at.ground, parent, {
+      const capturing = captureInstance(at.resources, parent, {
         imageDir: await at.imageDir(),
         goOn: true,
         whileStill,
       });
       capturing.catch(() => {});
       await still;
-      const next = at.keep(await adoptInstance(at.ground, parent.facts, LIMITS));
+      const next = at.keep(await adoptInstance(at.resources, parent.facts, LIMITS));
       expect(await run(next, 'echo on')).toBe('on');
       kill();
       await expect(capturing).rejects.toMatchObject({ code: 'unavailable' });
       expect(await run(next, 'echo still on')).toBe('still on');
-      await destroyInstance(at.ground, next);
+      await destroyInstance(at.resources, next);
     });
 
     it('so does one that comes after one that was killed when nobody had noted yet that all goes on', async () => {
       const parent = await at.start();
-      const file = join(at.ground.dir, 'runtimes/runsc', `${parent.facts.name}.unsure`);
+      const file = join(at.resources.dir, 'runtimes/runsc', `${parent.facts.name}.unsure`);
       await parent.link.close();
       await writeFile(file, '');
-      const next = at.keep(await adoptInstance(at.ground, parent.facts, LIMITS));
+      const next = at.keep(await adoptInstance(at.resources, parent.facts, LIMITS));
       expect(await run(next, 'echo on')).toBe('on');
       expect(existsSync(file)).toBe(false);
-      await destroyInstance(at.ground, next);
+      await destroyInstance(at.resources, next);
     });
 
     it('reviving from an image that is not whole takes everything away again but the tree', async () => {
       const facts = await at.plan();
-      await expect(reviveInstance(at.ground, facts, LIMITS, await at.imageDir())).rejects.toMatchObject({
+      await expect(reviveInstance(at.resources, facts, LIMITS, await at.imageDir())).rejects.toMatchObject({
         code: 'unavailable',
       });
       expect(await at.runtime.list()).not.toContain(facts.name);
-      expect(await readdir(join(at.ground.dir, 'instances'))).not.toContain(facts.name);
-      expect(await at.ground.cgroups.list()).not.toContain(facts.name);
-      expect(await readdir(await at.ground.trees.path(facts.tree))).toContain('etc');
+      expect(await readdir(join(at.resources.dir, 'instances'))).not.toContain(facts.name);
+      expect(await at.resources.cgroups.list()).not.toContain(facts.name);
+      expect(await readdir(await at.resources.trees.path(facts.tree))).toContain('etc');
     });
   },
 );

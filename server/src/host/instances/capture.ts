@@ -1,6 +1,6 @@
-/** Keeping what an instance is at one moment: its processes, its files, or both. */
+/** SnapshotRegistry what an instance is at one moment: its processes, its files, or both. */
 import { CayError } from '@cay/sdk/protocol';
-import type { Ground } from './ground.ts';
+import type { HostResources } from '../host-resources.ts';
 import { destroyInstance, freezeInstance, type Instance } from './instance.ts';
 
 export interface CaptureOptions {
@@ -28,7 +28,7 @@ const BACK_MS = 10_000;
  * runtime cannot.
  */
 export async function captureInstance(
-  ground: Ground,
+  resources: HostResources,
   instance: Instance,
   options: CaptureOptions,
 ): Promise<void> {
@@ -39,20 +39,20 @@ export async function captureInstance(
   // The sandbox writes its own memory down.
   if (frozen) await freezeInstance(instance, false);
   try {
-    const speak = await instance.link.hush({ drainMs: DRAIN_MS, dialAfterMs: DIAL_AFTER_MS });
+    const speak = await instance.link.quiesce({ drainMs: DRAIN_MS, dialAfterMs: DIAL_AFTER_MS });
     try {
       await checkpoints.capture(instance.facts.name, instance.cgroup, options);
       // Calls that came meanwhile find the link closed rather than a guest that never dials.
       if (!options.goOn) {
         frozen = false;
-        await destroyInstance(ground, instance);
+        await destroyInstance(resources, instance);
       }
     } finally {
       await speak();
     }
     if (options.goOn) await instance.link.ready({ timeoutMs: BACK_MS });
   } catch (error) {
-    // A guest that went away while it was hushed told nobody; it may never come back.
+    // A guest that went away while it was quiesced told nobody; it may never come back.
     if (!instance.link.current) instance.onLost();
     throw error;
   } finally {

@@ -23,7 +23,7 @@ import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import type { Cgroup, CgroupLimits, CgroupReading } from '../cgroups/cgroup.ts';
 import type { Container, IdMapping, Runtime } from '../runtimes/runtime.ts';
-import type { Ground } from './ground.ts';
+import type { HostResources } from '../host-resources.ts';
 
 const InstanceFactsSchema = z.object({
   name: z.string().regex(/^i-[a-z0-9]{20}$/),
@@ -72,8 +72,8 @@ const GUEST_TIMEOUT_MS = 30_000;
 const GUARD_TIMEOUT_MS = 5_000;
 const ALIVE_POLL_MS = 100;
 
-function paths(ground: Ground, name: string) {
-  const dir = join(ground.dir, 'instances', name);
+function paths(resources: HostResources, name: string) {
+  const dir = join(resources.dir, 'instances', name);
   return {
     dir,
     facts: join(dir, 'instance.json'),
@@ -89,39 +89,39 @@ function paths(ground: Ground, name: string) {
  * is taken away again.
  */
 export function startInstance(
-  ground: Ground,
+  resources: HostResources,
   facts: InstanceFacts,
   limits: InstanceLimits,
 ): Promise<Instance> {
-  return launchInstance(ground, facts, limits, (runtime, container) => runtime.start(container));
+  return launchInstance(resources, facts, limits, (runtime, container) => runtime.start(container));
 }
 
 /** As `startInstance`, with what has the runtime start the container. */
 export async function launchInstance(
-  ground: Ground,
+  resources: HostResources,
   planned: InstanceFacts,
   limits: InstanceLimits,
   launch: (runtime: Runtime, container: Container) => Promise<void>,
 ): Promise<Instance> {
-  const runtime = runtimeOf(ground, planned);
-  const cgroup = ground.cgroups.group(planned.name);
-  const { dir, facts: factsFile, bundle, run, pooled } = paths(ground, planned.name);
+  const runtime = runtimeOf(resources, planned);
+  const cgroup = resources.cgroups.group(planned.name);
+  const { dir, facts: factsFile, bundle, run, pooled } = paths(resources, planned.name);
   let facts = planned;
   let instance: Instance | undefined;
   try {
     await mkdir(dir, { recursive: true, mode: 0o711 });
-    const own = runtime.isolation !== 'none' && (await ground.shift()).works;
-    if (own) facts = { ...planned, ids: ground.ranges.claim(dir) };
+    const own = runtime.isolation !== 'none' && (await resources.shift()).works;
+    if (own) facts = { ...planned, ids: resources.ranges.claim(dir) };
     const ids = idsOf(runtime, facts);
     await writeFileAtomic(factsFile, JSON.stringify(facts));
     if (facts.pooled) await writeFile(pooled, '');
     await Promise.all([mkdir(bundle, { mode: 0o711 }), makeRunDir(ids, run)]);
     const [root] = await Promise.all([
-      ground.trees.path(facts.tree),
+      resources.trees.path(facts.tree),
       // The share of CPU time is set once the guest runs: starting must not be slowed down by it.
       cgroup.create({ ...hardLimits(runtime, limits), cpus: null }),
     ]);
-    instance = await adoptInstance(ground, facts, limits);
+    instance = await adoptInstance(resources, facts, limits);
     const answered = instance.link.ready({ timeoutMs: GUEST_TIMEOUT_MS });
     // If the runtime fails nobody waits for the guest any more.
     answered.catch(() => {});
@@ -132,7 +132,7 @@ export async function launchInstance(
       ids,
       readOnlyRoot: facts.readOnlyRoot,
       socketDir: run,
-      guestBinary: ground.guestBinary,
+      guestBinary: resources.guestBinary,
       binds: facts.binds,
       cgroup,
       hostname: facts.name,
@@ -140,13 +140,13 @@ export async function launchInstance(
     });
     // The guest is often there before the runtime's command has tidied up and returned.
     instance.started = started;
-    const alive = started.then(() => requireAlive(ground, facts, answered));
+    const alive = started.then(() => requireAlive(resources, facts, answered));
     await Promise.race([answered, alive.then(() => answered)]);
     if (limits.cpus !== null) await cgroup.update({ cpus: limits.cpus });
     return instance;
   } catch (error) {
-    if (instance) await destroyInstance(ground, instance);
-    else await destroyRemains(ground, facts);
+    if (instance) await destroyInstance(resources, instance);
+    else await destroyRemains(resources, facts);
     if (error instanceof CayError) throw error;
     throw new CayError(
       isDiskFull(error) ? 'resource_exhausted' : 'unavailable',
@@ -157,15 +157,19 @@ export async function launchInstance(
 }
 
 /** Rejects as soon as nothing is left that could still answer. */
-async function requireAlive(ground: Ground, facts: InstanceFacts, answered: Promise<unknown>): Promise<void> {
+async function requireAlive(
+  resources: HostResources,
+  facts: InstanceFacts,
+  answered: Promise<unknown>,
+): Promise<void> {
   let settled = false;
   const settle = () => void (settled = true);
   answered.then(settle, settle);
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, ALIVE_POLL_MS));
     if (settled) return;
-    if (await isAlive(ground, facts)) continue;
-    const { oomKills } = await ground.cgroups
+    if (await isAlive(resources, facts)) continue;
+    const { oomKills } = await resources.cgroups
       .group(facts.name)
       .read()
       .catch(() => ({ oomKills: 0 }));
@@ -176,18 +180,18 @@ async function requireAlive(ground: Ground, facts: InstanceFacts, answered: Prom
 
 /** Takes up an instance that an earlier server started: its guest dials the socket that is made here. */
 export async function adoptInstance(
-  ground: Ground,
+  resources: HostResources,
   facts: InstanceFacts,
   limits: InstanceLimits,
 ): Promise<Instance> {
-  const runtime = runtimeOf(ground, facts);
+  const runtime = runtimeOf(resources, facts);
   const owner = idsOf(runtime, facts).hostId;
-  if (facts.ids) ground.ranges.keep(paths(ground, facts.name).dir, facts.ids);
+  if (facts.ids) resources.ranges.keep(paths(resources, facts.name).dir, facts.ids);
   // A server that was killed while it captured the instance has left it standing still.
   await runtime.checkpoints?.release(facts.name);
   const instance: Omit<Instance, 'link'> = {
     facts,
-    cgroup: ground.cgroups.group(facts.name),
+    cgroup: resources.cgroups.group(facts.name),
     runtime,
     guarded: guardedBy(runtime, limits),
     started: Promise.resolve(),
@@ -195,7 +199,7 @@ export async function adoptInstance(
     called: facts.name,
     onLost: () => {},
   };
-  const link = await listenForGuest(paths(ground, facts.name).socket, {
+  const link = await listenForGuest(paths(resources, facts.name).socket, {
     hello: () => ({
       sandbox: facts.name,
       incarnation: 1,
@@ -215,16 +219,16 @@ export async function adoptInstance(
  * Notes that the instance is somebody's from now on: it never goes back to the pool, whatever becomes of the
  * record of whose it is. Synchronous, so that nothing comes between taking it and noting it.
  */
-export function claimInstance(ground: Ground, { facts }: Instance): void {
-  rmSync(paths(ground, facts.name).pooled, { force: true });
+export function claimInstance(resources: HostResources, { facts }: Instance): void {
+  rmSync(paths(resources, facts.name).pooled, { force: true });
 }
 
 /** Whether its first process, and any process at all, is there. */
-export async function isAlive(ground: Ground, facts: InstanceFacts): Promise<boolean> {
-  if (facts.bootId !== ground.bootId) return false;
+export async function isAlive(resources: HostResources, facts: InstanceFacts): Promise<boolean> {
+  if (facts.bootId !== resources.bootId) return false;
   // Without a process namespace of their own the others outlive the first.
-  if ((await ground.runtimes.get(facts.runtime)?.status(facts.name)) === 'stopped') return false;
-  return (await ground.cgroups.group(facts.name).processes()).length > 0;
+  if ((await resources.runtimes.get(facts.runtime)?.status(facts.name)) === 'stopped') return false;
+  return (await resources.cgroups.group(facts.name).processes()).length > 0;
 }
 
 /** Changes what can be changed while it runs. */
@@ -282,36 +286,36 @@ export async function readInstance({ cgroup, runtime, link, frozen }: Instance):
 }
 
 /** Ends the instance and takes away all that it had, the tree excepted. */
-export async function destroyInstance(ground: Ground, instance: Instance): Promise<void> {
+export async function destroyInstance(resources: HostResources, instance: Instance): Promise<void> {
   await instance.link.close();
   // That it failed is told by whoever started it.
   await instance.started.catch(() => {});
-  await destroyRemains(ground, instance.facts);
+  await destroyRemains(resources, instance.facts);
 }
 
 /** Takes away whatever of an instance exists. Absent is done. */
 export async function destroyRemains(
-  ground: Ground,
+  resources: HostResources,
   facts: Pick<InstanceFacts, 'name' | 'runtime'>,
 ): Promise<void> {
-  const cgroup = ground.cgroups.group(facts.name);
-  const runtime = ground.runtimes.get(facts.runtime);
+  const cgroup = resources.cgroups.group(facts.name);
+  const runtime = resources.runtimes.get(facts.runtime);
   if (runtime) await runtime.remove(facts.name, cgroup);
   await cgroup.remove();
-  const { dir } = paths(ground, facts.name);
+  const { dir } = paths(resources, facts.name);
   // Nothing runs with it any more. A range whose directory is gone counts as left over.
-  ground.ranges.release(dir);
+  resources.ranges.release(dir);
   await rm(dir, { recursive: true, force: true });
 }
 
 /** The facts of every instance that has a directory; one whose facts were never written has only its name. */
-export async function listInstances(ground: Ground): Promise<(InstanceFacts | { name: string })[]> {
-  const dir = join(ground.dir, 'instances');
+export async function listInstances(resources: HostResources): Promise<(InstanceFacts | { name: string })[]> {
+  const dir = join(resources.dir, 'instances');
   await mkdir(dir, { recursive: true, mode: 0o711 });
   const names = await readdir(dir);
   return Promise.all(
     names.map(async (name) => {
-      const { facts, pooled } = paths(ground, name);
+      const { facts, pooled } = paths(resources, name);
       // What cannot be read is no instance of ours, or none any more.
       const parsed = InstanceFactsSchema.safeParse(await readJson(facts).catch(() => undefined));
       if (!parsed.success || parsed.data.name !== name) return { name };
@@ -365,8 +369,8 @@ function idsOf(runtime: Runtime, facts: Pick<InstanceFacts, 'ids'>): IdMapping {
   return facts.ids ?? runtime.ids;
 }
 
-function runtimeOf(ground: Ground, facts: Pick<InstanceFacts, 'runtime'>): Runtime {
-  const runtime = ground.runtimes.get(facts.runtime);
+function runtimeOf(resources: HostResources, facts: Pick<InstanceFacts, 'runtime'>): Runtime {
+  const runtime = resources.runtimes.get(facts.runtime);
   if (!runtime) throw new CayError('not_found', `Runtime "${facts.runtime}" is unknown`);
   return runtime;
 }

@@ -1,5 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
-import type { Ground } from './ground.ts';
+import type { HostResources } from '../host-resources.ts';
 import { launchInstance, type Instance, type InstanceFacts, type InstanceLimits } from './instance.ts';
 
 /**
@@ -8,12 +8,12 @@ import { launchInstance, type Instance, type InstanceFacts, type InstanceLimits 
  * away again.
  */
 export function reviveInstance(
-  ground: Ground,
+  resources: HostResources,
   facts: InstanceFacts,
   limits: InstanceLimits,
   imageDir: string,
 ): Promise<Instance> {
-  return launchInstance(ground, facts, limits, async ({ checkpoints, name }, container) => {
+  return launchInstance(resources, facts, limits, async ({ checkpoints, name }, container) => {
     if (!checkpoints) throw new CayError('unsupported', `Processes cannot be revived on ${name}`);
     await checkpoints.restore(container, imageDir);
   });

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Ground } from './ground.ts';
+import type { HostResources } from '../host-resources.ts';
 import { freezeInstance, isAlive, type Instance } from './instance.ts';
 
 /** How long a guest may take that is dialling anew, because this server has only just come. */
@@ -11,13 +11,17 @@ const SLACK_MS = 1_000;
  * Has the guest end everything in order. One that does not answer, or not in time, is left to be ended by
  * force.
  */
-export async function shutDownInstance(ground: Ground, instance: Instance, graceMs: number): Promise<void> {
-  if (!(await isAlive(ground, instance.facts))) return;
+export async function shutDownInstance(
+  resources: HostResources,
+  instance: Instance,
+  graceMs: number,
+): Promise<void> {
+  if (!(await isAlive(resources, instance.facts))) return;
   // Frozen, nobody could end in order. A machine without a freezer has frozen nothing.
   await freezeInstance(instance, false).catch(() => {});
   const client = await instance.link.ready({ timeoutMs: DIAL_MS }).catch(() => undefined);
   if (!client) return;
   await client.shutdown(graceMs).catch(() => {});
   const deadline = performance.now() + graceMs + SLACK_MS;
-  while (performance.now() < deadline && (await isAlive(ground, instance.facts))) await sleep(10);
+  while (performance.now() < deadline && (await isAlive(resources, instance.facts))) await sleep(10);
 }

@@ -8,12 +8,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { syncInstance } from './capture.ts';
 import { destroyInstance, type Instance } from './instance.ts';
 import {
-  instanceGround,
+  instanceResources,
   request,
   run,
   whyNoInstances,
-  type InstanceGround,
-} from './testing/instance-ground.ts';
+  type InstanceResources,
+} from './testing/instance-resources.ts';
 
 /** Writes in many ways, closes and flushes nothing, and says so. */
 const WRITER = `
@@ -47,10 +47,10 @@ for (const name of ['runc', 'runsc'] as const) {
     `writes inside ${name}${reason ? ` (skipped: ${reason})` : ''}`,
     { timeout: 60_000 },
     () => {
-      let at: InstanceGround;
+      let at: InstanceResources;
       let instance: Instance;
       beforeAll(async () => {
-        at = await instanceGround(name);
+        at = await instanceResources(name);
         instance = await at.start();
       }, 60_000);
       afterAll(() => at.end(), 60_000);
@@ -59,9 +59,9 @@ for (const name of ['runc', 'runsc'] as const) {
         await instance.link.guest.exec(request('', { shell: undefined, argv: ['python3', '-c', WRITER] }));
         await expect.poll(() => run(instance, 'ls /root/ready'), { timeout: 20_000 }).toBe('/root/ready');
         await syncInstance(instance);
-        await at.ground.trees.commit('copy', instance.facts.tree);
+        await at.resources.trees.commit('copy', instance.facts.tree);
         for (const tree of [instance.facts.tree, (await at.plan('copy')).tree]) {
-          const root = await at.ground.trees.path(tree);
+          const root = await at.resources.trees.path(tree);
           const read = async (file: string) => (await readFile(join(root, 'root', file))).toString('latin1');
           expect(await read('plain')).toBe('x'.repeat(100_000));
           expect(await read('append')).toBe('onetwo');
@@ -71,7 +71,7 @@ for (const name of ['runc', 'runsc'] as const) {
           expect(await read('new-name')).toBe('renamed');
           expect(await read('cut')).toBe('long');
         }
-        await destroyInstance(at.ground, instance);
+        await destroyInstance(at.resources, instance);
       });
     },
   );

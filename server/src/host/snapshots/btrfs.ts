@@ -1,10 +1,10 @@
 /**
  * Trees are subvolumes of btrfs. A copy is a snapshot: it takes a few milliseconds whatever its size.
  *
- *     <ground>/trees/<name>     the subvolumes; committed ones are read-only
- *     <ground>/records/<name>   what they are
+ *     <driver>/trees/<name>     the subvolumes; committed ones are read-only
+ *     <driver>/records/<name>   what they are
  *
- * The ground is a subvolume in the given folder where that lies on btrfs, and a pool in a
+ * The driver is a subvolume in the given folder where that lies on btrfs, and a pool in a
  * file otherwise. A snapshot is one transaction of the filesystem, which also writes the record that
  * came before it: after a power cut both are there, or the record alone, or none.
  */
@@ -13,7 +13,7 @@ import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import { compareTrees } from './compare-trees.ts';
-import { type Ground, openForest, type StepHook } from './forest.ts';
+import { type TreeDriver, openForest, type StepHook } from './forest.ts';
 import { type Pool, openPool } from './pool.ts';
 import { openQgroups } from './qgroups.ts';
 import { openRecords, type TreeRecord } from './records.ts';
@@ -73,13 +73,13 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   const limitOf = ({ quotaBytes, baseBytes = 0 }: TreeRecord): number | null =>
     quotaBytes === undefined || quotaBytes === null ? null : quotaBytes + baseBytes;
 
-  const ground: Ground = {
+  const driver: TreeDriver = {
     trees: () => readdir(treesDir),
 
     async mend(name, record) {
       if (!qgroups || record.kind !== 'active' || limitOf(record) === null) return;
       if ((await qgroups.limitOf(await subvolumes.id(name))) !== limitOf(record))
-        await ground.limit(name, record);
+        await driver.limit(name, record);
     },
 
     async plan(record) {
@@ -93,7 +93,7 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
       if (record.parent === undefined) await command(['btrfs', 'subvolume', 'create', at(key)]);
       else await command(['btrfs', 'subvolume', 'snapshot', at(record.parent), at(key)]);
       await step('prepare:limit');
-      if (limitOf(record) !== null) await ground.limit(key, record);
+      if (limitOf(record) !== null) await driver.limit(key, record);
     },
 
     async copy(name, key) {
@@ -134,7 +134,13 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
   };
 
   const records = await openRecords(join(base, 'records'));
-  const forest = await openForest({ ground, records, driver: 'btrfs', quota: qgroups !== undefined, onStep });
+  const forest = await openForest({
+    driver,
+    records,
+    driverName: 'btrfs',
+    quota: qgroups !== undefined,
+    onStep,
+  });
   let closed = false;
   let tending: Promise<void> | undefined;
   let reserving: Promise<void> | undefined;

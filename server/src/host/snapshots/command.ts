@@ -5,7 +5,7 @@ import { endFirst } from '../end-first.ts';
 
 export interface CommandOptions {
   cwd?: string;
-  /** Generous: a busy disk makes a flush slow, and half a deed is worse than a late one. */
+  /** Generous: a busy disk makes a flush slow, and half a operation is worse than a late one. */
   timeoutMs?: number;
 }
 

@@ -12,7 +12,7 @@ export interface Dataset {
 }
 
 /**
- * ZFS does such deeds one after the other anyway, and its server for FUSE may hang when they come at once.
+ * ZFS does such operations one after the other anyway, and its server for FUSE may hang when they come at once.
  */
 const turn = new Semaphore(1);
 

@@ -1,7 +1,7 @@
 /**
  * The half of a Snapshotter that is the same on every filesystem: names, idempotency, the order of
- * records and deeds, who may be removed, and what a crash leaves. A driver brings a `Ground`, which
- * only does deeds.
+ * records and operations, who may be removed, and what a crash leaves. A driver brings a `TreeDriver`, which
+ * only does operations.
  *
  * The record of a tree is written before the tree is made and removed after the tree is gone. So
  * what a crash leaves is a record without a tree, which `openForest` drops.
@@ -13,7 +13,7 @@ import type { Records, TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
-export interface Ground {
+export interface TreeDriver {
   /** Names of the trees that are there, whole. Sweeps what is not. */
   trees(): Promise<string[]>;
   /** Puts right what the record says and a crash kept from being done. */
@@ -63,10 +63,10 @@ export type Forest = Pick<
 };
 
 export interface ForestOptions {
-  ground: Ground;
+  driver: TreeDriver;
   records: Records;
   /** The driver's name, and whether it enforces quotas. */
-  driver: string;
+  driverName: string;
   quota: boolean;
   onStep?: StepHook | undefined;
 }
@@ -81,7 +81,7 @@ interface Tree {
 const NAME = /^[a-z0-9_-]{1,64}$/;
 
 export async function openForest(options: ForestOptions): Promise<Forest> {
-  const { ground, records, driver } = options;
+  const { driver, driverName, records } = options;
   const step = async (name: string): Promise<void> => options.onStep?.(name);
   const queue = new KeyedQueue<string>();
   const trees = new Map<string, Tree>();
@@ -90,7 +90,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
 
   async function load(): Promise<void> {
     const recorded = await records.read();
-    const present = new Set(await ground.trees());
+    const present = new Set(await driver.trees());
     for (const name of recorded.keys()) {
       if (!present.has(name)) await records.remove(name);
     }
@@ -101,7 +101,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       trees.set(name, { record, state: 'here' });
     }
     // After all records are known: mending a tree may need those below it.
-    for (const [name, { record }] of trees) await ground.mend?.(name, record);
+    for (const [name, { record }] of trees) await driver.mend?.(name, record);
   }
 
   function active(key: string): Tree {
@@ -122,7 +122,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       const tree = trees.get(name);
       if (tree?.state !== 'here' || tree.record.kind !== 'committed')
         throw new CayError('not_found', `No committed tree "${name}"`);
-      const path = await ground.committedPath(name, tree.record);
+      const path = await driver.committedPath(name, tree.record);
       if (done) {
         const readers = (tree.readers ??= new Set());
         readers.add(done);
@@ -142,7 +142,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
       // Always in the same order, so that two that compare and two that remove never wait for one another in
       // a ring.
       for (const name of [from, to].sort()) held.set(name, await committed(name, promise));
-      return from === to ? [] : await ground.compare(held.get(from)!, held.get(to)!, signal);
+      return from === to ? [] : await driver.compare(held.get(from)!, held.get(to)!, signal);
     } finally {
       resolve();
     }
@@ -159,30 +159,30 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     if (!options.quota) {
       throw new CayError(
         'unsupported',
-        `Cannot limit a tree to ${quotaBytes} bytes: "${driver}" here has no quotas`,
+        `Cannot limit a tree to ${quotaBytes} bytes: "${driverName}" here has no quotas`,
       );
     }
   }
 
-  /** Records, then does; a deed that fails is undone. */
+  /** Records, then does; a operation that fails is undone. */
   async function grow(
     verb: string,
     name: string,
     record: TreeRecord,
-    deed: () => Promise<void>,
+    operation: () => Promise<void>,
   ): Promise<void> {
     const tree: Tree = { record, state: 'coming' };
     trees.set(name, tree);
     try {
       await step(`${verb}:record`);
       await records.write(name, record);
-      await step(`${verb}:deed`);
-      await deed();
+      await step(`${verb}:operation`);
+      await operation();
       await step(`${verb}:done`);
       tree.state = 'here';
     } catch (error) {
       // What cannot be undone now has no reader: `make` replaces it, and the next open sweeps it.
-      await ground.drop(name, record).catch(() => {});
+      await driver.drop(name, record).catch(() => {});
       await records.remove(name).catch(() => {});
       trees.delete(name);
       if (!isDiskFull(error)) throw error;
@@ -197,8 +197,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     await step('quota:record');
     await records.write(key, record);
     tree.record = record;
-    await step('quota:deed');
-    await ground.limit(key, record);
+    await step('quota:operation');
+    await driver.limit(key, record);
   }
 
   return {
@@ -217,7 +217,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
           if (quotaBytes !== undefined && quotaBytes !== (tree.record.quotaBytes ?? null)) {
             await setQuota(key, tree, quotaBytes);
           }
-          return ground.path(key, tree.record);
+          return driver.path(key, tree.record);
         }
         const from = parent === undefined ? undefined : trees.get(parent);
         if (parent !== undefined && (from?.state !== 'here' || from.record.kind !== 'committed')) {
@@ -230,14 +230,14 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         };
         // From here the child is known, so its parent cannot be removed.
         trees.set(key, { record, state: 'coming' });
-        const planned = ground.plan ? await plan(key, record) : record;
-        await grow('prepare', key, planned, () => ground.make(key, planned));
-        return ground.path(key, planned);
+        const planned = driver.plan ? await plan(key, record) : record;
+        await grow('prepare', key, planned, () => driver.make(key, planned));
+        return driver.path(key, planned);
       });
     },
 
     path(key) {
-      return enqueue(key, () => ground.path(key, active(key).record));
+      return enqueue(key, () => driver.path(key, active(key).record));
     },
 
     commit(name, key) {
@@ -258,8 +258,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
             ...(parent !== undefined && { parent }),
           };
           trees.set(name, { record, state: 'coming' });
-          const planned = ground.plan ? await plan(name, record) : record;
-          await grow('commit', name, planned, () => ground.copy(name, key, planned));
+          const planned = driver.plan ? await plan(name, record) : record;
+          await grow('commit', name, planned, () => driver.copy(name, key, planned));
         });
       });
     },
@@ -279,14 +279,14 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     async written(key) {
       checkName(key);
       const { record } = active(key);
-      return ground.written?.(key, record);
+      return driver.written?.(key, record);
     },
 
     async usage(name) {
       checkName(name);
       const tree = trees.get(name);
       if (tree?.state !== 'here') throw new CayError('not_found', `No tree "${name}"`);
-      return ground.usage(name, tree.record);
+      return driver.usage(name, tree.record);
     },
 
     remove(name) {
@@ -306,8 +306,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         tree.state = 'leaving';
         try {
           await Promise.all([...(tree.readers ?? [])]);
-          await step('remove:deed');
-          await ground.drop(name, tree.record);
+          await step('remove:operation');
+          await driver.drop(name, tree.record);
           await step('remove:record');
           await records.remove(name);
           trees.delete(name);
@@ -337,7 +337,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
 
   async function plan(name: string, record: TreeRecord): Promise<TreeRecord> {
     try {
-      return await ground.plan!(record);
+      return await driver.plan!(record);
     } catch (error) {
       trees.delete(name);
       throw error;

@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import { compareTrees } from './compare-trees.ts';
-import { type Ground, openForest, type StepHook } from './forest.ts';
+import { type TreeDriver, openForest, type StepHook } from './forest.ts';
 import { isMountPoint } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
@@ -107,7 +107,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
     );
   }
 
-  const ground: Ground = {
+  const driver: TreeDriver = {
     async trees() {
       for (const folder of [staging, trash]) {
         for (const name of await readdir(folder))
@@ -130,7 +130,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
 
     async make(key, record) {
       // A failure may have left a tree under this name.
-      await ground.drop(key, record);
+      await driver.drop(key, record);
       const next = join(staging, key);
       await rm(next, { recursive: true, force: true });
       await mkdir(join(next, 'work'), { recursive: true });
@@ -185,7 +185,7 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   };
 
   const records = await openRecords(join(dir, 'records'));
-  const forest = await openForest({ ground, records, driver: 'overlay', quota: false, onStep });
+  const forest = await openForest({ driver, records, driverName: 'overlay', quota: false, onStep });
 
   const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
   return {

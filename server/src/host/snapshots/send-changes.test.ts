@@ -33,7 +33,7 @@ if (!root) console.warn('Skipping the tests of comparing by the send stream: the
 /** Few names, so that they meet one another: as files, directories, sources and targets. */
 const NAMES = ['a', 'b', 'c', 'd/a', 'd/b', 'd/e/a', 'd/e/b', 'd', 'd/e', 'f', 'f/a', 'f/d', 'o257-7-0'];
 const name = fc.constantFrom(...NAMES);
-const deed = fc.oneof(
+const operation = fc.oneof(
   fc.record({ verb: fc.constant('write' as const), at: name, text: fc.constantFrom('x', 'y', 'xx', '') }),
   fc.record({
     verb: fc.constant('patch' as const),
@@ -52,13 +52,13 @@ const deed = fc.oneof(
   fc.record({ verb: fc.constant('chmod' as const), at: name, mode: fc.constantFrom(0o600, 0o755) }),
   fc.record({ verb: fc.constant('chown' as const), at: name, uid: fc.constantFrom(0, 7) }),
 );
-type Deed = typeof deed extends fc.Arbitrary<infer T> ? T : never;
+type Operation = typeof operation extends fc.Arbitrary<infer T> ? T : never;
 
-/** Does what it can: a deed that the tree has no place for changes nothing. */
-async function act(dir: string, deeds: Deed[]): Promise<void> {
-  for (const step of deeds) await one(step).catch(() => {});
+/** Does what it can: a operation that the tree has no place for changes nothing. */
+async function act(dir: string, operations: Operation[]): Promise<void> {
+  for (const step of operations) await one(step).catch(() => {});
 
-  async function one(step: Deed): Promise<void> {
+  async function one(step: Operation): Promise<void> {
     const at = join(dir, step.at);
     switch (step.verb) {
       case 'write':
@@ -167,9 +167,9 @@ describe.skipIf(!root)('sendChanges', () => {
   }
 
   it('finds what a walk over both trees finds, whatever was done', async () => {
-    const deeds = fc.array(deed, { maxLength: 40 });
+    const operations = fc.array(operation, { maxLength: 40 });
     await fc.assert(
-      fc.asyncProperty(deeds, deeds, deeds, async (first, second, third) => {
+      fc.asyncProperty(operations, operations, operations, async (first, second, third) => {
         const names = ['base', 'next', 'side', 'work', 'other'].map((kind) => `${kind}-${round}`);
         const [base, next, side, work, other] = names as [string, string, string, string, string];
         round += 1;

@@ -79,10 +79,10 @@ export interface Snapshotter {
   /** Rejects `failed_precondition` while another tree descends from it. Absent is done. */
   remove(name: string): Promise<void>;
   list(): Promise<TreeInfo[]>;
-  /** Space of the ground that all trees stand on. */
+  /** Space of the driver that all trees stand on. */
   space(): Promise<{ totalBytes: number; freeBytes: number }>;
   /** Lets go; keeps every tree. Mounts that hold active trees stay. */
   close(): Promise<void>;
-  /** Removes every tree and the ground they stand on, mounts and loop devices included. */
+  /** Removes every tree and the driver they stand on, mounts and loop devices included. */
   destroy(): Promise<void>;
 }

@@ -31,7 +31,7 @@ import {
   whenFree,
   zfs,
 } from './datasets.ts';
-import { type Ground, openForest, type StepHook } from './forest.ts';
+import { type TreeDriver, openForest, type StepHook } from './forest.ts';
 import { isMountPoint, mountOf } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
@@ -105,7 +105,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     }
   }
 
-  const ground: Ground = {
+  const driver: TreeDriver = {
     async trees() {
       for (const { name, gone: isGone } of await listDatasets(base)) {
         const [, key, number, , committed] = /\/t-([a-z0-9_-]+)\.(\d+)(@c-([a-z0-9_-]+))?$/.exec(name) ?? [];
@@ -136,7 +136,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     async mend(name, record) {
       if (record.kind !== 'active') return;
       const [limit] = await readProperties(heads.get(name)!, 'refquota');
-      if (limit !== limitOf(record).replace('none', '0')) await ground.limit(name, record);
+      if (limit !== limitOf(record).replace('none', '0')) await driver.limit(name, record);
     },
 
     async plan(record) {
@@ -146,7 +146,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     },
 
     async make(key, record) {
-      await ground.drop(key, record);
+      await driver.drop(key, record);
       const dataset = `${base}/t-${key}.${next++}`;
       const properties = ['-o', 'canmount=noauto', '-o', `refquota=${limitOf(record)}`];
       if (record.parent === undefined) await zfs('create', ...properties, dataset);
@@ -157,7 +157,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
     },
 
     async copy(name, key, record) {
-      if (commits.has(name)) await ground.drop(name, record);
+      if (commits.has(name)) await driver.drop(name, record);
       const dataset = heads.get(key)!;
       await zfs('snapshot', `${dataset}@c-${name}`);
       commits.set(name, dataset);
@@ -228,7 +228,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
   };
 
   const records = await openRecords(join(home, 'records'));
-  const forest = await openForest({ ground, records, driver: 'zfs', quota: true, onStep });
+  const forest = await openForest({ driver, records, driverName: 'zfs', quota: true, onStep });
   const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
 
   async function dropViews(): Promise<void> {

@@ -8,9 +8,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError, type Sandbox } from '@cay/sdk/protocol';
 import type { Logger } from 'pino';
-import type { Builds, Recipe } from '../../../control/builds/build.ts';
-import type { Control } from '../../../control/contract.ts';
-import type { Principal } from '../../../control/principal.ts';
+import type { Builds, Recipe } from '../../../control/templates/builds/build.ts';
+import type { Control } from '../../../control/control.ts';
+import type { Principal } from '../../../control/tenants/principal.ts';
 
 export interface Interpreter {
   /** Makes the template if that is the one meant and it is not there. */

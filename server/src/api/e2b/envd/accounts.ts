@@ -3,7 +3,7 @@
  * on, never trusted.
  */
 import { isCayError } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../../control/records/sandboxes.ts';
+import type { SandboxRow } from '../../../records/sandboxes.ts';
 import { collectBytes } from '../../../lib/bounded-bytes.ts';
 import type { Guest } from '../../../guest/guest.ts';
 

@@ -1,9 +1,9 @@
 import { CayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
-import type { Control } from '../../../control/contract.ts';
-import type { SandboxRow } from '../../../control/records/sandboxes.ts';
-import { DEFAULT_BUDGETS, openBudgets } from '../../budgets.ts';
-import { rateLimit } from '../../rate-limit.ts';
+import type { Control } from '../../../control/control.ts';
+import type { SandboxRow } from '../../../records/sandboxes.ts';
+import { DEFAULT_BUDGETS, openBudgets } from '../../http/budgets.ts';
+import { rateLimit } from '../../http/rate-limit.ts';
 import { accessTokens } from '../access-tokens.ts';
 import { envd } from './envd.ts';
 

@@ -1,10 +1,10 @@
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
-import type { Control } from '../../../control/contract.ts';
-import type { Principal } from '../../../control/principal.ts';
-import type { SandboxRow } from '../../../control/records/sandboxes.ts';
+import type { Control } from '../../../control/control.ts';
+import type { Principal } from '../../../control/tenants/principal.ts';
+import type { SandboxRow } from '../../../records/sandboxes.ts';
 import type { Files, Guest } from '../../../guest/guest.ts';
-import type { Share } from '../../budgets.ts';
+import type { Share } from '../../http/budgets.ts';
 import type { Account, Accounts } from './accounts.ts';
 
 /** One request to a sandbox's own address, from somebody who may make it. */

@@ -6,7 +6,7 @@ import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { BoundedBytes } from '../../../lib/bounded-bytes.ts';
-import { exactly, parseRange } from '../../file-content.ts';
+import { exactly, parseRange } from '../../rest/file-content.ts';
 import { filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { acceptedEncoding } from './encoding.ts';
 

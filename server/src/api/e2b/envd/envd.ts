@@ -6,21 +6,21 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, ERRORS, UserSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { bodyOf } from '../../body-of.ts';
-import type { Control } from '../../../control/contract.ts';
-import type { SandboxRecords, SandboxRow } from '../../../control/records/sandboxes.ts';
-import { malformedPath } from '../../malformed-request.ts';
-import type { RateLimit } from '../../rate-limit.ts';
-import { readJson } from '../../read-json.ts';
-import { sendJson } from '../../send-json.ts';
-import { sendLargeJson } from '../../send-large-json.ts';
-import { traceOf } from '../../trace.ts';
-import type { BudgetKind, Budgets, Share } from '../../budgets.ts';
+import { bodyOf } from '../../http/request-body.ts';
+import type { Control } from '../../../control/control.ts';
+import type { SandboxRecords, SandboxRow } from '../../../records/sandboxes.ts';
+import { malformedPath } from '../../http/malformed-request.ts';
+import type { RateLimit } from '../../http/rate-limit.ts';
+import { readJson } from '../../http/read-json.ts';
+import { sendJson } from '../../http/send-json.ts';
+import { sendLargeJson } from '../../http/send-large-json.ts';
+import { traceOf } from '../../http/trace.ts';
+import type { BudgetKind, Budgets, Share } from '../../http/budgets.ts';
 import type { AccessTokens } from '../access-tokens.ts';
-import { measure } from '../control/measure.ts';
+import { measure } from '../rest/measure.ts';
 import { connectError, envdError } from '../e2b-error.ts';
 import { isMadeHere, isReachable } from '../labels.ts';
-import { memberOf } from '../member-of.ts';
+import { projectPrincipal } from '../project-principal.ts';
 import { notRunning } from '../not-running.ts';
 import { accountReader } from './accounts.ts';
 import { invalidUser, type EnvdCaller, type EnvdContext } from './context.ts';
@@ -156,7 +156,7 @@ export function envd(options: EnvdOptions): Envd {
     response.once('close', () => gone.abort(new CayError('cancelled', 'The caller went away')));
     const caller: EnvdCaller = {
       control,
-      principal: memberOf(row),
+      principal: projectPrincipal(row),
       row,
       user,
       headers: request.headers,
@@ -289,7 +289,7 @@ export function envd(options: EnvdOptions): Envd {
     'GET /envs': (row, _request, response) =>
       void sendJson(response, { E2B_SANDBOX: 'true', ...row.spec.env }),
     async 'GET /metrics'(row, _request, response) {
-      const sandbox = control.get(memberOf(row), row.id);
+      const sandbox = control.get(projectPrincipal(row), row.id);
       const { timestampUnix, cpuCount, cpuUsedPct, memTotal, memUsed, diskUsed, diskTotal } = await measure(
         control.backend,
         sandbox,
@@ -332,7 +332,7 @@ export function envd(options: EnvdOptions): Envd {
         // A guest that does not answer has nothing that could be read on; whoever comes for its commands
         // later is told so.
         await control
-          .enter(memberOf(row), row.id)
+          .enter(projectPrincipal(row), row.id)
           .then(({ guest }) => process.adopt(guest, row))
           .catch(() => {});
       }

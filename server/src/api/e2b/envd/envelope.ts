@@ -1,7 +1,7 @@
 /** Connect's framing of streams: a byte of flags, four bytes of length (big-endian), and that much JSON. */
 import { CayError } from '@cay/sdk/protocol';
 import { byteReader, type ByteReader } from '../../../lib/byte-reader.ts';
-import { parseJson, type BodyLimits } from '../../read-json.ts';
+import { parseJson, type BodyLimits } from '../../http/read-json.ts';
 
 const HEADER = 5;
 const COMPRESSED = 1;

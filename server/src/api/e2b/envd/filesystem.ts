@@ -2,8 +2,8 @@
 import { posix } from 'node:path';
 import { CayError, type FileInfo } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { collectFiles } from '../../collect-files.ts';
-import { noteFile } from '../../open-files.ts';
+import { collectFiles } from '../../rest/collect-files.ts';
+import { noteFile } from '../../rest/open-files.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { absent, entryInfo, statEntry, type EntryInfo } from './entry-info.ts';
 import { deadlineMs, type StreamOut } from './stream-out.ts';

@@ -4,9 +4,9 @@
  */
 import { randomBytes } from 'node:crypto';
 import { CayError, isCayError, type CommandInfo } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../../control/records/sandboxes.ts';
+import type { SandboxRow } from '../../../records/sandboxes.ts';
 import type { CommandHandle, Guest } from '../../../guest/guest.ts';
-import { startCommand } from '../../start-command.ts';
+import { startCommand } from '../../../control/commands/start-command.ts';
 import { toE2bId } from '../sandbox-id.ts';
 import { accountOf, invalidUser, resolvePath, type EnvdCaller, type EnvdContext } from './context.ts';
 import {

@@ -6,7 +6,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { kubernetesClient, type KubernetesClient } from '../kubernetes-client.ts';
+import { kubernetesClient, type KubernetesClient } from '../client/kubernetes-client.ts';
 
 export interface FakeApiServer {
   readonly client: KubernetesClient;

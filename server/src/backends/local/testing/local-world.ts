@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { newId, SandboxSpecSchema, type Limits, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { collect } from '../../../guest/collect.ts';
 import { localBackend, type LocalBackend, type LocalOptions } from '../local.ts';
-import { layGround, openLocal } from '../open-local.ts';
+import { openPlatform, openLocal } from '../open-local.ts';
 import type { SandboxRecord } from '../sandbox-record.ts';
 
 export interface LocalWorld {
@@ -31,7 +31,7 @@ export interface LocalWorld {
   destroy(): Promise<void>;
 }
 
-export type Laid = Awaited<ReturnType<typeof layGround>>;
+export type Laid = Awaited<ReturnType<typeof openPlatform>>;
 
 let counter = 0;
 
@@ -47,7 +47,7 @@ export async function localWorld({
   const opened = new Set<LocalBackend>();
   const errors: unknown[] = [];
   const spec = SandboxSpecSchema.parse({ runtime, ...(limits && { limits }) });
-  let trees: Laid['ground']['trees'] | undefined;
+  let trees: Laid['resources']['trees'] | undefined;
 
   async function groupFile(id: SandboxId, controller: string, file: string): Promise<string | undefined> {
     const { instance } = await world.record(id);
@@ -62,8 +62,8 @@ export async function localWorld({
     spec,
     errors,
     async open(options = {}, change = (laid) => laid) {
-      const laid = change(await layGround({ dir, policy: options.policy }));
-      ({ trees } = laid.ground);
+      const laid = change(await openPlatform({ dir, policy: options.policy }));
+      ({ trees } = laid.resources);
       const backend = await localBackend({
         ...laid,
         runtime,

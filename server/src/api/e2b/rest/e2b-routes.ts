@@ -1,0 +1,14 @@
+import type { Route } from '../../http/route.ts';
+import { sandboxRoutes, type E2bRouteOptions } from './sandbox-routes.ts';
+import { snapshotRoutes } from './snapshot-routes.ts';
+import { templateRoutes, type TemplateRouteOptions } from './templates/template-routes.ts';
+
+export interface RouteParts {
+  routing: E2bRouteOptions;
+  building: TemplateRouteOptions;
+}
+
+/** All that needs an API key. Of paths that fit two of them the first is meant. */
+export function e2bRoutes({ routing, building }: RouteParts): Route[] {
+  return [...templateRoutes(building), ...sandboxRoutes(routing), ...snapshotRoutes(routing)];
+}

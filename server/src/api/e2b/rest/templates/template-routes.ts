@@ -1,0 +1,294 @@
+/** E2B's API for templates: they are built here, from the builder of its clients, and named with tags. */
+import { createHash } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import type { TLSSocket } from 'node:tls';
+import { CayError, type Template } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import { bodyOf } from '../../../http/request-body.ts';
+import type { Builds } from '../../../../control/templates/builds/build.ts';
+import type { Control } from '../../../../control/control.ts';
+import type { Principal } from '../../../../control/tenants/principal.ts';
+import { route, type Route } from '../../../http/route.ts';
+import type { Interpreter } from '../../code-interpreter/interpreter.ts';
+import type { Refused } from '../../envd/envd.ts';
+import { StartBuildBody, toRecipe } from './recipe.ts';
+import { showBuild, tagsOf } from './show-build.ts';
+import { DEFAULT_TAG, formatTemplateRef, parseTemplateRef } from './template-name.ts';
+import type { UploadLinks } from './upload-links.ts';
+
+export interface TemplateRouteOptions {
+  control: Control;
+  builds: Builds;
+  links: UploadLinks;
+  onRefused: Refused;
+  /** What is not there before somebody uses it. */
+  interpreter: Pick<Interpreter, 'prepare'>;
+  /** How clients reach the server; absent, as they did. */
+  publicUrl?: string;
+}
+
+const tag = 'e2b';
+const MIB = 1024 * 1024;
+const LOG_PAGE = 100;
+const Name = z.string().min(1).max(200);
+const OfTemplate = z.object({ id: Name });
+const OfBuild = OfTemplate.extend({ build: z.string().max(80) });
+const OfFiles = OfTemplate.extend({ hash: z.string().regex(/^[0-9a-f]{64}$/) });
+const Tags = z.array(z.string().min(1).max(64)).max(50);
+
+export function templateRoutes({
+  control,
+  builds,
+  links,
+  onRefused,
+  interpreter,
+  publicUrl,
+}: TemplateRouteOptions): Route[] {
+  const own = async (principal: Principal) => await control.templates(principal);
+
+  /** The templates of that name, with each of its tags. */
+  async function tagged(principal: Principal, name: string): Promise<(Template & { tag: string })[]> {
+    const found = (await own(principal)).filter((template) => template.name.split(':')[0] === name);
+    return found.map((template) => ({ ...template, tag: template.name.split(':')[1] ?? DEFAULT_TAG }));
+  }
+
+  async function target(principal: Principal, text: string): Promise<Template> {
+    const name = formatTemplateRef(parseTemplateRef(text));
+    const found = (await own(principal)).find((template) => template.name === name);
+    if (found) return found;
+    throw new CayError('not_found', `Template "${text.slice(0, 80)}" does not exist`);
+  }
+
+  const buildOf = (principal: Principal, { snapshot, name }: Template) =>
+    (snapshot === null ? undefined : builds.of(principal, snapshot)?.id) ?? uuidOf(snapshot ?? name);
+
+  function allowed<T>(request: IncomingMessage, check: () => T): T {
+    try {
+      return check();
+    } catch (error) {
+      if (error instanceof CayError) onRefused(request, error);
+      throw error;
+    }
+  }
+
+  return [
+    route({
+      method: 'post',
+      path: '/v3/templates',
+      name: 'e2bRequestBuild',
+      summary: 'Announce a template that will be built',
+      tag,
+      body: z.looseObject({
+        name: Name.optional(),
+        alias: Name.optional(),
+        tags: Tags.nullish(),
+        cpuCount: z.int().min(1).max(1024).nullish(),
+        memoryMB: z.int().min(16).nullish(),
+        minFreeDiskMb: z.int().min(0).nullish(),
+      }),
+      answers: { 202: { description: 'What it will be called' } },
+      async handle({ json, principal, body }) {
+        const given = body.name ?? body.alias;
+        if (given === undefined) throw new CayError('invalid_argument', 'A template needs a name');
+        const { name, tag: inName } = parseTemplateRef(given);
+        const tags = [...new Set([...(inName === undefined ? [] : [inName]), ...(body.tags ?? [])])];
+        const names = (tags.length === 0 ? [DEFAULT_TAG] : tags).map((each) =>
+          formatTemplateRef({ name, tag: each }),
+        );
+        const build = await builds.request(principal, {
+          template: name,
+          names,
+          limits: {
+            ...(body.cpuCount && { cpus: body.cpuCount }),
+            ...(body.memoryMB && { memoryBytes: body.memoryMB * MIB }),
+            ...(body.minFreeDiskMb && { diskBytes: Math.max(body.minFreeDiskMb, 16) * MIB }),
+          },
+        });
+        return json(
+          {
+            templateID: name,
+            buildID: build.id,
+            public: false,
+            names: [name],
+            aliases: [name],
+            tags: tagsOf(build),
+          },
+          202,
+        );
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/templates/{id}/files/{hash}',
+      name: 'e2bGetUploadLink',
+      summary: 'Say where files for a build are brought',
+      tag,
+      params: OfFiles,
+      query: z.looseObject({}),
+      answers: { 201: { description: 'Whether they are here, and where they go' } },
+      async handle({ json, request, principal, params }) {
+        const { project } = principal;
+        const url =
+          originOf(request, publicUrl) + links.make({ project, template: params.id, hash: params.hash });
+        return json({ present: await builds.files.has(project, params.hash), url }, 201);
+      },
+    }),
+    route({
+      method: 'put',
+      path: '/templates/{id}/files/{hash}',
+      name: 'e2bUploadFiles',
+      summary: 'Bring files for a build',
+      tag,
+      // Whoever has the address may.
+      access: 'open',
+      params: OfFiles,
+      query: z.object({
+        project: z.string().max(80),
+        expires: z.string().max(20),
+        signature: z.string().max(100),
+      }),
+      rawBody: 'application/octet-stream',
+      answers: { 200: { description: 'Done' } },
+      async handle({ context, request, params, query }) {
+        const { project, hash } = allowed(request, () =>
+          links.require({ template: params.id, hash: params.hash }, query),
+        );
+        await builds.files.put(project, hash, bodyOf(request));
+        return context.body(null, 200);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v2/templates/{id}/builds/{build}',
+      name: 'e2bStartBuild',
+      summary: 'Build a template',
+      tag,
+      params: OfBuild,
+      body: StartBuildBody,
+      maxBodyBytes: 8 * MIB,
+      answers: { 202: { description: 'It is being built' } },
+      async handle({ json, principal, params, body }) {
+        requireBuild(builds, principal, params);
+        const recipe = toRecipe(body);
+        await interpreter.prepare(principal, recipe.from);
+        builds.start(principal, params.build, recipe);
+        return json({}, 202);
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/templates/{id}/builds/{build}/status',
+      name: 'e2bGetBuild',
+      summary: 'Say how far a build is',
+      tag,
+      params: OfBuild,
+      query: z.looseObject({
+        logsOffset: z.coerce.number().int().min(0).default(0),
+        limit: z.coerce.number().int().min(0).max(LOG_PAGE).default(LOG_PAGE),
+      }),
+      answers: { 200: { description: 'The build' } },
+      handle({ json, principal, params, query }) {
+        const build = requireBuild(builds, principal, params);
+        return json(
+          showBuild(build, builds.log(principal, build.id, { offset: query.logsOffset, limit: query.limit })),
+        );
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/templates/aliases/{id}',
+      name: 'e2bGetAlias',
+      summary: 'Say whether a template exists',
+      tag,
+      params: OfTemplate,
+      answers: { 200: { description: 'It does' } },
+      async handle({ json, principal, params }) {
+        const { name } = parseTemplateRef(params.id);
+        if ((await tagged(principal, name)).length > 0) return json({ templateID: name, public: false });
+        throw new CayError('not_found', `Template "${params.id.slice(0, 80)}" does not exist`);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/templates/tags',
+      name: 'e2bAssignTags',
+      summary: 'Give a template further tags',
+      tag,
+      body: z.looseObject({ target: Name, tags: Tags.min(1) }),
+      answers: { 201: { description: 'Done' } },
+      async handle({ json, principal, body }) {
+        const template = await target(principal, body.target);
+        if (template.snapshot === null)
+          throw new CayError('permission_denied', `Template "${template.name}" comes with the server`);
+        const { name } = parseTemplateRef(body.target);
+        const names = body.tags.map((each) => formatTemplateRef({ name, tag: each }));
+        for (const each of names)
+          await control.saveTemplate(principal, each, { snapshot: template.snapshot, replace: true });
+        return json({ buildID: buildOf(principal, template), tags: body.tags }, 201);
+      },
+    }),
+    route({
+      method: 'delete',
+      path: '/templates/tags',
+      name: 'e2bRemoveTags',
+      summary: 'Take tags from a template',
+      tag,
+      body: z.looseObject({ name: Name, tags: Tags.min(1) }),
+      answers: { 204: { description: 'Done' } },
+      async handle({ context, principal, body }) {
+        const { name } = parseTemplateRef(body.name);
+        if ((await tagged(principal, name)).length === 0)
+          throw new CayError('not_found', `Template "${name}" does not exist`);
+        for (const each of body.tags)
+          await control.removeTemplate(principal, formatTemplateRef({ name, tag: each }));
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/templates/{id}/tags',
+      name: 'e2bListTags',
+      summary: "List a template's tags",
+      tag,
+      params: OfTemplate,
+      answers: { 200: { description: 'The tags' } },
+      async handle({ json, principal, params }) {
+        const found = await tagged(principal, parseTemplateRef(params.id).name);
+        if (found.length === 0)
+          throw new CayError('not_found', `Template "${params.id.slice(0, 80)}" does not exist`);
+        return json(
+          found.map((template) => ({
+            tag: template.tag,
+            buildID: buildOf(principal, template),
+            createdAt: new Date(template.createdAtMs ?? 0).toISOString(),
+          })),
+        );
+      },
+    }),
+  ];
+}
+
+function requireBuild(builds: Builds, principal: Principal, { id, build }: z.infer<typeof OfBuild>) {
+  const found = builds.get(principal, build);
+  if (found.template === parseTemplateRef(id).name) return found;
+  throw new CayError('not_found', `Template "${id.slice(0, 80)}" has no build "${build}"`);
+}
+
+/** Clients take nothing else for the id of a build, and not every template was built. */
+function uuidOf(text: string): string {
+  const hex = createHash('sha256').update(text).digest('hex');
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    `8${hex.slice(13, 16)}`,
+    `8${hex.slice(17, 20)}`,
+    hex.slice(20, 32),
+  ].join('-');
+}
+
+/** What a client that came this way can come by again. */
+function originOf(request: IncomingMessage, publicUrl: string | undefined): string {
+  if (publicUrl !== undefined) return new URL(publicUrl).origin;
+  const encrypted = (request.socket as TLSSocket).encrypted === true;
+  return `${encrypted ? 'https' : 'http'}://${request.headers.host ?? 'localhost'}`;
+}

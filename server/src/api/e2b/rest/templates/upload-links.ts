@@ -1,0 +1,59 @@
+/**
+ * Addresses by which files for a build are brought, by whoever has the address and for as long as it says.
+ */
+import { createHmac, timingSafeEqual } from 'node:crypto';
+import { CayError } from '@cay/sdk/protocol';
+import { inEpoch } from '../../../../control/tenants/token-epochs.ts';
+
+export interface Upload {
+  project: string;
+  template: string;
+  hash: string;
+}
+
+const VALID_MS = 3600_000;
+
+export interface UploadLinks {
+  /** The path and query of the address. */
+  make(upload: Upload): string;
+  /** Rejects `unauthenticated` for what was not made here, or too long ago. */
+  require(
+    upload: Omit<Upload, 'project'>,
+    query: { project: string; expires: string; signature: string },
+  ): Upload;
+}
+
+/** `epochOf` tells how often the tokens of a project were revoked. */
+export function uploadLinks(
+  secret: Uint8Array,
+  { now = Date.now, epochOf = () => 0 }: { now?: () => number; epochOf?: (project: string) => number } = {},
+): UploadLinks {
+  const sign = ({ project, template, hash }: Upload, expires: string) =>
+    createHmac('sha256', secret)
+      .update(
+        inEpoch(JSON.stringify(['template-upload', project, template, hash, expires]), epochOf(project)),
+      )
+      .digest('base64url');
+  return {
+    make(upload) {
+      const expires = String(now() + VALID_MS);
+      const query = new URLSearchParams({
+        project: upload.project,
+        expires,
+        signature: sign(upload, expires),
+      });
+      return `/templates/${encodeURIComponent(upload.template)}/files/${upload.hash}?${query.toString()}`;
+    },
+    require({ template, hash }, { project, expires, signature }) {
+      const upload = { project, template, hash };
+      // The text itself: what is left of it when it is decoded fits several.
+      const given = Buffer.from(signature);
+      const expected = Buffer.from(sign(upload, expires));
+      if (given.length !== expected.length || !timingSafeEqual(given, expected))
+        throw new CayError('unauthenticated', 'The signature of this address is not valid');
+      if (!(Number(expires) > now()))
+        throw new CayError('unauthenticated', 'This address is not valid any more');
+      return upload;
+    },
+  };
+}

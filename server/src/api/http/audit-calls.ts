@@ -1,0 +1,100 @@
+/**
+ * What goes into the audit of calls that did not do what they asked for: those that failed, and those that
+ * were refused at the door.
+ */
+import { CayError } from '@cay/sdk/protocol';
+import { isAudited, markAudited } from '../../control/events/audited-errors.ts';
+import type { EventLog } from '../../control/events/event-log.ts';
+import { networkOf } from '../../lib/network-of.ts';
+import { logThrottle } from '../../lib/log-throttle.ts';
+import type { Authenticator, Caller } from './authenticate.ts';
+import type { Trace } from './trace.ts';
+
+export interface CallAudit {
+  /**
+   * Notes what it refuses. Strangers can ask as often as they like, so they are counted and noted once a
+   * minute.
+   */
+  authenticator(inner: Authenticator): Authenticator;
+  /** Notes, in the same measure, somebody who came to a sandbox without what opens it. */
+  turnedAway(request: Caller, error: CayError, sandbox?: { id: string; project: string }): void;
+  /**
+   * Notes a call that would have changed something; of one key at most so many a minute, and then how many
+   * there were beside.
+   */
+  failed(trace: Trace, error: unknown): void;
+}
+
+const REFUSED_EVERY_MS = 60_000;
+/** How many failed calls of one key are noted in a minute; the rest are counted. */
+const FAILED_A_MINUTE = 60;
+export function callAudit(events: EventLog): CallAudit {
+  const refusals = logThrottle({ everyMs: REFUSED_EVERY_MS });
+  const failures = logThrottle({ everyMs: REFUSED_EVERY_MS, through: FAILED_A_MINUTE });
+
+  function refused(request: Caller, error: CayError): void {
+    const { key = null, project = null } = error.details as { key?: string; project?: string };
+    const from = request.socket?.remoteAddress ?? null;
+    const { first, held } = refusals.happens(`${error.code} ${key ?? networkOf(from ?? undefined)}`);
+    if (!first) return;
+    events.append({
+      type: 'key.refused',
+      project,
+      key,
+      outcome: error.code,
+      data: { from, ...(held > 0 && { alsoRefused: held }) },
+    });
+  }
+
+  return {
+    authenticator: (inner) => ({
+      authenticate(request) {
+        try {
+          return inner.authenticate(request);
+        } catch (error) {
+          if (error instanceof CayError) refused(request, error);
+          throw markAudited(error);
+        }
+      },
+    }),
+    turnedAway(request, error, sandbox) {
+      markAudited(error);
+      const from = request.socket?.remoteAddress ?? null;
+      const { first, held } = refusals.happens(`token ${sandbox?.id} ${networkOf(from ?? undefined)}`);
+      if (!first) return;
+      const data = { from, ...(held > 0 && { alsoRefused: held }) };
+      events.append({
+        type: 'token.refused',
+        project: sandbox?.project ?? null,
+        key: null,
+        sandbox: sandbox?.id ?? null,
+        outcome: error.code,
+        data,
+      });
+    },
+    failed(trace, error) {
+      if (isAudited(error)) return;
+      const outcome = error instanceof CayError ? error.code : 'internal';
+      if (outcome === 'cancelled') return;
+      const { sandbox, principal } = trace;
+      // Of nobody whom we know one of each kind; of a key that we know, some of any kind.
+      const { first, held } = principal
+        ? failures.happens(`${principal.project} ${principal.key}`)
+        : refusals.happens(`${outcome} ${trace.route}`);
+      if (!first) return;
+      const known = sandbox?.startsWith('sbx_') ? sandbox.slice(0, 80) : null;
+      events.append({
+        type: 'call.failed',
+        project: principal?.project ?? null,
+        key: principal?.key ?? null,
+        sandbox: known,
+        outcome,
+        data: {
+          operation: trace.route,
+          ...(sandbox !== undefined && known === null && { sandbox: sandbox.slice(0, 80) }),
+          ...(held > 0 && { alsoFailed: held }),
+        },
+      });
+    },
+  };
+}

@@ -1,0 +1,181 @@
+/**
+ * A route: what it takes, what it answers and how, in one place. The same description validates
+ * requests and becomes the OpenAPI document, so neither can say what the other does not.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { HttpBindings } from '@hono/node-server';
+import { CayError } from '@cay/sdk/protocol';
+import type { Context, Hono } from 'hono';
+import { z } from 'zod';
+import type { Principal } from '../../control/tenants/principal.ts';
+import { requireAdmin, type Authenticator } from './authenticate.ts';
+import type { BudgetKind, Budgets } from './budgets.ts';
+import { invalid } from './error-answer.ts';
+import { readJson } from './read-json.ts';
+import { sendJson } from './send-json.ts';
+import { traceOf, type Trace } from './trace.ts';
+
+export interface Env {
+  Bindings: HttpBindings;
+}
+
+export interface Answer {
+  description: string;
+  schema?: z.ZodType;
+  /** Media types of bodies that are not JSON. */
+  media?: readonly string[];
+  /** What those bodies have one of after the other. */
+  events?: z.ZodType;
+}
+
+export interface Call<Params, Query, Body> {
+  context: Context<Env>;
+  request: IncomingMessage;
+  response: ServerResponse;
+  params: Params;
+  query: Query;
+  body: Body;
+  principal: Principal;
+  json(value: unknown, status?: number): Response;
+  /** Aborts when the caller goes away. */
+  readonly signal: AbortSignal;
+}
+
+type None = z.ZodObject<Record<never, never>>;
+
+export interface RouteSpec<Params extends z.ZodType, Query extends z.ZodType, Body extends z.ZodType> {
+  method: 'get' | 'post' | 'put' | 'patch' | 'delete';
+  /** As OpenAPI writes it: `/v1/sandboxes/{id}`. */
+  path: string;
+  /** The operation's name in the OpenAPI document and in metrics. */
+  name: string;
+  summary: string;
+  description?: string;
+  tag: string;
+  /** `key` unless told otherwise. */
+  access?: 'open' | 'key' | 'admin';
+  /** What a call counts as while it is under way. Default `call`. */
+  budget?: BudgetKind;
+  params?: Params;
+  query?: Query;
+  /** A JSON body. Absent means that none is read. */
+  body?: Body;
+  /** Default 1 MiB. */
+  maxBodyBytes?: number;
+  /** The media type of a body that the handler reads as a stream. */
+  rawBody?: string;
+  headers?: Record<string, string>;
+  answers: Record<number, Answer>;
+  handle(call: Call<z.infer<Params>, z.infer<Query>, z.infer<Body>>): Response | Promise<Response>;
+}
+
+export type Route = RouteSpec<z.ZodType, z.ZodType, z.ZodType>;
+
+export function route<
+  Params extends z.ZodType = None,
+  Query extends z.ZodType = None,
+  Body extends z.ZodType = None,
+>(spec: RouteSpec<Params, Query, Body>): Route {
+  // A route is only ever called with what its own schemas have parsed.
+  return spec as unknown as Route;
+}
+
+export interface MountOptions {
+  authenticator: Authenticator;
+  budgets: Budgets;
+  /** How long a JSON body may take to arrive. */
+  bodyTimeoutMs: number;
+  /** Told of calls that would have changed something, and failed. */
+  onFailure?(trace: Trace, error: unknown): void;
+}
+
+const DEFAULT_BODY_BYTES = 1024 * 1024;
+const NO_QUERY = z.object({}).strict();
+const GONE = new CayError('cancelled', 'The caller went away');
+
+export function mount(
+  app: Hono<Env>,
+  route: Route,
+  { authenticator, budgets, bodyTimeoutMs: timeoutMs, onFailure }: MountOptions,
+): void {
+  const limits = { maxBytes: route.maxBodyBytes ?? DEFAULT_BODY_BYTES, timeoutMs };
+  const path = route.path.replaceAll(/\{(\w+)\}/g, ':$1');
+  const query = route.query ?? NO_QUERY;
+  const ofSandbox = route.path.startsWith('/v1/sandboxes/{id}');
+  const changes = route.method !== 'get';
+  app.on(route.method.toUpperCase(), path, async (context) => {
+    const trace = traceOf(context.env.outgoing);
+    try {
+      return await answer(context, trace);
+    } catch (error) {
+      if (changes) onFailure?.(trace, error);
+      throw error;
+    }
+  });
+
+  async function answer(context: Context<Env>, trace: Trace): Promise<Response> {
+    const { incoming: request, outgoing: response } = context.env;
+    trace.route = route.name;
+    trace.path = route.path;
+    if (ofSandbox) trace.sandbox = context.req.param('id');
+    const access = route.access ?? 'key';
+    if (access !== 'open') trace.principal = authenticator.authenticate(request);
+    if (access === 'admin') requireAdmin(trace.principal!);
+    if (trace.principal) trace.share = budgets.take(trace.principal.project, route.budget ?? 'call');
+    const handled = handle(context, trace, { request, response });
+    trace.share?.until(handled);
+    return handled;
+  }
+
+  async function handle(
+    context: Context<Env>,
+    { principal, share }: Trace,
+    { request, response }: Pick<Call<unknown, unknown, unknown>, 'request' | 'response'>,
+  ): Promise<Response> {
+    if (share?.turn) await share.turn;
+    let signal: AbortSignal | undefined;
+    return route.handle({
+      context,
+      request,
+      response,
+      params: route.params ? parse(route.params, context.req.param(), 'path') : {},
+      query: parse(query, queryOf(context), 'query'),
+      body:
+        route.body &&
+        parse(
+          route.body,
+          (await readJson(request, { ...limits, ...(share && { admit: share.parse }) })) ?? {},
+          'body',
+        ),
+      // Open routes have no use for a principal.
+      principal: principal!,
+      json: (value, status) => sendJson(response, value, status),
+      get signal() {
+        return (signal ??= abortOnClose(response));
+      },
+    });
+  }
+}
+
+function parse(schema: z.ZodType, value: unknown, where: string): unknown {
+  const result = schema.safeParse(value);
+  if (!result.success) throw invalid(result.error, where);
+  return result.data;
+}
+
+/** What is given once is a string, what is given more often an array. */
+function queryOf(context: Context<Env>): Record<string, string | string[]> {
+  const query: Record<string, string | string[]> = {};
+  for (const [name, values] of Object.entries(context.req.queries()))
+    query[name] = values.length === 1 ? values[0]! : values;
+  return query;
+}
+
+function abortOnClose(response: ServerResponse): AbortSignal {
+  const controller = new AbortController();
+  // An answer that was given in full leaves nothing to abort.
+  const check = () => response.writableFinished || controller.abort(GONE);
+  if (response.closed || response.destroyed) check();
+  else response.once('close', check);
+  return controller.signal;
+}

@@ -1,0 +1,100 @@
+/** Answers that go on: bytes, or one JSON value after the other. The caller's pace is the source's pace. */
+import type { Context } from 'hono';
+import { orLate } from '../../lib/or-late.ts';
+import { errorAnswer, wireError } from './error-answer.ts';
+import type { Env } from './route.ts';
+import { traceOf } from './trace.ts';
+
+const NDJSON = 'application/x-ndjson';
+const SSE = 'text/event-stream';
+/** For the routes' descriptions. */
+export const STREAMS = [NDJSON, SSE] as const;
+
+export type StreamFormat = 'ndjson' | 'sse';
+
+const HEARTBEAT_MS = 15_000;
+
+/** The stream that the caller asked for, or `undefined` if it did not ask for one. */
+export function streamFormat(context: Context<Env>): StreamFormat | undefined {
+  const accept = context.env.incoming.headers.accept;
+  if (accept === undefined) return undefined;
+  if (accept.includes(SSE)) return 'sse';
+  if (accept.includes(NDJSON)) return 'ndjson';
+  return undefined;
+}
+
+export function bytesAnswer(
+  context: Context<Env>,
+  data: AsyncIterable<Uint8Array>,
+  options: { status?: 200 | 206; headers: Record<string, string> },
+): Response {
+  return context.newResponse(ReadableStream.from(data), {
+    status: options.status ?? 200,
+    headers: options.headers,
+  });
+}
+
+export interface EventsOptions<T> {
+  /** NDJSON where the caller does not say. */
+  format?: StreamFormat;
+  /** The event's id, with which a reader resumes. SSE only. */
+  id?(value: T): string | number;
+}
+
+/** Every value as one line or event; a sign of life in silence; a failure as a last value of type `error`. */
+export function eventsAnswer<T>(
+  context: Context<Env>,
+  source: AsyncIterable<T>,
+  options: EventsOptions<T> = {},
+): Response {
+  const format = options.format ?? streamFormat(context) ?? 'ndjson';
+  const trace = traceOf(context.env.outgoing);
+  trace.endless = true;
+  const onError = (error: unknown) => {
+    if (errorAnswer(error).cause !== undefined) trace.error = error;
+  };
+  return context.newResponse(ReadableStream.from(encodeEvents(source, format, { id: options.id, onError })), {
+    headers: {
+      'Content-Type': format === 'sse' ? SSE : NDJSON,
+      'Transfer-Encoding': 'chunked',
+      'Cache-Control': 'no-store',
+      // Proxies that buffer would hold events back.
+      'X-Accel-Buffering': 'no',
+    },
+  });
+}
+
+export async function* encodeEvents<T>(
+  source: AsyncIterable<T>,
+  format: StreamFormat,
+  options: { id?(value: T): string | number; onError?(error: unknown): void; heartbeatMs?: number } = {},
+): AsyncGenerator<Uint8Array> {
+  const iterator = source[Symbol.asyncIterator]();
+  const encode = (value: unknown, id?: string | number) => {
+    const json = JSON.stringify(value);
+    if (format === 'ndjson') return Buffer.from(`${json}\n`);
+    return Buffer.from(`${id === undefined ? '' : `id: ${id}\n`}data: ${json}\n\n`);
+  };
+  const heartbeat = Buffer.from(format === 'ndjson' ? '\n' : ': alive\n\n');
+  let pending: Promise<IteratorResult<T>> | undefined;
+  try {
+    for (;;) {
+      pending ??= iterator.next();
+      const result = await orLate(pending, options.heartbeatMs ?? HEARTBEAT_MS);
+      if (result === undefined) {
+        yield heartbeat;
+        continue;
+      }
+      pending = undefined;
+      if (result.done) return;
+      yield encode(result.value, options.id?.(result.value));
+    }
+  } catch (error) {
+    options.onError?.(error);
+    yield encode({ type: 'error', error: wireError(error) });
+  } finally {
+    // A source that is still waiting ends by its signal; nobody waits for it here.
+    if (pending) pending.catch(() => {});
+    iterator.return?.().catch(() => {});
+  }
+}

@@ -1,0 +1,54 @@
+import { AuditEventSchema, AuditVerdictSchema } from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { EventLog } from '../../control/events/event-log.ts';
+import { Moment } from './parameters.ts';
+import { route, type Route } from '../http/route.ts';
+import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
+
+const tag = 'audit';
+const Name = z.string().min(1).max(80);
+
+export function auditRoutes(events: EventLog): Route[] {
+  return [
+    route({
+      method: 'get',
+      path: '/v1/audit/verify',
+      name: 'verifyAudit',
+      summary: 'Verify that no event was changed, removed, inserted or moved',
+      description:
+        'Walks the chain of hashes from the first event that is kept to the last, checkpoints included. `head` is worth noting elsewhere: ' +
+        'whoever has it can tell later that nothing before it was changed.',
+      tag,
+      access: 'admin',
+      answers: {
+        200: {
+          description: 'Whether it is whole, and otherwise where it breaks',
+          schema: AuditVerdictSchema,
+        },
+      },
+      handle: async ({ json }) => json(await events.verify()),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/audit/export',
+      name: 'exportAudit',
+      summary: 'Stream the events of all projects with their hashes',
+      tag,
+      access: 'admin',
+      query: z
+        .object({
+          sandbox: Name.optional(),
+          type: Name.optional(),
+          key: Name.optional(),
+          since: Moment.optional(),
+          until: Moment.optional(),
+        })
+        .strict(),
+      answers: { 200: { description: 'Events, oldest first', media: STREAMS, events: AuditEventSchema } },
+      handle: ({ context, query: { since, until, ...query } }) =>
+        eventsAnswer(context, events.export({ ...query, sinceMs: since, untilMs: until }), {
+          id: (event) => event.id,
+        }),
+    }),
+  ];
+}

@@ -1,0 +1,205 @@
+import {
+  CommandInfoSchema,
+  CommandListSchema,
+  ExecBodySchema,
+  ExecEventSchema,
+  LaunchedSchema,
+  PtySizeSchema,
+  SignalBodySchema,
+  type ExecEvent,
+  type OutputEncoding,
+} from '@cay/sdk/protocol';
+import { z } from 'zod';
+import { bodyOf } from '../http/request-body.ts';
+import type { CommandLogs } from '../../control/commands/command-logs.ts';
+import type { Control } from '../../control/open-control.ts';
+import type { CommandHandle } from '../../guest/guest.ts';
+import { knownCommands } from '../../control/commands/known-commands.ts';
+import { outputEvents, type OutputOptions } from './output-events.ts';
+import { CommandParams, Count, EncodingQuery, Flag, Moment, SandboxParams } from './parameters.ts';
+import { route, type Route } from '../http/route.ts';
+import { idempotencyKeyOf, startCommand } from '../../control/commands/start-command.ts';
+import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
+import { EXEC_BODY_BYTES } from './exec.ts';
+
+const tag = 'commands';
+const Bytes = Count(Number.MAX_SAFE_INTEGER);
+const done = { 204: { description: 'Done' } };
+
+export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
+  const known = knownCommands(control, logs);
+  return [
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/commands',
+      name: 'launchCommand',
+      summary: 'Launch a command and leave it running',
+      description:
+        'With `expose` its port becomes reachable, for those who have the token. Its output is recorded and outlives the sandbox’s stop, the newest 16 MiB of it; ' +
+        'so is its end.',
+      tag,
+      headers: { 'Idempotency-Key': 'Makes the call repeatable' },
+      params: SandboxParams,
+      body: ExecBodySchema,
+      maxBodyBytes: EXEC_BODY_BYTES,
+      answers: {
+        200: { description: 'It was running already', schema: LaunchedSchema },
+        201: { description: 'It was started', schema: LaunchedSchema },
+      },
+      async handle({ json, request, principal, params, body }) {
+        const launched = { ...body, overflow: body.overflow ?? ('drop' as const) };
+        const { handle, fed } = await startCommand(control, principal, params.id, launched, {
+          idempotencyKey: idempotencyKeyOf(request.headers),
+          logs,
+          durable: true,
+        });
+        const { existing, id } = handle;
+        // The input goes through this handle; a command that never reads it does not hold the answer.
+        const letGo = () => handle[Symbol.asyncDispose]();
+        if (body.input === undefined) await letGo();
+        else fed.then(letGo).catch(() => {});
+        const port =
+          body.expose === undefined
+            ? undefined
+            : control.get(principal, params.id).ports.find((candidate) => candidate.port === body.expose);
+        return json(
+          { command: await known.get(principal, params.id, id), existing, ...(port && { port }) },
+          existing ? 200 : 201,
+        );
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/commands',
+      name: 'listCommands',
+      summary: 'List running commands and the ended ones that are still remembered',
+      description: 'Of a sandbox that does not run: those that were recorded.',
+      tag,
+      params: SandboxParams,
+      answers: { 200: { description: 'Commands, oldest first', schema: CommandListSchema } },
+      async handle({ json, principal, params, signal }) {
+        return json({ commands: await known.list(principal, params.id, { signal }) });
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/commands/{cmd}',
+      name: 'getCommand',
+      summary: 'Get a command',
+      tag,
+      params: CommandParams,
+      answers: { 200: { description: 'The command', schema: CommandInfoSchema } },
+      async handle({ json, principal, params }) {
+        return json(await known.get(principal, params.id, params.cmd));
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/commands/{cmd}/output',
+      name: 'readOutput',
+      summary: "Stream a command's output from an offset on",
+      description:
+        'Follows to the end of the command; with `follow=0` it stops where the output stands now. A recorded command can be read also when its sandbox does not run. ' +
+        'It begins at `offset`, with what was recorded at the time `since` or later (by the clock of the server, which may take output later than it was written), or with the last ' +
+        '`tailBytes`, whichever comes last; after `limitBytes` it stops, without the event `end`. Only recorded output has a time.',
+      budget: 'stream',
+      tag,
+      params: CommandParams,
+      query: EncodingQuery.extend({
+        offset: Bytes.optional(),
+        since: Moment.optional(),
+        tailBytes: Bytes.optional(),
+        limitBytes: Bytes.optional(),
+        follow: Flag.optional(),
+      }),
+      answers: { 200: { description: 'A stream of events', media: STREAMS, events: ExecEventSchema } },
+      async handle({ context, principal, params, query, signal }) {
+        const { id, cmd } = params;
+        const { offset = 0, since, tailBytes, limitBytes, encoding = 'utf8' } = query;
+        const now =
+          query.follow === false || tailBytes !== undefined ? await known.get(principal, id, cmd) : undefined;
+        const upTo = query.follow === false && now?.end === undefined ? now?.outputBytes : undefined;
+        const written = since === undefined ? 0 : await known.offsetSince(principal, id, cmd, since);
+        const from = Math.max(
+          offset,
+          written,
+          now && tailBytes !== undefined ? now.outputBytes - tailBytes : 0,
+        );
+        const handle = await known.read(principal, id, cmd, { offset: from, signal });
+        return eventsAnswer(context, output(handle, encoding, { from, upTo, limitBytes }));
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/commands/{cmd}/stdin',
+      name: 'writeStdin',
+      summary: "Write to a command's standard input",
+      budget: 'stream',
+      tag,
+      params: CommandParams,
+      query: z.object({ close: Flag.optional() }).strict(),
+      rawBody: 'application/octet-stream',
+      answers: done,
+      async handle({ context, request, principal, params, query, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        const { outputBytes } = await known.inGuest(guest, params.cmd);
+        await using handle = await guest.attach(params.cmd, { offset: outputBytes, signal });
+        for await (const chunk of bodyOf(request)) await handle.write(chunk);
+        if (query.close) await handle.closeStdin();
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/commands/{cmd}/signal',
+      name: 'signalCommand',
+      summary: 'Send a signal to a command',
+      tag,
+      params: CommandParams,
+      body: SignalBodySchema,
+      answers: done,
+      async handle({ context, principal, params, body, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        await guest.signal(params.cmd, body.signal, { signal });
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/commands/{cmd}/resize',
+      name: 'resizeCommand',
+      summary: "Resize a command's terminal",
+      tag,
+      params: CommandParams,
+      body: PtySizeSchema,
+      answers: done,
+      async handle({ context, principal, params, body, signal }) {
+        const { guest } = await control.enter(principal, params.id);
+        await guest.resize(params.cmd, body, { signal });
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/sandboxes/{id}/commands/{cmd}',
+      name: 'forgetCommand',
+      summary: 'Forget an ended command and its output',
+      tag,
+      params: CommandParams,
+      answers: done,
+      async handle({ context, principal, params, signal }) {
+        await known.forget(principal, params.id, params.cmd, { signal });
+        return context.body(null, 204);
+      },
+    }),
+  ];
+}
+
+async function* output(
+  handle: CommandHandle,
+  encoding: OutputEncoding,
+  options: OutputOptions,
+): AsyncGenerator<ExecEvent> {
+  await using _ = handle;
+  yield* outputEvents(handle, encoding, options);
+}

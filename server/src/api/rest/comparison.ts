@@ -1,0 +1,144 @@
+import type { ServerResponse } from 'node:http';
+import {
+  AbsolutePathSchema,
+  CompareSchema,
+  DiffStatSchema,
+  FileChangeSchema,
+  SnapshotRefSchema,
+  type FileChange,
+} from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { Control, Comparison } from '../../control/control.ts';
+import { patchOf } from '../../lib/patches/patch.ts';
+import { statOf } from '../../lib/patches/stat.ts';
+import { tarNames } from '../../lib/patches/tar-names.ts';
+import { SandboxParams } from './parameters.ts';
+import { route, type Route } from '../http/route.ts';
+import { sendLargeJson } from '../http/send-large-json.ts';
+import { bytesAnswer, eventsAnswer, STREAMS } from '../http/stream-answer.ts';
+
+const tag = 'snapshots';
+const TAR = 'application/x-tar';
+const PATCH = 'text/x-diff';
+
+const Paths = z
+  .union([AbsolutePathSchema, z.array(AbsolutePathSchema).max(1000)])
+  .transform((paths) => [paths].flat())
+  .optional()
+  .describe('These paths and what is below them; may be repeated');
+
+const DiffQuery = CompareSchema.extend({
+  path: Paths,
+  format: z
+    .enum(['changes', 'patch', 'stat'])
+    .default('changes')
+    .describe('`patch` is one that `git apply` takes'),
+}).strict();
+
+const ExportQuery = z.object({ at: SnapshotRefSchema.default('now'), path: Paths }).strict();
+
+export function comparisonRoutes(control: Control): Route[] {
+  return [
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/diff',
+      name: 'diffSandbox',
+      summary: 'Tell what differs between two snapshots, turns, or now',
+      budget: 'helper',
+      tag,
+      params: SandboxParams,
+      query: DiffQuery,
+      answers: {
+        200: {
+          description: 'Changes in the order of paths, a patch, or how much has changed',
+          schema: DiffStatSchema,
+          media: [...STREAMS, PATCH],
+          events: FileChangeSchema,
+        },
+      },
+      async handle({ context, response, principal, params, query, signal }) {
+        const { from, to, path, format } = query;
+        const comparison = releasedWith(
+          response,
+          await control.compare(principal, params.id, { from, to }, { signal }),
+        );
+        const changes = below(comparison.changes, path);
+        if (format === 'changes') return eventsAnswer(context, await begun(changes));
+        const sides = {
+          changes,
+          before: (name: string) => comparison.before.read(name, { signal }),
+          after: (name: string) => comparison.after.read(name, { signal }),
+          signal,
+          files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
+        };
+        if (format === 'patch')
+          return bytesAnswer(context, await begun(patchOf(sides)), { headers: { 'Content-Type': PATCH } });
+        return sendLargeJson(response, await statOf(sides));
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/export',
+      name: 'exportFiles',
+      summary: 'Get chosen files of a snapshot, a turn, or now, as a tar stream',
+      budget: 'helper',
+      tag,
+      params: SandboxParams,
+      query: ExportQuery,
+      answers: { 200: { description: 'The files', media: [TAR] } },
+      async handle({ context, response, principal, params, query, signal }) {
+        const { at, path } = query;
+        const comparison = releasedWith(
+          response,
+          await control.compare(principal, params.id, { from: at, to: at }, { signal }),
+        );
+        return bytesAnswer(context, await begun(comparison.after.tar(path ?? ['/'], { signal })), {
+          headers: { 'Content-Type': TAR },
+        });
+      },
+    }),
+  ];
+}
+
+/**
+ * Changes at these paths and below; of a directory above them, that it was moved, since that is where they
+ * come from.
+ */
+async function* below(
+  changes: AsyncIterable<FileChange>,
+  paths: string[] | undefined,
+): AsyncGenerator<FileChange> {
+  const holds = (parent: string, path: string) =>
+    path === parent || path.startsWith(parent.endsWith('/') ? parent : `${parent}/`);
+  for await (const change of changes) {
+    const { path, from, type } = change;
+    const wanted = (paths ?? ['/']).some(
+      (parent) =>
+        holds(parent, path) ||
+        (from !== undefined && (holds(parent, from) || (type === 'directory' && holds(path, parent)))),
+    );
+    if (wanted) yield change;
+  }
+}
+
+/** What was only made for the comparison goes with the answer, also with one that nobody reads. */
+function releasedWith(response: ServerResponse, comparison: Comparison): Comparison {
+  // What cannot be removed now is when the server starts the next time.
+  const release = () => void comparison.release().catch(() => {});
+  if (response.closed || response.destroyed) release();
+  else response.once('close', release);
+  return comparison;
+}
+
+/** What fails before its first value fails the request, and not an answer that has begun. */
+async function begun<T>(source: AsyncIterable<T>): Promise<AsyncIterable<T>> {
+  const values = source[Symbol.asyncIterator]();
+  const first = await values.next();
+  return (async function* () {
+    try {
+      for (let next = first; !next.done; next = await values.next()) yield next.value;
+    } finally {
+      await values.return?.();
+    }
+  })();
+}

@@ -1,0 +1,144 @@
+import {
+  ChangeModeSchema,
+  ChangeOwnerSchema,
+  MakeDirectorySchema,
+  MakeSymlinkSchema,
+  MoveFileSchema,
+  UnpackedSchema,
+} from '@cay/sdk/protocol';
+import { z } from 'zod';
+import { bodyOf } from '../http/request-body.ts';
+import type { Control } from '../../control/open-control.ts';
+import { noteFile, type OpenFiles } from './open-files.ts';
+import { PathQuery, SandboxParams } from './parameters.ts';
+import { route, type Route } from '../http/route.ts';
+import { bytesAnswer } from '../http/stream-answer.ts';
+
+const tag = 'files';
+const TAR = 'application/x-tar';
+
+export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
+  return [
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/files/mkdir',
+      name: 'makeDirectory',
+      summary: 'Make a directory and its missing parents',
+      tag,
+      params: SandboxParams,
+      body: MakeDirectorySchema,
+      answers: {
+        200: {
+          description: 'Whether it was made or was there already',
+          schema: z.object({ created: z.boolean() }),
+        },
+      },
+      async handle({ json, principal, params, body, signal }) {
+        const { files, row, as } = await open(principal, params.id, body.user);
+        const created = await files.mkdir(body.path, { mode: body.mode, signal });
+        if (created) noteFile(control, principal, row, 'file.created', { user: as, path: body.path });
+        return json({ created });
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/files/move',
+      name: 'moveFile',
+      summary: 'Move or rename',
+      tag,
+      params: SandboxParams,
+      body: MoveFileSchema,
+      answers: { 204: { description: 'Done' } },
+      async handle({ context, principal, params, body, signal }) {
+        const { files, row, as } = await open(principal, params.id, body.user);
+        await files.move(body.from, body.to, { overwrite: body.overwrite, signal });
+        noteFile(control, principal, row, 'file.moved', { user: as, from: body.from, to: body.to });
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/files/chmod',
+      name: 'changeMode',
+      summary: 'Change permissions',
+      tag,
+      params: SandboxParams,
+      body: ChangeModeSchema,
+      answers: { 204: { description: 'Done' } },
+      async handle({ context, principal, params, body, signal }) {
+        const { files, row, as } = await open(principal, params.id, body.user);
+        await files.chmod(body.path, body.mode, { recursive: body.recursive, signal });
+        noteFile(control, principal, row, 'file.changed', { user: as, path: body.path, mode: body.mode });
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/files/chown',
+      name: 'changeOwner',
+      summary: 'Change the owner',
+      tag,
+      params: SandboxParams,
+      body: ChangeOwnerSchema,
+      answers: { 204: { description: 'Done' } },
+      async handle({ context, principal, params, body, signal }) {
+        const { files, row, as } = await open(principal, params.id, body.user);
+        await files.chown(body.path, body.owner, { recursive: body.recursive, signal });
+        noteFile(control, principal, row, 'file.changed', { user: as, path: body.path, owner: body.owner });
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/files/symlink',
+      name: 'makeSymlink',
+      summary: 'Make a symbolic link',
+      tag,
+      params: SandboxParams,
+      body: MakeSymlinkSchema,
+      answers: { 204: { description: 'Done' } },
+      async handle({ context, principal, params, body, signal }) {
+        const { files, row, as } = await open(principal, params.id, body.user);
+        await files.symlink(body.path, body.target, { signal });
+        noteFile(control, principal, row, 'file.created', { user: as, path: body.path, target: body.target });
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}/files/tar',
+      name: 'packFiles',
+      summary: 'Stream the tree below a directory as a tar archive',
+      tag,
+      params: SandboxParams,
+      query: PathQuery.extend({
+        paths: z.union([z.string().max(4096), z.array(z.string().max(4096)).max(1000)]).optional(),
+      }).strict(),
+      answers: { 200: { description: 'A POSIX tar archive', media: [TAR] } },
+      async handle({ context, principal, params, query, signal }) {
+        const { files } = await open(principal, params.id, query.user);
+        const paths = query.paths === undefined ? undefined : [query.paths].flat();
+        return bytesAnswer(context, await files.tar(query.path, { paths, signal }), {
+          headers: { 'Content-Type': TAR, 'Cache-Control': 'no-store' },
+        });
+      },
+    }),
+    route({
+      method: 'put',
+      path: '/v1/sandboxes/{id}/files/tar',
+      name: 'unpackFiles',
+      summary: 'Unpack a tar archive below a directory, which is created',
+      tag,
+      params: SandboxParams,
+      query: PathQuery,
+      rawBody: TAR,
+      answers: { 200: { description: 'What was unpacked', schema: UnpackedSchema } },
+      async handle({ json, request, principal, params, query, signal }) {
+        const { files, row, as } = await open(principal, params.id, query.user);
+        const unpacked = await files.untar(query.path, bodyOf(request), { signal });
+        noteFile(control, principal, row, 'file.unpacked', { user: as, path: query.path, ...unpacked });
+        return json(unpacked);
+      },
+    }),
+  ];
+}

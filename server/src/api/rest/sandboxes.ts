@@ -1,0 +1,141 @@
+import {
+  CreateSandboxSchema,
+  ListSandboxesSchema,
+  SandboxPageSchema,
+  SandboxSchema,
+  StopSandboxSchema,
+  UpdateSandboxSchema,
+  ValidationSchema,
+} from '@cay/sdk/protocol';
+import type { Control } from '../../control/open-control.ts';
+import { requireOwnLabels } from '../e2b/labels.ts';
+import { SandboxParams } from './parameters.ts';
+import { route, type Route } from '../http/route.ts';
+import { idempotencyKeyOf } from '../../control/commands/start-command.ts';
+import { traceOf } from '../http/trace.ts';
+
+const tag = 'sandboxes';
+const one = { 200: { description: 'The sandbox', schema: SandboxSchema } };
+
+export function sandboxRoutes(control: Control): Route[] {
+  return [
+    route({
+      method: 'post',
+      path: '/v1/sandboxes',
+      name: 'createSandbox',
+      summary: 'Create a sandbox',
+      description:
+        'Answers when the sandbox is ready for commands. A repeated `Idempotency-Key` answers with the sandbox that the first call made.',
+      tag,
+      headers: { 'Idempotency-Key': 'Makes the call repeatable' },
+      body: CreateSandboxSchema,
+      answers: {
+        200: { description: 'It existed already', schema: SandboxSchema },
+        201: { description: 'It was created', schema: SandboxSchema },
+      },
+      async handle({ json, request, response, principal, body }) {
+        requireOwnLabels(body.labels);
+        const { sandbox, created } = await control.create(principal, body, {
+          idempotencyKey: idempotencyKeyOf(request.headers),
+        });
+        traceOf(response).sandbox = sandbox.id;
+        return json(sandbox, created ? 201 : 200);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/validate',
+      name: 'validateSandbox',
+      summary: 'Tell what would become of a create',
+      description:
+        'Takes what a create takes and makes nothing. Answers which platform would be chosen, and all that would be refused or could not be honoured.',
+      tag,
+      body: CreateSandboxSchema,
+      answers: {
+        200: { description: 'The platform, and the problems that there are', schema: ValidationSchema },
+      },
+      handle: async ({ json, principal, body }) => json(await control.validate(principal, body)),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes',
+      name: 'listSandboxes',
+      summary: 'List sandboxes, newest first',
+      tag,
+      query: ListSandboxesSchema,
+      answers: { 200: { description: 'A page of sandboxes', schema: SandboxPageSchema } },
+      handle: ({ json, principal, query }) => json(control.list(principal, query)),
+    }),
+    route({
+      method: 'get',
+      path: '/v1/sandboxes/{id}',
+      name: 'getSandbox',
+      summary: 'Get a sandbox',
+      tag,
+      params: SandboxParams,
+      answers: one,
+      handle: ({ json, principal, params }) => json(control.get(principal, params.id)),
+    }),
+    route({
+      method: 'patch',
+      path: '/v1/sandboxes/{id}',
+      name: 'updateSandbox',
+      summary: 'Change labels, limits or timeout',
+      tag,
+      params: SandboxParams,
+      body: UpdateSandboxSchema,
+      answers: one,
+      async handle({ json, principal, params, body }) {
+        requireOwnLabels(body.labels, control.get(principal, params.id).labels);
+        return json(await control.update(principal, params.id, body));
+      },
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/sandboxes/{id}',
+      name: 'removeSandbox',
+      summary: 'Remove a sandbox and all that it has',
+      description:
+        'A sandbox that does not exist is removed already. With `Prefer: respond-async` the answer waits only until it is recorded that it is to go; ' +
+        'should that fail, it is tried again.',
+      tag,
+      headers: { Prefer: '`respond-async` to answer at once' },
+      params: SandboxParams,
+      answers: { 202: { description: 'It is being removed' }, 204: { description: 'It is gone' } },
+      async handle({ context, request, principal, params }) {
+        const intent = Promise.withResolvers<void>();
+        const removed = control.remove(principal, params.id, { onIntent: intent.resolve });
+        if (/\brespond-async\b/.test(String(request.headers.prefer))) {
+          // What is refused is refused at once; what fails later is tried again.
+          await Promise.race([intent.promise, removed]);
+          removed.catch(() => {});
+          return context.body(null, 202);
+        }
+        await removed;
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/start',
+      name: 'startSandbox',
+      summary: 'Start a stopped or failed sandbox with the files it had',
+      tag,
+      params: SandboxParams,
+      answers: one,
+      handle: async ({ json, principal, params }) => json(await control.start(principal, params.id)),
+    }),
+    route({
+      method: 'post',
+      path: '/v1/sandboxes/{id}/stop',
+      name: 'stopSandbox',
+      summary: 'End all processes and keep the files',
+      tag,
+      params: SandboxParams,
+      body: StopSandboxSchema,
+      answers: one,
+      handle: async ({ json, principal, params, body }) =>
+        json(await control.stop(principal, params.id, body)),
+    }),
+  ];
+}

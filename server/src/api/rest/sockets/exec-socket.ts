@@ -1,0 +1,133 @@
+/**
+ * A command over a WebSocket. The first text message says which: `{exec}` or `{attach}`. Then
+ * binary messages are standard input, and text ones resize, signal or close it. The server's binary
+ * messages begin with a byte for the channel; its text ones are events without data. A client that
+ * goes away detaches; the command goes on.
+ */
+import {
+  CayError,
+  SOCKET_CHANNELS,
+  SocketMessageSchema,
+  SocketOpenSchema,
+  shellExitCode,
+  type ExecEvent,
+} from '@cay/sdk/protocol';
+import type { WebSocket } from 'ws';
+import type { z } from 'zod';
+import type { CommandHandle, Guest } from '../../../guest/guest.ts';
+import { invalid } from '../../http/error-answer.ts';
+import { knownCommands } from '../../../control/commands/known-commands.ts';
+import { startCommand } from '../../../control/commands/start-command.ts';
+import { closeWith, receive, send, signalOf } from './socket-flow.ts';
+import type { SocketContext } from './sockets.ts';
+
+const FIRST_MESSAGE_MS = 10_000;
+
+/** A command that is only known from its record has no guest. */
+interface Attached {
+  guest?: Guest;
+  handle: CommandHandle;
+}
+
+export async function execSocket(socket: WebSocket, context: SocketContext): Promise<void> {
+  const signal = signalOf(socket);
+  const opened = Promise.withResolvers<Attached>();
+  // Without a reader this must not count as unhandled.
+  opened.promise.catch(() => {});
+  let first = true;
+  let opening: Promise<Attached> | undefined;
+  const timer = setTimeout(
+    () => opened.reject(new CayError('deadline_exceeded', 'The first message did not come in time')),
+    FIRST_MESSAGE_MS,
+  );
+  receive(
+    socket,
+    async (data, binary) => {
+      if (!first) return take(await opened.promise, data, binary);
+      first = false;
+      clearTimeout(timer);
+      if (binary) throw new CayError('invalid_argument', 'The first message must be text');
+      opening = open(context, parse(SocketOpenSchema, data), signal);
+      opened.resolve(await opening);
+    },
+    (error) => {
+      opened.reject(error);
+      closeWith(socket, error);
+    },
+  );
+  signal.addEventListener('abort', () => opened.reject(new CayError('cancelled', 'The caller went away')), {
+    once: true,
+  });
+  try {
+    const { handle } = await opened.promise;
+    await using _ = handle;
+    await emit(socket, handle);
+  } catch (error) {
+    closeWith(socket, error);
+  } finally {
+    clearTimeout(timer);
+    // One whose client is gone may still wait to get in, with all that came for it.
+    await opening?.catch(() => {});
+  }
+}
+
+type Open = z.infer<typeof SocketOpenSchema>;
+
+function open(
+  { control, logs, principal, ref }: SocketContext,
+  message: Open,
+  signal: AbortSignal,
+): Promise<Attached> {
+  if ('exec' in message) return startCommand(control, principal, ref, message.exec, { signal });
+  const { id, offset } = message.attach;
+  return knownCommands(control, logs).attach(principal, ref, id, { offset, signal });
+}
+
+async function take({ guest, handle }: Attached, data: Buffer, binary: boolean): Promise<void> {
+  try {
+    if (binary) return await handle.write(data);
+    const message = parse(SocketMessageSchema, data);
+    if ('resize' in message) await guest?.resize(handle.id, message.resize);
+    else if ('signal' in message) await guest?.signal(handle.id, message.signal);
+    else await handle.closeStdin();
+  } catch (error) {
+    // A command that has just ended takes no more; its end tells the client.
+    if (
+      error instanceof CayError &&
+      ['failed_precondition', 'not_found', 'cancelled', 'unavailable'].includes(error.code)
+    )
+      return;
+    throw error;
+  }
+}
+
+async function emit(socket: WebSocket, handle: CommandHandle): Promise<void> {
+  const event = (value: ExecEvent) => send(socket, JSON.stringify(value));
+  await event({ type: 'started', id: handle.id, pid: handle.pid, existing: handle.existing });
+  for await (const chunk of handle.output) {
+    if (socket.readyState !== socket.OPEN) return;
+    if (chunk.channel === 'gap') await event({ type: 'gap', offset: chunk.offset, bytes: chunk.bytes });
+    else {
+      const message = Buffer.allocUnsafe(chunk.data.length + 1);
+      message[0] = SOCKET_CHANNELS[chunk.channel];
+      message.set(chunk.data, 1);
+      await send(socket, message);
+    }
+  }
+  if (socket.readyState !== socket.OPEN) return;
+  const end = await handle.ended;
+  await event({ type: 'end', end, exitCode: shellExitCode(end) });
+  socket.close(1000);
+}
+
+function parse<T extends z.ZodType>(schema: T, data: Buffer): z.infer<T> {
+  let value: unknown;
+  try {
+    value = JSON.parse(data.toString());
+  } catch {
+    throw new CayError('invalid_argument', 'The message is not JSON');
+  }
+  const result = schema.safeParse(value);
+  if (!result.success) throw invalid(result.error, 'message');
+  return result.data;
+}

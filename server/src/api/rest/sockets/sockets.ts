@@ -1,0 +1,127 @@
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { CayError, PortSchema } from '@cay/sdk/protocol';
+import type { Logger } from 'pino';
+import { WebSocketServer, type WebSocket } from 'ws';
+import type { CommandLogs } from '../../../control/commands/command-logs.ts';
+import type { Control } from '../../../control/open-control.ts';
+import type { Principal } from '../../../control/tenants/principal.ts';
+import type { Authenticator } from '../../http/authenticate.ts';
+import type { Budgets } from '../../http/budgets.ts';
+import { safePath } from '../../../control/events/redact.ts';
+import { refuseUpgrade } from '../../http/refuse-upgrade.ts';
+import type { Upgrade } from '../../http/upgrades.ts';
+import { execSocket } from './exec-socket.ts';
+import { answerPings } from './socket-flow.ts';
+import { tcpSocket } from './tcp-socket.ts';
+
+export interface Sockets {
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, upgrade: Upgrade): void;
+  close(): void;
+}
+
+export interface SocketContext {
+  control: Control;
+  logs: CommandLogs;
+  principal: Principal;
+  ref: string;
+  log: Logger;
+}
+
+const MAX_MESSAGE = 4 * 1024 * 1024;
+const MAX_FRAGMENTS = 4096;
+const PING_EVERY_MS = 30_000;
+const PATH = /^\/v1\/sandboxes\/([^/?]{1,80})\/(?:(exec)|ports\/(\d{1,5})\/tcp)(?:\?|$)/;
+
+export interface SocketsOptions {
+  control: Control;
+  logs: CommandLogs;
+  authenticator: Authenticator;
+  budgets: Budgets;
+  log: Logger;
+}
+
+export function openSockets(options: SocketsOptions): Sockets {
+  const { control, logs, authenticator, budgets, log } = options;
+  const server = new WebSocketServer({
+    noServer: true,
+    maxPayload: MAX_MESSAGE,
+    // A message of one-byte fragments would cost far more than its bytes.
+    maxFragments: MAX_FRAGMENTS,
+    perMessageDeflate: false,
+    autoPong: false,
+    // One event a turn of the event loop: a piece of the network with ten thousand messages in it holds up
+    // nobody else.
+    allowSynchronousEvents: false,
+    // The key may be among those offered; it is chosen only by clients that offer nothing else.
+    handleProtocols: (protocols) => (protocols.has('cay') ? 'cay' : ([...protocols][0] ?? false)),
+  });
+  const alive = new WeakSet<WebSocket>();
+  const pings = setInterval(() => {
+    for (const socket of server.clients) {
+      if (!alive.delete(socket)) socket.terminate();
+      else socket.ping(undefined, false, () => {});
+    }
+  }, PING_EVERY_MS);
+  pings.unref();
+
+  function prepare(request: IncomingMessage, { trace }: Upgrade): (socket: WebSocket) => Promise<void> {
+    const principal = (trace.principal = authenticator.authenticate(request));
+    // It counts as a stream until its connection has ended, and what it has begun.
+    trace.share = budgets.take(principal.project, 'stream');
+    request.socket.once('close', trace.share.release);
+    const match = PATH.exec(request.url ?? '');
+    if (!match) throw new CayError('not_found', 'There is no WebSocket here');
+    const ref = (trace.sandbox = decode(match[1]!));
+    const isExec = match[2] !== undefined;
+    trace.route = isExec ? 'execSocket' : 'tcpSocket';
+    trace.path = `/v1/sandboxes/{id}/${isExec ? 'exec' : 'ports/{port}/tcp'}`;
+    // Told now, so that a stranger's sandbox is a plain 404.
+    control.get(principal, ref);
+    log.info({ path: safePath(request.url), key: principal.key }, 'websocket');
+    const context: SocketContext = { control, logs, principal, ref, log };
+    if (isExec) return (socket) => execSocket(socket, context);
+    const port = PortSchema.safeParse(Number(match[3]));
+    if (!port.success) throw new CayError('invalid_argument', `"${match[3]}" is not a port`);
+    return (socket) => tcpSocket(socket, context, port.data);
+  }
+
+  return {
+    upgrade(request, socket, head, upgrade) {
+      socket.on('error', () => socket.destroy());
+      let serve: (socket: WebSocket) => Promise<void>;
+      try {
+        serve = prepare(request, upgrade);
+      } catch (error) {
+        upgrade.refused(refuseUpgrade(socket, error));
+        return;
+      }
+      server.handleUpgrade(request, socket, head, (webSocket) => {
+        upgrade.accepted();
+        alive.add(webSocket);
+        answerPings(webSocket);
+        webSocket.on('pong', () => alive.add(webSocket));
+        webSocket.on('error', () => webSocket.terminate());
+        const served = serve(webSocket);
+        upgrade.trace.share?.until(served);
+        served.catch((error: unknown) => {
+          log.error({ err: error }, 'websocket');
+          webSocket.terminate();
+        });
+      });
+    },
+    close() {
+      clearInterval(pings);
+      for (const socket of server.clients) socket.terminate();
+      server.close();
+    },
+  };
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new CayError('invalid_argument', 'The path is not well encoded');
+  }
+}

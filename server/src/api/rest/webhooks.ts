@@ -1,0 +1,97 @@
+import {
+  CreateWebhookSchema,
+  CreatedWebhookSchema,
+  DeliverySchema,
+  WebhookListSchema,
+  isCayError,
+  type CreatedWebhook,
+} from '@cay/sdk/protocol';
+import { z } from 'zod';
+import type { Idempotency } from '../../control/tenants/idempotency.ts';
+import type { Webhooks } from '../../control/events/webhooks/webhooks.ts';
+import { route, type Route } from '../http/route.ts';
+import { idempotencyKeyOf } from '../../control/commands/start-command.ts';
+
+const tag = 'webhooks';
+const WebhookParams = z.object({ webhook: z.string().min(1).max(80) });
+
+export function webhookRoutes(webhooks: Webhooks, idempotency: Idempotency): Route[] {
+  return [
+    route({
+      method: 'post',
+      path: '/v1/webhooks',
+      name: 'createWebhook',
+      summary: "Have the project's events sent to an address",
+      description:
+        'Every event from now on that has one of the `types`, in a request of its own, in order and at least once: `{"webhook", "event"}`. ' +
+        'Anything but a 2xx is tried again, later and later, for a day. ' +
+        '`Cay-Signature: t=<seconds>,v1=<hex>` is the HMAC-SHA256, by the secret, of the seconds, a dot and the body.',
+      tag,
+      headers: { 'Idempotency-Key': 'Makes the call repeatable' },
+      body: CreateWebhookSchema,
+      answers: {
+        200: { description: 'It was created by an earlier call', schema: CreatedWebhookSchema },
+        201: { description: 'The webhook, and its secret this once', schema: CreatedWebhookSchema },
+      },
+      handle({ json, request, principal, body }) {
+        const { value, repeated } = idempotency.once<CreatedWebhook>(
+          {
+            project: principal.project,
+            key: idempotencyKeyOf(request.headers),
+            request: { createWebhook: body },
+          },
+          {
+            make() {
+              const created = webhooks.create(principal, body);
+              return { id: created.webhook.id, value: created };
+            },
+            again(id) {
+              try {
+                return webhooks.get(principal, id);
+              } catch (error) {
+                if (isCayError(error, 'not_found')) return undefined;
+                throw error;
+              }
+            },
+          },
+        );
+        return json(value, repeated ? 200 : 201);
+      },
+    }),
+    route({
+      method: 'get',
+      path: '/v1/webhooks',
+      name: 'listWebhooks',
+      summary: "List the project's webhooks, and how far each is",
+      tag,
+      answers: {
+        200: { description: 'Webhooks, oldest first, without their secrets', schema: WebhookListSchema },
+      },
+      handle: ({ json, principal }) => json({ webhooks: webhooks.list(principal) }),
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/webhooks/{webhook}',
+      name: 'removeWebhook',
+      summary: 'Remove a webhook',
+      tag,
+      params: WebhookParams,
+      answers: { 204: { description: 'It is gone' } },
+      handle({ context, principal, params }) {
+        webhooks.remove(principal, params.webhook);
+        return context.body(null, 204);
+      },
+    }),
+    route({
+      method: 'post',
+      path: '/v1/webhooks/{webhook}/test',
+      name: 'testWebhook',
+      summary: 'Send an event of type `webhook.test`, and tell what was answered',
+      description: 'If it is taken, a webhook that was disabled is enabled, and goes on where it stopped.',
+      tag,
+      params: WebhookParams,
+      answers: { 200: { description: 'What became of it', schema: DeliverySchema } },
+      handle: async ({ json, principal, params }) => json(await webhooks.test(principal, params.webhook)),
+    }),
+  ];
+}

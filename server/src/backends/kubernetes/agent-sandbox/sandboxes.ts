@@ -1,0 +1,312 @@
+/**
+ * The Sandboxes of one installation in one namespace, and the claims by which some of them were had from the
+ * warm pool.
+ *
+ * A claim is named after the sandbox; what it is given has a name of the pool's, and gets our labels when its
+ * guest has answered. From then on the Sandbox is what counts, and the claim keeps it: it has the lease, and
+ * its removal removes everything.
+ */
+import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
+import { faultPoint } from '../../../lib/fault-point.ts';
+import { MERGE_PATCH } from '../client/kubernetes-client.ts';
+import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
+import type { KubernetesObject, List, Pod } from '../client/objects.ts';
+import type { Place } from '../pod-backend.ts';
+import { standingOf, standingPatch, type StandingPatch } from '../workloads/workload-status.ts';
+import {
+  podsOf,
+  workloadMetadata,
+  type Found,
+  type Workload,
+  type Workloads,
+} from '../workloads/workload.ts';
+import { claimOf, isClaim, type Sandbox, type SandboxClaim } from './objects.ts';
+import { CORE_VERSION, moment, renderSandbox, whyOver, whyStuck } from './sandbox.ts';
+import type { PoolAndStorage } from './settings.ts';
+import { EXTENSIONS_VERSION, type WarmPool } from './warm-pool.ts';
+
+const POD_NAME = 'agents.x-k8s.io/pod-name';
+const OURS = 'cay.dev/';
+
+interface Options {
+  storage: PoolAndStorage['storage'];
+  /** Absent: claims are of no concern. */
+  pool: WarmPool | undefined;
+}
+
+export function agentSandboxes(
+  { client, namespace, installation }: Place,
+  { storage, pool }: Options,
+): Workloads {
+  const sandboxes = `/apis/${CORE_VERSION}/namespaces/${namespace}/sandboxes`;
+  const claims = `/apis/${EXTENSIONS_VERSION}/namespaces/${namespace}/sandboxclaims`;
+  const pods = `/api/v1/namespaces/${namespace}/pods`;
+  const selector = selectorOf(installation);
+  /** Those of the pool do not know yet whose they will be. */
+  const podSelector = pool ? `${LABELS.installation}=${installation}` : selector;
+
+  const isOurs = (object: KubernetesObject | undefined) =>
+    object?.metadata.labels?.[LABELS.installation] === installation;
+
+  async function listOf<T>(
+    path: string,
+    labelSelector: string,
+    action: string,
+    signal?: AbortSignal,
+  ): Promise<T[]> {
+    return ((await client.json('GET', path, { action, query: { labelSelector }, signal })) as List<T>).items;
+  }
+
+  async function read<T extends KubernetesObject>(
+    path: string,
+    action: string,
+    signal?: AbortSignal,
+  ): Promise<T | undefined> {
+    return (await client.json('GET', path, { action, allow: [404], signal })) as T | undefined;
+  }
+
+  /** The Sandbox and the claim that there are of a sandbox. */
+  async function look(
+    id: SandboxId,
+    signal?: AbortSignal,
+  ): Promise<{ sandbox?: Sandbox; claim?: SandboxClaim }> {
+    const action = `look at sandbox "${id}"`;
+    const [labelled, claim] = await Promise.all([
+      listOf<Sandbox>(sandboxes, selectorOf(installation, id), action, signal),
+      pool && read<SandboxClaim>(`${claims}/${objectName(id)}`, action, signal),
+    ]);
+    // Labels do not make it ours what belongs to the claim of another.
+    const sandbox = labelled.find((each) => (claimOf(each)?.name ?? objectName(id)) === objectName(id));
+    return { sandbox, ...(isOurs(claim) && { claim }) };
+  }
+
+  async function patch(
+    path: string,
+    body: object,
+    action: string,
+    options: { allow?: number[]; signal?: AbortSignal } = {},
+  ) {
+    return (await client.json('PATCH', path, { action, body, type: MERGE_PATCH, ...options })) as
+      | KubernetesObject
+      | undefined;
+  }
+
+  /** Puts our labels on what a claim was given, together with how it stands. */
+  async function takeOver(
+    { metadata: { name, uid, labels, annotations } }: Workload,
+    claim: { uid: string },
+    standing: StandingPatch,
+    signal?: AbortSignal,
+  ) {
+    const action = `take over "${name}"`;
+    await faultPoint('agent-sandbox.claim.given');
+    const given = await patch(
+      `${sandboxes}/${name}`,
+      merged({ metadata: { uid, labels, annotations } }, standing),
+      action,
+      { signal },
+    );
+    await faultPoint('agent-sandbox.claim.taken');
+    if (given?.metadata.ownerReferences?.some((owner) => owner.uid === claim.uid)) return;
+    throw new CayError('conflict', `Cannot ${action}: it was given to somebody else`);
+  }
+
+  /** So that it tells of its loss if somebody removes the Sandbox that was given for it. */
+  async function noteOnClaim(
+    { name, uid }: { name: string; uid: string },
+    standing: StandingPatch,
+    action: string,
+    signal?: AbortSignal,
+  ) {
+    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, standing), action, {
+      allow: [404, 409],
+      signal,
+    });
+  }
+
+  const keepsFiles = (workload: Sandbox) => (workload.spec?.volumeClaimTemplates?.length ?? 0) > 0;
+
+  return {
+    collections: [
+      { path: sandboxes, what: 'sandboxes', selector },
+      ...(pool ? [{ path: claims, what: 'claims of sandboxes', selector }] : []),
+    ],
+    pods: { path: pods, what: 'pods of sandboxes', selector: podSelector },
+    whyOver,
+    whyStuck,
+    keepsFiles,
+
+    async find(id, { signal } = {}) {
+      const action = `look at sandbox "${id}"`;
+      const [{ sandbox, claim }, labelled] = await Promise.all([
+        look(id, signal),
+        listOf<Pod>(pods, selectorOf(installation, id), action, signal),
+      ]);
+      const workload = sandbox ? goingWith(sandbox, claim) : claim;
+      if (!workload) return undefined;
+      if (!sandbox || !claimOf(sandbox)) return { workload, pods: podsOf(workload, labelled) };
+      const pod = await read<Pod>(
+        `${pods}/${sandbox.metadata.annotations?.[POD_NAME] ?? sandbox.metadata.name}`,
+        action,
+        signal,
+      );
+      return { workload, pods: pod ? podsOf(workload, [pod]) : [] };
+    },
+
+    async exists(id) {
+      const { sandbox, claim } = await look(id);
+      return (sandbox ?? claim) !== undefined;
+    },
+
+    async list({ signal } = {}) {
+      const action = 'list sandboxes';
+      const [made, claimed, running] = await Promise.all([
+        listOf<Sandbox>(sandboxes, selector, action, signal),
+        pool ? listOf<SandboxClaim>(claims, selector, action, signal) : [],
+        listOf<Pod>(pods, podSelector, action, signal),
+      ]);
+      const found = new Map<SandboxId, Found & { id: SandboxId }>();
+      for (const each of [...claimed, ...made]) {
+        const id = sandboxOf(each);
+        if (id === undefined) continue;
+        const workload = goingWith(each, found.get(id)?.workload);
+        found.set(id, { id, workload, pods: podsOf(workload, running) });
+      }
+      return [...found.values()];
+    },
+
+    async create(id, spec, incarnation, { signal, ...options }) {
+      const action = `create sandbox "${id}"`;
+      const from = pool?.fitting(spec, options);
+      const shutdownTime = moment(client.now() + options.leaseSeconds * 1000);
+      const body =
+        from === undefined
+          ? renderSandbox(id, spec, incarnation, { ...options, storage, nowMs: client.now() })
+          : {
+              apiVersion: EXTENSIONS_VERSION,
+              kind: 'SandboxClaim',
+              metadata: workloadMetadata(id, spec, incarnation, options),
+              spec: {
+                warmPoolRef: { name: from },
+                lifecycle: { shutdownTime, shutdownPolicy: 'DeleteForeground' },
+              },
+            };
+      try {
+        return (await client.json('POST', from === undefined ? sandboxes : claims, {
+          action,
+          body,
+          signal,
+        })) as Sandbox | SandboxClaim;
+      } catch (error) {
+        const { sandbox, claim } = isCayError(error, 'conflict') ? await look(id, signal) : {};
+        const made = sandbox ?? claim;
+        if (made) return made;
+        throw error;
+      }
+    },
+
+    given(claim, running) {
+      const name = isClaim(claim) ? claim.status?.sandbox?.name : undefined;
+      if (name === undefined) return undefined;
+      // A pod says whose it is, so that nobody has to ask for its Sandbox.
+      const ownerOf = ({ metadata }: Pod) =>
+        metadata.ownerReferences?.find((each) => each.kind === 'Sandbox' && each.name === name);
+      const pod = running.find(ownerOf);
+      const owner = pod && ownerOf(pod);
+      if (!owner) return undefined;
+      const { labels, annotations = {} } = claim.metadata;
+      const ours = Object.fromEntries(Object.entries(annotations).filter(([key]) => key.startsWith(OURS)));
+      const ownerReferences = [{ kind: 'SandboxClaim', name: claim.metadata.name, uid: claim.metadata.uid }];
+      return {
+        workload: { metadata: { name, uid: owner.uid, labels, annotations: ours, ownerReferences } },
+        pods: [pod],
+      };
+    },
+
+    async note(workload, standing, { signal } = {}) {
+      const { name, uid, resourceVersion } = workload.metadata;
+      const action = `note how "${name}" stands`;
+      const patched = standingPatch(standing);
+      const claim = claimOf(workload);
+      const operatingMode = standing.mark === 'stopped' ? 'Suspended' : 'Running';
+      // What the cluster has never shown us is what a claim was just given.
+      if (claim && resourceVersion === undefined) return takeOver(workload, claim, patched, signal);
+      // Nothing is noted on one of the same name that was made meanwhile.
+      const body = {
+        ...merged({ metadata: { uid } }, patched),
+        ...(keepsFiles(workload) && { spec: { operatingMode } }),
+      };
+      await Promise.all([
+        patch(`${isClaim(workload) ? claims : sandboxes}/${name}`, body, action, { signal }),
+        claim && noteOnClaim(claim, patched, action, signal),
+      ]);
+    },
+
+    async settled(workload, standing) {
+      const claim = claimOf(workload);
+      if (claim && workload.metadata.resourceVersion === undefined) {
+        await noteOnClaim(claim, standingPatch(standing), `note how "${claim.name}" stands`);
+      }
+    },
+
+    leftSeconds(workload: Sandbox | SandboxClaim) {
+      // The lease of what was claimed is its claim's, which nobody looks at: it is renewed at every turn.
+      if (claimOf(workload)) return 0;
+      const until = isClaim(workload)
+        ? workload.spec?.lifecycle?.shutdownTime
+        : (workload as Sandbox).spec?.shutdownTime;
+      return (Date.parse(until ?? '') - client.now()) / 1000 || 0;
+    },
+
+    async renew(workload, leaseSeconds) {
+      const shutdownTime = moment(client.now() + leaseSeconds * 1000);
+      const claim = isClaim(workload) ? workload.metadata : claimOf(workload);
+      const { name, uid } = claim ?? workload.metadata;
+      const spec = claim ? { lifecycle: { shutdownTime } } : { shutdownTime };
+      // What is said of the Sandbox may not have come to its claim.
+      const standing = claim && !isClaim(workload) ? standingPatch(standingOf(workload)) : undefined;
+      const body = { ...(standing ? merged({ metadata: { uid } }, standing) : { metadata: { uid } }), spec };
+      await patch(`${claim ? claims : sandboxes}/${name}`, body, `renew the lease of "${name}"`, {
+        allow: [404, 409],
+      });
+    },
+
+    async remove(id, { signal } = {}) {
+      const { sandbox, claim } = await look(id, signal);
+      const owner = claim?.metadata ?? (sandbox && claimOf(sandbox));
+      const { name, uid } = owner ?? sandbox?.metadata ?? {};
+      if (name === undefined) return false;
+      const body = { propagationPolicy: 'Foreground', preconditions: { uid } };
+      const path = `${owner ? claims : sandboxes}/${name}`;
+      await client.json('DELETE', path, {
+        action: `remove sandbox "${id}"`,
+        body,
+        allow: [404, 409],
+        signal,
+      });
+      return true;
+    },
+  };
+}
+
+function merged(
+  { metadata }: { metadata: Partial<KubernetesObject['metadata']> },
+  standing: StandingPatch,
+): { metadata: object } {
+  const { labels, annotations } = standing.metadata;
+  return {
+    metadata: {
+      ...metadata,
+      labels: { ...metadata.labels, ...labels },
+      annotations: { ...metadata.annotations, ...annotations },
+    },
+  };
+}
+
+/** What is removed with its claim is as good as gone, also before the cluster has come to it. */
+function goingWith(workload: Workload, claim: Workload | undefined): Workload {
+  const deletionTimestamp = workload.metadata.deletionTimestamp ?? claim?.metadata.deletionTimestamp;
+  return deletionTimestamp === undefined
+    ? workload
+    : { ...workload, metadata: { ...workload.metadata, deletionTimestamp } };
+}

@@ -1,0 +1,46 @@
+import { CayError } from '@cay/sdk/protocol';
+import type { PodBackendOptions } from '../pod-backend.ts';
+
+export interface AgentSandboxOptions extends PodBackendOptions, PoolAndStorage {}
+
+export interface PoolAndStorage {
+  /** How many sandboxes are kept ready for those who ask for the usual. Default none. */
+  warmPool?: number;
+  /**
+   * A volume for the files of each sandbox, apart from its pod: one that is stopped is then suspended, and
+   * costs nothing but the volume. Without it the files are the pod's, and a stopped sandbox keeps its pod.
+   */
+  storage?: { size: string; storageClass?: string };
+}
+
+const MAX_POOL = 1000;
+const QUANTITY = /^[1-9][0-9]*(Ki|Mi|Gi|Ti|k|M|G|T)?$/;
+
+/** The settings that only this backend has: `CAY_KUBERNETES_WARM_POOL`, `…_STORAGE` and `…_STORAGE_CLASS`. */
+export function poolAndStorage(env: NodeJS.ProcessEnv): PoolAndStorage {
+  const read = (name: string) => env[`CAY_KUBERNETES_${name}`] || undefined;
+  const [warmPool, size] = [read('WARM_POOL'), read('STORAGE')];
+  return {
+    ...(warmPool !== undefined && { warmPool: Number(warmPool) }),
+    ...(size !== undefined && { storage: { size, storageClass: read('STORAGE_CLASS') } }),
+  };
+}
+
+export function checkPoolAndStorage({ warmPool = 0, storage }: PoolAndStorage): {
+  warmPool: number;
+  storage: PoolAndStorage['storage'];
+} {
+  if (!Number.isInteger(warmPool) || warmPool < 0 || warmPool > MAX_POOL) {
+    throw new CayError(
+      'invalid_argument',
+      `A warm pool of "${warmPool}" sandboxes cannot be: must be 0 to ${MAX_POOL}`,
+    );
+  }
+  if (storage && !QUANTITY.test(storage.size)) {
+    throw new CayError(
+      'invalid_argument',
+      `Storage of "${storage.size}" cannot be: must be a quantity such as "5Gi"`,
+    );
+  }
+  return { warmPool, storage };
+}

@@ -1,0 +1,33 @@
+import type { Place } from '../pod-backend.ts';
+import { isInstalled } from '../prerequisites.ts';
+import { listOurs, type Stray } from '../workloads/sweep.ts';
+import { POOL_KINDS } from './needs.ts';
+import { CORE_VERSION } from './sandbox.ts';
+import { holderOf, type WarmPool } from './warm-pool.ts';
+
+/**
+ * Warm pools and templates of this installation that are not those of the settings, and what keeps them if
+ * the settings ask for none.
+ */
+export async function unusedPools(
+  { client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>,
+  pool: WarmPool | undefined,
+): Promise<Stray[]> {
+  // Until the pool was made once nobody knows which one it is.
+  if (pool && pool.current === undefined) return [];
+  const strays: Stray[] = [];
+  const look = async (version: string, plural: string, isUnused: (name: string) => boolean) => {
+    const path = `/apis/${version}/namespaces/${namespace}/${plural}`;
+    for (const { name, uid } of await listOurs(client, path, { installation })) {
+      if (isUnused(name))
+        strays.push({ kind: 'warm_pool', name: `${plural}/${name}`, uid, path: `${path}/${name}` });
+    }
+  };
+  for (const kind of POOL_KINDS.filter(({ resource }) => resource !== 'sandboxclaims')) {
+    // Whoever asks for no pool need not have its kinds.
+    if (pool || (await isInstalled(client, kind)))
+      await look(kind.groupVersion, kind.resource, (name) => name !== pool?.current);
+  }
+  await look(CORE_VERSION, 'sandboxes', (name) => !pool && name === holderOf(installation));
+  return strays;
+}

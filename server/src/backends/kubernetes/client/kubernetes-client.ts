@@ -1,0 +1,294 @@
+/**
+ * As much of the Kubernetes API as the backends need: requests with bounded JSON answers, watches as lines,
+ * and exec's WebSocket. Who we are and where the cluster is, proxies, tokens that are renewed and login
+ * programs included, is read as `kubectl` does it.
+ */
+import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from 'node:https';
+import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from 'node:http';
+import { CayError } from '@cay/sdk/protocol';
+import type { KubeConfig } from '@kubernetes/client-node';
+import WebSocket from 'ws';
+import { BodyTooLong, jsonLines, readWhole } from '../../../lib/http-body.ts';
+import { fromKubernetes, fromKubernetesAnswer } from './from-kubernetes.ts';
+import { inBackground } from '../../../lib/in-background.ts';
+
+const MAX_BODY_BYTES = 64 * 1024 * 1024;
+const MAX_LINE_BYTES = 4 * 1024 * 1024;
+/** Far more than a kubelet sends at once. */
+const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
+const TIMEOUT_MS = 60_000;
+/** How long an identity is used before it is looked up again; tokens in files are renewed within minutes. */
+const IDENTITY_MS = 20_000;
+/** An API server that is asked for more than it likes says so, and when to come back. */
+const MAX_RETRIES = 4;
+const MAX_RETRY_AFTER_MS = 5_000;
+/** A patch that says nothing of what it found may lose to many others, and is as right the next time. */
+export const MERGE_PATCH = 'application/merge-patch+json';
+const OVERTAKEN_MS = 20;
+
+export type Query = Record<string, string | number | boolean | string[] | undefined>;
+
+export interface KubernetesCall {
+  /** Completes "Cannot …" in errors. */
+  action: string;
+  query?: Query;
+  body?: object;
+  /** Of the body. Default `application/json`. */
+  type?: string;
+  signal?: AbortSignal;
+}
+
+export interface KubernetesClient {
+  /** Where the API server is, for messages. */
+  readonly where: string;
+  /** The namespace that the configuration names. */
+  readonly namespace: string | undefined;
+  /** How many requests were made. */
+  readonly requests: number;
+  /** What time it is for the cluster, by which it ends leases. */
+  now(): number;
+  /** The decoded answer. Statuses in `allow` resolve as `undefined`. */
+  json(method: string, path: string, call: KubernetesCall & { allow?: number[] }): Promise<unknown>;
+  /** The answer's lines, each a JSON value, until it ends or the signal aborts. */
+  lines(path: string, call: KubernetesCall): AsyncIterable<unknown>;
+  /** Resolves when it is open; it is paused, and to be resumed by whoever listens. */
+  socket(path: string, call: KubernetesCall): Promise<WebSocket>;
+  close(): void;
+}
+
+export interface ClientOptions {
+  /** A kubeconfig's path. Default: as `kubectl` finds it, or the pod's own account inside a cluster. */
+  kubeconfig?: string;
+  context?: string;
+}
+
+export async function kubernetesClient(options: ClientOptions): Promise<KubernetesClient> {
+  const config = await loadConfig(options);
+  const cluster = config.getCurrentCluster();
+  if (!cluster) {
+    throw new CayError(
+      'failed_precondition',
+      'Cannot use Kubernetes: the kubeconfig names no current cluster',
+      {
+        hint: 'Run "kubectl config use-context NAME", or name a context in the settings',
+      },
+    );
+  }
+  const base = new URL(cluster.server);
+  const where = cluster.server;
+  let identity: { options: RequestOptions; at: number } | undefined;
+  let agent: HttpsAgent | undefined;
+  let requests = 0;
+  /** How far the cluster's clock is ahead of ours. */
+  let aheadMs = 0;
+
+  async function identified(): Promise<RequestOptions> {
+    if (identity && Date.now() - identity.at < IDENTITY_MS) return identity.options;
+    const found: RequestOptions = {};
+    await config.applyToHTTPSOptions(found);
+    // One agent for all requests: a connection costs several round trips. Behind a proxy the library's own
+    // agent is needed.
+    if (!cluster?.proxyUrl && base.protocol === 'https:') {
+      const { ca, cert, key, passphrase, pfx, rejectUnauthorized, servername } = found;
+      agent ??= new HttpsAgent({
+        ca,
+        cert,
+        key,
+        passphrase,
+        pfx,
+        rejectUnauthorized,
+        servername,
+        keepAlive: true,
+        maxSockets: 64,
+      });
+      found.agent = agent;
+    }
+    identity = { options: found, at: Date.now() };
+    return found;
+  }
+
+  const target = (path: string, query?: Query) =>
+    new URL(base.pathname.replace(/\/$/, '') + path + queryOf(query), base);
+
+  async function send(method: string, path: string, call: KubernetesCall): Promise<IncomingMessage> {
+    const known = await identified();
+    requests++;
+    const content = call.body === undefined ? undefined : Buffer.from(JSON.stringify(call.body));
+    const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+    const make = base.protocol === 'https:' ? httpsRequest : httpRequest;
+    const request = make(target(path, call.query), {
+      ...known,
+      method,
+      signal: call.signal,
+      headers: {
+        Accept: 'application/json',
+        'User-Agent': 'cay',
+        ...(known.headers as OutgoingHttpHeaders | undefined), // never an array: the library fills in names
+        ...(content && { 'Content-Type': call.type ?? 'application/json', 'Content-Length': content.length }),
+      },
+    });
+    request.on('response', (answer) => {
+      const said = Date.parse(answer.headers.date ?? '');
+      // It tells whole seconds, so that less than that is no difference.
+      if (said > 0) aheadMs = Math.abs(said - Date.now()) < 2000 ? 0 : said - Date.now();
+      resolve(answer);
+    });
+    request.on('error', (error) => reject(fromKubernetes(error, call.action, where)));
+    request.end(content);
+    return promise;
+  }
+
+  async function body(answer: IncomingMessage, action: string): Promise<string> {
+    try {
+      return (await readWhole(answer, MAX_BODY_BYTES)).toString();
+    } catch (error) {
+      if (error instanceof BodyTooLong) throw new CayError('internal', `Cannot ${action}: ${error.message}`);
+      throw fromKubernetes(error, action, where);
+    }
+  }
+
+  const ok = (answer: IncomingMessage) => (answer.statusCode ?? 0) < 400;
+
+  /** Rejects `Throttled` if it is to be tried later. */
+  async function dial(path: string, call: KubernetesCall): Promise<WebSocket> {
+    const known = await identified();
+    requests++;
+    const url = target(path, call.query);
+    url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
+    const { promise, resolve, reject } = Promise.withResolvers<WebSocket>();
+    // A connection that becomes a stream cannot be used again, so it is not one of the agent's.
+    const socket = new WebSocket(url, ['v5.channel.k8s.io', 'v4.channel.k8s.io'], {
+      ...known,
+      ...(agent && { agent: undefined }),
+      perMessageDeflate: false,
+      maxPayload: MAX_MESSAGE_BYTES,
+      handshakeTimeout: TIMEOUT_MS,
+    } as WebSocket.ClientOptions);
+    const abort = () => socket.terminate();
+    call.signal?.addEventListener('abort', abort, { once: true });
+    socket.once('open', () => {
+      socket.pause();
+      resolve(socket);
+    });
+    socket.once('unexpected-response', (_request, answer) => {
+      const read = body(answer, call.action).then((text) => {
+        const refused = fromKubernetesAnswer(answer.statusCode ?? 0, text, call.action);
+        reject(answer.statusCode === 429 ? new Throttled(refused, retryAfterMs(answer)) : refused);
+      });
+      inBackground(read, reject);
+    });
+    // A caller who gives up has the socket closed, which is then what it complains about.
+    const failed = (error: Error) =>
+      reject(fromKubernetes(call.signal?.aborted ? call.signal.reason : error, call.action, where));
+    socket.on('error', failed);
+    socket.once('close', () => failed(new Error('it was closed')));
+    if (call.signal?.aborted) abort();
+    try {
+      return await promise;
+    } finally {
+      call.signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  return {
+    where,
+    namespace: config.getContextObject(config.getCurrentContext())?.namespace,
+    get requests() {
+      return requests;
+    },
+    now: () => Date.now() + aheadMs,
+
+    async json(method, path, call) {
+      const timeout = AbortSignal.timeout(TIMEOUT_MS);
+      const signal = call.signal ? AbortSignal.any([call.signal, timeout]) : timeout;
+      for (let attempt = 0; ; attempt++) {
+        const answer = await send(method, path, { ...call, signal });
+        const text = await body(answer, call.action);
+        if (ok(answer)) return text === '' ? undefined : JSON.parse(text);
+        const status = answer.statusCode ?? 0;
+        const overtaken = status === 409 && call.type === MERGE_PATCH && !/precondition/i.test(text);
+        if ((status !== 429 && !overtaken) || attempt >= MAX_RETRIES) {
+          if (call.allow?.includes(status)) return undefined;
+          throw fromKubernetesAnswer(status, text, call.action);
+        }
+        await pause(overtaken ? OVERTAKEN_MS * 2 ** attempt : retryAfterMs(answer), signal);
+      }
+    },
+
+    async *lines(path, call) {
+      const answer = await send('GET', path, call);
+      if (!ok(answer))
+        throw fromKubernetesAnswer(answer.statusCode ?? 0, await body(answer, call.action), call.action);
+      try {
+        yield* jsonLines(answer, MAX_LINE_BYTES);
+      } catch (error) {
+        throw fromKubernetes(error, call.action, where);
+      }
+    },
+
+    async socket(path, call) {
+      for (let attempt = 0; ; attempt++) {
+        try {
+          return await dial(path, call);
+        } catch (error) {
+          if (!(error instanceof Throttled)) throw error;
+          if (attempt >= MAX_RETRIES) throw error.cause;
+          await pause(error.afterMs, call.signal).catch((cause: unknown) => {
+            throw fromKubernetes(cause, call.action, where);
+          });
+        }
+      }
+    },
+
+    close() {
+      agent?.destroy();
+    },
+  };
+}
+
+/** The API server has more to do than it likes. */
+class Throttled extends Error {
+  readonly afterMs: number;
+
+  constructor(cause: CayError, afterMs: number) {
+    super(cause.message, { cause });
+    this.afterMs = afterMs;
+  }
+}
+
+function retryAfterMs({ headers }: IncomingMessage): number {
+  return Math.min((Number(headers['retry-after']) || 1) * 1000, MAX_RETRY_AFTER_MS);
+}
+
+async function loadConfig({ kubeconfig, context }: ClientOptions): Promise<KubeConfig> {
+  // The library is large, and only whoever uses a cluster needs it.
+  const library = await import('@kubernetes/client-node');
+  const config = new library.KubeConfig();
+  try {
+    if (kubeconfig === undefined) config.loadFromDefault();
+    else config.loadFromFile(kubeconfig);
+    if (context !== undefined) config.setCurrentContext(context);
+  } catch (cause) {
+    throw new CayError(
+      'failed_precondition',
+      `Cannot use Kubernetes: the kubeconfig cannot be read: ${(cause as Error).message}`,
+      {
+        cause,
+        hint: 'Set KUBECONFIG to a file that "kubectl" accepts',
+      },
+    );
+  }
+  return config;
+}
+
+function queryOf(query: Query = {}): string {
+  const pairs = Object.entries(query).flatMap(([name, value]) =>
+    value === undefined ? [] : [value].flat().map((each): [string, string] => [name, String(each)]),
+  );
+  return pairs.length === 0 ? '' : `?${new URLSearchParams(pairs).toString()}`;
+}
+
+async function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  const { setTimeout: sleep } = await import('node:timers/promises');
+  await sleep(ms, undefined, { signal });
+}

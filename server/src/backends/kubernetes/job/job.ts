@@ -1,0 +1,63 @@
+/** The Job of a sandbox: what is written, and when it is over. */
+import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
+import type { Job } from '../client/objects.ts';
+import { podSpec } from '../workloads/pod-spec.ts';
+import type { Failure } from '../workloads/pod-state.ts';
+import {
+  POD_ANNOTATIONS,
+  sandboxLabels,
+  workloadMetadata,
+  type WorkloadOptions,
+} from '../workloads/workload.ts';
+
+/** How long a Job that is over stays to be looked at. */
+const KEPT_SECONDS = 300;
+/**
+ * A guest that ends is started again where it is, with its files, however often: only the lease ends a Job.
+ */
+const RESTARTS = 1_000_000;
+
+export function renderJob(
+  id: SandboxId,
+  spec: SandboxSpec,
+  incarnation: number,
+  options: WorkloadOptions,
+): object {
+  return {
+    apiVersion: 'batch/v1',
+    kind: 'Job',
+    metadata: workloadMetadata(id, spec, incarnation, options),
+    spec: {
+      parallelism: 1,
+      completions: 1,
+      backoffLimit: RESTARTS,
+      activeDeadlineSeconds: options.leaseSeconds,
+      ttlSecondsAfterFinished: KEPT_SECONDS,
+      template: {
+        metadata: { labels: sandboxLabels(id, options), annotations: POD_ANNOTATIONS },
+        spec: podSpec(id, spec, options),
+      },
+    },
+  };
+}
+
+/** Why the Job will never run again; `undefined` while it may. */
+export function whyOver({ metadata, status }: Job): Failure | undefined {
+  if (metadata.deletionTimestamp !== undefined)
+    return { reason: 'removed_outside', message: 'It is being removed from the cluster' };
+  for (const { type, status: is, reason, message } of status?.conditions ?? []) {
+    if (is !== 'True') continue;
+    // The second says so as soon as it is decided, the first when the pods have ended; both stay.
+    if (type === 'Failed' || type === 'FailureTarget') {
+      if (reason === 'DeadlineExceeded')
+        return {
+          reason: 'removed_outside',
+          message: 'Its lease was not renewed, and the cluster has ended it',
+        };
+      return { reason: 'crashed', message: message ?? reason ?? 'Its Job has failed' };
+    }
+    // A guest ends well only when it is told to, which we do not do to one whose Job is to stay.
+    if (type === 'Complete') return { reason: 'removed_outside', message: 'Its pod was ended from outside' };
+  }
+  return undefined;
+}

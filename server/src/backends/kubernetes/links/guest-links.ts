@@ -1,0 +1,163 @@
+/**
+ * The links to the guests of pods, each over an exec of the bridge, or over the network of pods if that was
+ * asked for.
+ */
+import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
+import type { ServerHello } from '../../../guest/connection.ts';
+import { directWay } from '../../../guest/direct-connection.ts';
+import type { Guest } from '../../../guest/guest.ts';
+import type { GuestLink } from '../../../guest/guest-link.ts';
+import { redialling, type RedialOptions } from '../../../guest/redialling-link.ts';
+import { cpuCounter } from '../workloads/cpu-counter.ts';
+import { bridgeStream } from './bridge-stream.ts';
+import type { KubernetesClient } from '../client/kubernetes-client.ts';
+import { guestWithPodEnv } from '../workloads/pod-env.ts';
+import type { Pod } from '../client/objects.ts';
+import type { SpareStreams } from './spare-streams.ts';
+
+export interface Live {
+  readonly pod: string;
+  readonly incarnation: number;
+  readonly link: GuestLink;
+  readonly guest: Guest;
+  readonly memoryLimitBytes: number | null;
+  readonly diskLimitBytes: number | null;
+  /** What the sandbox has used of the processor, of what its guest reads at a moment. */
+  cpuUsageMs(readMs: number, atMs: number): number;
+  /** The most that was read: counters only grow. */
+  oomKills: number;
+}
+
+export interface OpenOptions extends Omit<ServerHello, 'sandbox'> {
+  id: SandboxId;
+  pod: Pod;
+  limits: Pick<Limits, 'cpus' | 'memoryBytes' | 'diskBytes'>;
+  /**
+   * Of a guest that is being started: resolves each time that it may be dialled. Until it has answered,
+   * whoever starts it says whether it ever will, and the cluster is not asked.
+   */
+  turn?(): Promise<void>;
+}
+
+export interface GuestLinks {
+  get(id: SandboxId): Live | undefined;
+  /** The link to the guest of a running pod, dialled if there is none to this incarnation yet. */
+  open(options: OpenOptions): Live;
+  hangUp(id: SandboxId, reason: string): void;
+  close(): void;
+}
+
+export interface GuestLinksOptions {
+  client: KubernetesClient;
+  namespace: string;
+  /** Why there is no use in dialling a guest again; `undefined` if there may be. */
+  whyGone(id: SandboxId, incarnation: number): Promise<string | undefined>;
+  /** Streams that are open already. */
+  spares: Pick<SpareStreams, 'take'>;
+  /** Guests are to be reached directly, over this port of their pods. */
+  directPort?: number | undefined;
+  onError(error: unknown): void;
+}
+
+export function guestLinks({
+  client,
+  namespace,
+  whyGone,
+  spares,
+  directPort,
+  onError,
+}: GuestLinksOptions): GuestLinks {
+  const live = new Map<SandboxId, Live>();
+  /**
+   * What keeps one guest from being reached directly keeps others as well: it is told once, until one was
+   * reached.
+   */
+  let isTold = false;
+
+  /** `starting` is waited for before each attempt, as long as there is one. */
+  function waysTo(
+    id: SandboxId,
+    pod: Pod,
+    starting: () => Promise<void> | undefined,
+  ): Pick<RedialOptions, 'dial' | 'improve'> {
+    const action = `reach the guest of sandbox "${id}"`;
+    const dial = async (signal: AbortSignal) => {
+      await starting();
+      return (
+        spares.take(pod.metadata.uid) ??
+        bridgeStream(client, { namespace, pod: pod.metadata.name, action, signal })
+      );
+    };
+    const host = pod.status?.podIP;
+    if (directPort === undefined || host === undefined) return { dial };
+    return directWay({
+      dial,
+      host,
+      port: directPort,
+      onReached: () => (isTold = false),
+      onRefused(cause) {
+        if (!isTold) onError(notDirectly(id, cause));
+        isTold = true;
+      },
+    });
+  }
+
+  function hangUp(id: SandboxId, reason: string): void {
+    live.get(id)?.link.close(reason);
+    live.delete(id);
+  }
+
+  return {
+    get: (id) => live.get(id),
+
+    open({ id, pod, limits: { cpus, memoryBytes, diskBytes }, turn, ...hello }) {
+      const { incarnation } = hello;
+      const now = live.get(id);
+      if (now && now.pod === pod.metadata.uid && now.incarnation === incarnation) return now;
+      hangUp(id, 'it was started anew');
+      let starting = turn;
+      const link = redialling({
+        ...hello,
+        ...waysTo(id, pod, () => starting?.()),
+        sandbox: id,
+        whyGone: async () => (starting ? undefined : whyGone(id, incarnation)),
+      });
+      link.ready().then(
+        () => (starting = undefined),
+        () => {}, // closed, and nobody dials any more
+      );
+      const guest = guestWithPodEnv(link.guest);
+      const { uid } = pod.metadata;
+      const made: Live = {
+        pod: uid,
+        incarnation,
+        link,
+        guest,
+        memoryLimitBytes: memoryBytes,
+        diskLimitBytes: diskBytes,
+        cpuUsageMs: cpuCounter(cpus),
+        oomKills: 0,
+      };
+      live.set(id, made);
+      return made;
+    },
+
+    hangUp,
+
+    close() {
+      for (const id of live.keys()) hangUp(id, 'the server closed the connection');
+    },
+  };
+}
+
+function notDirectly(id: SandboxId, cause: unknown): CayError {
+  const said = cause instanceof Error ? cause.message : String(cause);
+  return new CayError(
+    'unavailable',
+    `Cannot reach the guest of sandbox "${id}" over the network of its pod, so it is reached by exec: ${said}`,
+    {
+      cause,
+      hint: 'See whether the server runs in the cluster, and whether a NetworkPolicy lets it reach the port of CAY_KUBERNETES_DIRECT_PORT; or set CAY_KUBERNETES_REACH=exec',
+    },
+  );
+}

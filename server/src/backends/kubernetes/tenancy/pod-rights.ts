@@ -1,0 +1,30 @@
+import type { Right } from '../prerequisites.ts';
+
+/** What every backend whose sandboxes are pods does with them, besides what it makes them by. */
+export const POD_RIGHTS: Right[] = [
+  { group: '', resource: 'pods', verbs: ['get', 'list', 'watch'], why: 'how the pod of a sandbox stands' },
+  {
+    group: '',
+    resource: 'pods',
+    verbs: ['delete'],
+    optional: true,
+    why: 'takes away pods that nothing keeps any more',
+  },
+  // Over a WebSocket an exec is a GET, by older clients a POST; API servers ask for either.
+  {
+    group: '',
+    resource: 'pods',
+    subresource: 'exec',
+    verbs: ['create', 'get'],
+    why: 'the guest is reached through it',
+  },
+  { group: '', resource: 'events', verbs: ['list'], optional: true, why: 'tells why a pod is not started' },
+  {
+    group: 'node.k8s.io',
+    resource: 'runtimeclasses',
+    verbs: ['list'],
+    clusterWide: true,
+    optional: true,
+    why: 'which runtimes a sandbox can ask for',
+  },
+];

@@ -1,0 +1,22 @@
+import type { SandboxId } from '@cay/sdk/protocol';
+import { faultPoint } from '../../../lib/fault-point.ts';
+import type { CallOptions } from '../../backend.ts';
+import type { WorkloadContext } from './workload-context.ts';
+
+const REMOVE_MS = 120_000;
+const LOOK_AGAIN_MS = 1_000;
+
+/** Removes the workload with all that it has, and resolves when it is gone. Absent is done. */
+export async function endWorkload(
+  { workloads, looking }: WorkloadContext,
+  id: SandboxId,
+  call: CallOptions = {},
+): Promise<void> {
+  const view = await looking();
+  if (!(await workloads.remove(id, call))) return;
+  await faultPoint('kubernetes.remove.asked');
+  const options = { action: `remove sandbox "${id}"`, withinMs: REMOVE_MS, everyMs: LOOK_AGAIN_MS };
+  // The watch may never have seen what was short-lived, and is seen to be past it otherwise: nothing old is
+  // told after this.
+  await view.until(id, async (found) => (found || (await workloads.exists(id)) ? undefined : true), options);
+}

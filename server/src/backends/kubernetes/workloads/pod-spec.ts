@@ -1,0 +1,186 @@
+/**
+ * The pod of a sandbox. It satisfies Pod Security `restricted` and asks for more: nobody in it is root or can
+ * become it, it has no account at the API server, no capability, the runtime's own seccomp filter, and a root
+ * filesystem that cannot be written.
+ *
+ * A first container puts the guest, and the accounts that the sandbox knows, into a volume, and makes the
+ * directories that can be written; it needs nothing of the sandbox's image. The guest is then the first
+ * process of the one other container.
+ */
+import type { Limits, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
+import { USER } from '../../support/sandbox-user.ts';
+import { DISK_REQUEST_BYTES, diskLimitOf, EPHEMERAL_STORAGE } from './disk.ts';
+import type { Runtime } from '../runtimes.ts';
+import { DEFAULT_RUNTIME, imageOf, type KubernetesSettings } from '../settings.ts';
+
+/** The container of the sandbox itself. */
+export const CONTAINER = 'sandbox';
+const MiB = 1024 * 1024;
+const INSTALLER = 'guest';
+
+const GUEST_DIRECTORY = '/.cay';
+const SOCKET_DIRECTORY = '/.cay-run';
+export const GUEST_PATH = `${GUEST_DIRECTORY}/guest`;
+export const SOCKET_PATH = `${SOCKET_DIRECTORY}/guest.sock`;
+/**
+ * Where the node mounts the file for the last words of the container: one of its own, which everybody may
+ * write and no limit counts. It lies in a directory that nobody in the pod can enter, on a volume that nobody
+ * there can change.
+ */
+const LAST_WORDS = `${GUEST_DIRECTORY}/closed/file`;
+/** Where the guest lies in the image that it comes in. */
+export const GUEST_IN_IMAGE = '/cay-guest';
+
+/**
+ * A pod that is told to end is not asked twice: the guest ends what runs within this time, or the kubelet
+ * does.
+ */
+const TERMINATION_SECONDS = 2;
+/** How long pods of a node that does not answer are waited for. */
+const LOST_NODE_SECONDS = 30;
+
+interface Writable {
+  path: string;
+  /** Its name in the volume that holds all that is written. */
+  name: string;
+  mode: string;
+}
+
+export interface PodOptions {
+  settings: KubernetesSettings;
+  requests: { cpus: number; memoryBytes: number };
+  pullPolicy: string;
+  runtime: Runtime;
+}
+
+/** Without an id it is one that is made before anybody knows for whom. */
+export function podSpec(id: SandboxId | undefined, spec: SandboxSpec, options: PodOptions): object {
+  const { settings, runtime, pullPolicy } = options;
+  const writable = writableOf(spec);
+  // For both containers alike: the limits of a pod, which are those that hold for gVisor, are those of its
+  // largest container.
+  const disk = diskLimitOf(spec.limits, settings);
+  const allowed = resources({ ...hardLimits(spec.limits, runtime), diskBytes: disk }, options.requests);
+  const security = {
+    allowPrivilegeEscalation: false,
+    privileged: false,
+    readOnlyRootFilesystem: true,
+    capabilities: { drop: ['ALL'] },
+  };
+  return {
+    ...(runtime.name !== DEFAULT_RUNTIME && { runtimeClassName: runtime.name }),
+    ...(id !== undefined && { hostname: id.replace('_', '-') }),
+    // The kubelet starts the container again where the pod is, so that a guest that crashes costs no files.
+    restartPolicy: 'OnFailure',
+    automountServiceAccountToken: false,
+    enableServiceLinks: false,
+    terminationGracePeriodSeconds: TERMINATION_SECONDS,
+    securityContext: {
+      runAsNonRoot: true,
+      runAsUser: USER.uid,
+      runAsGroup: USER.gid,
+      seccompProfile: { type: 'RuntimeDefault' },
+    },
+    tolerations: ['not-ready', 'unreachable'].map((state) => ({
+      key: `node.kubernetes.io/${state}`,
+      operator: 'Exists',
+      effect: 'NoExecute',
+      tolerationSeconds: LOST_NODE_SECONDS,
+    })),
+    ...(settings.pullSecrets && { imagePullSecrets: settings.pullSecrets.map((name) => ({ name })) }),
+    initContainers: [
+      {
+        name: INSTALLER,
+        image: settings.guestImage,
+        imagePullPolicy: pullPolicy,
+        command: [
+          GUEST_IN_IMAGE,
+          'install',
+          '/guest',
+          ...writable.map(({ name, mode }) => `${mode}:/files/${name}`),
+        ],
+        securityContext: security,
+        resources: allowed,
+        volumeMounts: [
+          { name: 'guest', mountPath: '/guest' },
+          { name: 'files', mountPath: '/files' },
+        ],
+      },
+    ],
+    containers: [
+      {
+        name: CONTAINER,
+        image: imageOf(spec.template, settings),
+        imagePullPolicy: pullPolicy,
+        command: [GUEST_PATH, 'serve', SOCKET_PATH],
+        workingDir: '/',
+        terminationMessagePath: LAST_WORDS,
+        securityContext: security,
+        resources: allowed,
+        volumeMounts: [
+          { name: 'guest', mountPath: GUEST_DIRECTORY, readOnly: true },
+          { name: 'guest', mountPath: '/etc/passwd', subPath: 'passwd', readOnly: true },
+          { name: 'guest', mountPath: '/etc/group', subPath: 'group', readOnly: true },
+          { name: 'socket', mountPath: SOCKET_DIRECTORY },
+          ...writable.map(({ path, name }) => ({ name: 'files', mountPath: path, subPath: name })),
+        ],
+      },
+    ],
+    volumes: [
+      { name: 'guest', emptyDir: { sizeLimit: '64Mi' } },
+      { name: 'socket', emptyDir: { medium: 'Memory', sizeLimit: '1Mi' } },
+      { name: 'files', emptyDir: { sizeLimit: String(disk) } },
+    ],
+  };
+}
+
+/**
+ * What can be written: everything that a program expects to be, or the least where the root was asked to be
+ * read-only.
+ */
+function writableOf(spec: SandboxSpec): Writable[] {
+  const always = [
+    { path: '/tmp', name: 'tmp', mode: '1777' },
+    { path: '/run', name: 'run', mode: '0755' },
+  ];
+  if (spec.readOnlyRoot) return always;
+  const usual = [
+    { path: USER.home, name: 'home', mode: '0755' },
+    ...always,
+    { path: '/var/tmp', name: 'var-tmp', mode: '1777' },
+  ];
+  const below = (directory: string) => spec.workdir === directory || spec.workdir.startsWith(`${directory}/`);
+  if (spec.workdir === '/' || usual.some(({ path }) => below(path))) return usual;
+  return [...usual, { path: spec.workdir, name: 'work', mode: '0755' }];
+}
+
+/**
+ * In gVisor the guest guards memory itself, because Linux would end the whole sandbox. What the cluster
+ * enforces is the second line, far enough above that the guest acts first, with room for what gVisor needs.
+ */
+function hardLimits(limits: Limits, { gvisor }: Runtime): Limits {
+  const { memoryBytes } = limits;
+  if (!gvisor || memoryBytes === null) return limits;
+  return { ...limits, memoryBytes: memoryBytes + Math.max(192 * MiB, Math.ceil(memoryBytes / 8)) };
+}
+
+function resources(
+  { cpus, memoryBytes, diskBytes }: Pick<Limits, 'cpus' | 'memoryBytes'> & { diskBytes: number },
+  requests: { cpus: number; memoryBytes: number },
+): object {
+  return {
+    limits: {
+      ...(cpus !== null && { cpu: millicores(cpus) }),
+      ...(memoryBytes !== null && { memory: String(memoryBytes) }),
+      [EPHEMERAL_STORAGE]: String(diskBytes),
+    },
+    // What is set aside may not be more than what is allowed.
+    requests: {
+      cpu: millicores(Math.min(requests.cpus, cpus ?? Infinity)),
+      memory: String(Math.min(requests.memoryBytes, memoryBytes ?? Infinity)),
+      [EPHEMERAL_STORAGE]: String(Math.min(DISK_REQUEST_BYTES, diskBytes)),
+    },
+  };
+}
+
+const millicores = (cpus: number) => `${Math.max(1, Math.round(cpus * 1000))}m`;

@@ -1,0 +1,164 @@
+/** What a pod says about the sandbox in it. */
+import { CayError, type CayErrorOptions, type ErrorCode } from '@cay/sdk/protocol';
+import type { FailureReason } from '../../backend.ts';
+import type { ContainerState, ContainerStatus, Pod } from '../client/objects.ts';
+import { CONTAINER } from './pod-spec.ts';
+
+export interface Failure {
+  reason: FailureReason;
+  message: string;
+}
+
+/**
+ * Why a pod does not start, as an error for whoever waits for it; `undefined` while it may still do. What has
+ * run before may have crashed, and is started again by the kubelet; a guest that ends in its first moments
+ * will not do better the next time.
+ */
+export function whyNotStarting(pod: Pod, action: string, options: { hasRun: boolean }): CayError | undefined {
+  const fail = (code: ErrorCode, said: string, options: CayErrorOptions) =>
+    new CayError(code, `Cannot ${action}: ${said}`, options);
+  const scheduled = pod.status?.conditions?.find(({ type }) => type === 'PodScheduled');
+  if (scheduled?.status === 'False' && scheduled.reason === 'Unschedulable') {
+    return fail(
+      'resource_exhausted',
+      `no node has room for it: ${scheduled.message ?? 'it cannot be scheduled'}`,
+      {
+        details: { reason: 'unschedulable' },
+        hint: 'Ask for less, remove sandboxes, or add a node',
+      },
+    );
+  }
+  for (const status of [
+    ...(pod.status?.initContainerStatuses ?? []),
+    ...(pod.status?.containerStatuses ?? []),
+  ]) {
+    const { reason = '', message = '' } = status.state?.waiting ?? {};
+    const said = message || reason;
+    if (
+      /^(ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName|RegistryUnavailable|ImageInspectError)$/.test(
+        reason,
+      )
+    ) {
+      return fail('not_found', `the image of "${status.name}" cannot be had: ${said}`, {
+        details: { what: 'template', reason: 'image_pull_failed' },
+        hint: 'See whether the image exists, and whether the cluster may pull it',
+      });
+    }
+    if (
+      /^(CreateContainerConfigError|CreateContainerError|RunContainerError|PreStartHookError)$/.test(reason)
+    ) {
+      return fail('failed_precondition', `the container "${status.name}" cannot be started: ${said}`, {
+        details: { reason: 'start_failed' },
+      });
+    }
+    const ended = status.state?.terminated ?? status.lastState?.terminated;
+    if (ended && ended.exitCode !== 0 && !options.hasRun) {
+      return fail(
+        'unavailable',
+        `the container "${status.name}" ended with exit code ${ended.exitCode}: ${ended.message ?? ended.reason ?? ''}`,
+        {
+          details: { reason: 'start_failed' },
+        },
+      );
+    }
+  }
+  if (pod.status?.phase === 'Failed' || pod.status?.phase === 'Succeeded') {
+    const { phase, reason, message } = pod.status;
+    return fail('unavailable', `its pod has ended (${reason ?? phase}): ${message ?? 'no more is known'}`, {
+      details: { reason: 'start_failed' },
+    });
+  }
+  return undefined;
+}
+
+export function containerOf(pod: Pod): ContainerStatus | undefined {
+  return pod.status?.containerStatuses?.find(({ name }) => name === CONTAINER);
+}
+
+export function isRunning(pod: Pod): boolean {
+  return pod.metadata.deletionTimestamp === undefined && containerOf(pod)?.state?.running !== undefined;
+}
+
+/**
+ * Whether the container of the sandbox is the next thing that the node starts, or runs already and the node
+ * has yet to tell.
+ */
+export function isAboutToRun(pod: Pod): boolean {
+  const { metadata, status } = pod;
+  const initial = status?.initContainerStatuses ?? [];
+  // One that has run before may have yet to end in the eyes of its node.
+  if (metadata.deletionTimestamp !== undefined || (containerOf(pod)?.restartCount ?? 0) > 0) return false;
+  return initial.length > 0 && initial.every(({ state }) => state?.terminated?.exitCode === 0);
+}
+
+/**
+ * What the kubelet says of a pod that has more than its own limit. One that is evicted because its node is
+ * short is not told like this.
+ */
+const OVER_DISK =
+  /^Usage of EmptyDir volume .* exceeds the limit|^Pod ephemeral local storage usage exceeds|^Container .* exceeded its local ephemeral storage limit/;
+
+/** By us, or by its node with a SIGTERM. */
+const EXITS_WHEN_TOLD = [0, 143];
+
+/**
+ * Why a sandbox that ran in this pod, whose container had then been started again `restarts` times, does so
+ * no longer.
+ */
+export function failureOf(pod: Pod, restarts: number): Failure | undefined {
+  const { phase, reason, message } = pod.status ?? {};
+  if (reason === 'Evicted' && OVER_DISK.test(message ?? ''))
+    return {
+      reason: 'disk_full',
+      message: `It wrote more than its disk limit, and its pod was evicted: ${message?.trim()}`,
+    };
+  if (
+    reason === 'Evicted' ||
+    reason === 'Preempting' ||
+    reason === 'NodeLost' ||
+    reason === 'Shutdown' ||
+    reason === 'NodeShutdown'
+  ) {
+    return {
+      reason: 'removed_outside',
+      message: `Its pod was ended by the cluster (${reason}): ${message ?? ''}`.trim(),
+    };
+  }
+  const target = pod.status?.conditions?.find(
+    ({ type, status }) => type === 'DisruptionTarget' && status === 'True',
+  );
+  if (target)
+    return {
+      reason: 'removed_outside',
+      message:
+        `Its pod is ended by the cluster (${target.reason ?? 'disrupted'}): ${target.message ?? ''}`.trim(),
+    };
+  if (pod.metadata.deletionTimestamp !== undefined)
+    return { reason: 'removed_outside', message: 'Somebody else removes its pod' };
+  const container = containerOf(pod);
+  if (container?.state?.running && container.restartCount <= restarts) {
+    // Of a node that does not answer any more the cluster only takes it back that its pods are ready: what
+    // their containers last were stays.
+    const statusOf = (name: string) => pod.status?.conditions?.find(({ type }) => type === name)?.status;
+    const isUnknown = statusOf('Ready') === 'False' && statusOf('ContainersReady') === 'True';
+    return isUnknown ? { reason: 'removed_outside', message: 'Its node does not answer' } : undefined;
+  }
+  const ended = endedIn(container?.state) ?? endedIn(container?.lastState);
+  // The guest was told to end: the node says in a moment what for.
+  if (phase === 'Running' && EXITS_WHEN_TOLD.includes(container?.state?.terminated?.exitCode ?? -1))
+    return undefined;
+  // The guest answers before its node has told that the container runs.
+  if (phase === 'Pending' && container?.restartCount === 0 && !ended && isAboutToRun(pod)) return undefined;
+  if (ended?.reason === 'OOMKilled')
+    return { reason: 'oom_killed', message: 'The sandbox was out of memory and its guest was killed' };
+  if (ended)
+    return {
+      reason: 'crashed',
+      message: `The guest ended with exit code ${ended.exitCode}${ended.reason ? ` (${ended.reason})` : ''}`,
+    };
+  if (phase === 'Failed' || phase === 'Succeeded')
+    return { reason: 'crashed', message: `Its pod has ended: ${message ?? reason ?? phase}` };
+  return { reason: 'host_restarted', message: 'Its container is started anew by the node' };
+}
+
+const endedIn = (state: ContainerState | undefined) => state?.terminated;

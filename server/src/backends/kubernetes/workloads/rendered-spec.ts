@@ -1,0 +1,36 @@
+import { SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
+import { requireLimits } from '../../../policy/bound-limits.ts';
+import { DEFAULT_POLICY, usualLimits } from '../../../policy/policy.ts';
+import { requireSpec } from '../../support/check.ts';
+import { checkSpec, withoutUnenforceable } from '../../support/check-spec.ts';
+import type { Place } from '../tenancy/declarations.ts';
+import { podAbilitiesOf, type PodAbilities } from './pod-abilities.ts';
+import { findRuntimes, runtimeChoice } from '../runtimes.ts';
+import { checkSettings, type KubernetesSettings } from '../settings.ts';
+import { checkWorkdir } from './workdir.ts';
+import { workloadOptionsOf, type WorkloadOptions } from './workload.ts';
+
+/**
+ * A spec as somebody wrote it, made whole and checked as a create would be, with all that is needed to render
+ * it.
+ */
+export async function renderedSpec(
+  { client, namespace, installation }: Place,
+  settings: KubernetesSettings,
+  input: object,
+  can: PodAbilities,
+): Promise<{ spec: SandboxSpec; options: WorkloadOptions }> {
+  const known = runtimeChoice(await findRuntimes(client, settings.runtimeClass), settings);
+  const { runtime: asked } = input as { runtime?: string };
+  const runtime = known.pick(asked);
+  const { abilities, notes } = podAbilitiesOf(runtime, can);
+  const policy = settings.policy ?? DEFAULT_POLICY;
+  const asWritten = withoutUnenforceable(input, abilities, usualLimits(policy));
+  requireSpec(asWritten as SandboxSpec);
+  const spec = SandboxSpecSchema.parse(asWritten);
+  checkSpec(spec, 'Kubernetes', { runtimes: known.names, abilities, notes });
+  requireLimits(policy, spec.limits, abilities);
+  checkWorkdir(spec.workdir);
+  const context = { settings: { ...settings, ...checkSettings(settings) }, namespace, installation };
+  return { spec, options: workloadOptionsOf(context, spec, runtime) };
+}

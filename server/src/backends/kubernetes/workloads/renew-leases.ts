@@ -1,0 +1,47 @@
+/** Moves the deadlines of workloads on, by which the cluster would end them if nobody did. */
+import type { WorkloadContext } from './workload-context.ts';
+import type { WorkloadView } from './workload-view.ts';
+import { inBackground } from '../../../lib/in-background.ts';
+
+/** How often in the time of a lease it is looked at. */
+const LOOKS = 4;
+
+export interface LeaseRenewal {
+  /** At once, and then again and again. Started is done. */
+  start(view: WorkloadView): void;
+  stop(): void;
+}
+
+/** Whatever of ours is there is kept: that nobody wants it any more is for the control plane to say. */
+export function leaseRenewal(
+  { workloads, settings: { leaseSeconds } }: Pick<WorkloadContext, 'workloads' | 'settings'>,
+  onError: (error: unknown) => void,
+  /** What else has a lease of that length. */
+  renewOthers: () => Promise<void> = async () => {},
+): LeaseRenewal {
+  let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
+
+  async function renew(view: WorkloadView): Promise<void> {
+    await renewOthers().catch(onError);
+    for (const id of view.ids()) {
+      if (stopped) return;
+      const workload = view.find(id)?.workload;
+      if (!workload || workloads.whyOver(workload)) continue;
+      if (workloads.leftSeconds(workload) < leaseSeconds * (1 - 0.9 / LOOKS))
+        await workloads.renew(workload, leaseSeconds).catch(onError);
+    }
+  }
+
+  return {
+    start(view) {
+      if (timer) return;
+      timer = setInterval(() => inBackground(renew(view), onError), (leaseSeconds * 1000) / LOOKS).unref();
+      inBackground(renew(view), onError);
+    },
+    stop() {
+      stopped = true;
+      clearInterval(timer);
+    },
+  };
+}

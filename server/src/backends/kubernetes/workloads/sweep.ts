@@ -1,0 +1,124 @@
+/**
+ * Finds objects of this installation that nothing keeps, and takes them away.
+ *
+ * Labels are the proof that a thing is ours; nothing else is ever looked at. Whatever has an owner that is
+ * there is its owner's, and so is what has an owner of a kind that we do not make. Sandboxes are left alone:
+ * that one is nobody's is for the control plane to say.
+ */
+import { isCayError } from '@cay/sdk/protocol';
+import type { CallOptions, Orphan } from '../../backend.ts';
+import type { KubernetesClient } from '../client/kubernetes-client.ts';
+import { LABELS, MANAGER } from '../client/names.ts';
+import type { KubernetesObject, List, Metadata } from '../client/objects.ts';
+import type { Workloads } from './workload.ts';
+
+/** An object that nobody needs. */
+export interface Stray extends Orphan {
+  path: string;
+  uid: string;
+}
+
+export interface SweepContext {
+  client: KubernetesClient;
+  namespace: string;
+  installation: string;
+  workloads: Pick<Workloads, 'list'>;
+  /** What only this kind of backend makes and nobody needs any more. */
+  others?(): Promise<Stray[]>;
+  onError(error: unknown): void;
+}
+
+/** What belongs to a workload, by resource, and what it is called when it is left over. */
+const KEPT: Record<string, Orphan['kind']> = { pods: 'pod', persistentvolumeclaims: 'volume_claim' };
+/** What keeps them, by resource. */
+const KEEPERS: Record<string, string> = { Job: 'jobs', Sandbox: 'sandboxes' };
+
+export async function sweep(
+  context: SweepContext,
+  { dryRun = false, signal }: CallOptions & { dryRun?: boolean } = {},
+): Promise<Orphan[]> {
+  const { client, others, onError } = context;
+  const strays = [...(await unkept(context, signal)), ...((await others?.()) ?? [])];
+  for (const { name, path, uid } of dryRun ? [] : strays) {
+    const body = { propagationPolicy: 'Background', preconditions: { uid } };
+    await client
+      .json('DELETE', path, { action: `remove "${name}"`, body, allow: [404, 409], signal })
+      .catch(onError);
+  }
+  return strays.map(({ kind, name }) => ({ kind, name }));
+}
+
+/**
+ * Those of ours in a collection. Where the kind is not installed or we may not look there are none to be told
+ * of.
+ */
+export async function listOurs(
+  client: KubernetesClient,
+  path: string,
+  { installation, signal }: CallOptions & { installation: string },
+): Promise<Metadata[]> {
+  const query = { labelSelector: `${LABELS.managedBy}=${MANAGER},${LABELS.installation}=${installation}` };
+  const found = (await client.json('GET', path, {
+    action: 'look for what was left behind',
+    query,
+    allow: [403, 404],
+    signal,
+  })) as List<KubernetesObject> | undefined;
+  return (found?.items ?? [])
+    .map(({ metadata }) => metadata)
+    .filter(({ deletionTimestamp }) => deletionTimestamp === undefined);
+}
+
+async function unkept(
+  { client, namespace, installation, workloads }: SweepContext,
+  signal?: AbortSignal,
+): Promise<Stray[]> {
+  const candidates: (Stray & { owners: NonNullable<Metadata['ownerReferences']> })[] = [];
+  for (const [resource, kind] of Object.entries(KEPT)) {
+    const path = `/api/v1/namespaces/${namespace}/${resource}`;
+    for (const { name, uid, ownerReferences: owners = [] } of await listOurs(client, path, {
+      installation,
+      signal,
+    })) {
+      candidates.push({ kind, name, uid, path: `${path}/${name}`, owners });
+    }
+  }
+  // Read after what they keep: nothing is kept by what is made later.
+  const known = new Map(
+    (await workloads.list({ signal })).map(({ workload }) => [workload.metadata.uid, true]),
+  );
+
+  async function isThere({
+    apiVersion,
+    kind,
+    name,
+    uid,
+  }: NonNullable<Metadata['ownerReferences']>[number]): Promise<boolean> {
+    const resource = KEEPERS[kind];
+    if (resource === undefined || apiVersion === undefined) return true;
+    const path = `/apis/${apiVersion}/namespaces/${namespace}/${resource}/${name}`;
+    try {
+      const found = (await client.json('GET', path, {
+        action: `look at "${name}"`,
+        allow: [404],
+        signal,
+      })) as KubernetesObject | undefined;
+      return found?.metadata.uid === uid;
+    } catch (error) {
+      // Of whose owner we may not know, it is not said that it has none.
+      if (isCayError(error, 'permission_denied')) return true;
+      throw error;
+    }
+  }
+
+  const strays: Stray[] = [];
+  for (const { owners, ...stray } of candidates) {
+    let kept = false;
+    for (const owner of owners) {
+      if (!known.has(owner.uid)) known.set(owner.uid, await isThere(owner));
+      kept ||= known.get(owner.uid) === true;
+    }
+    if (!kept) strays.push(stray);
+  }
+  return strays;
+}

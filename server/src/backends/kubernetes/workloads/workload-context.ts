@@ -1,0 +1,23 @@
+import type { GuestLinks } from '../links/guest-links.ts';
+import type { KubernetesClient } from '../client/kubernetes-client.ts';
+import type { KubernetesSettings } from '../settings.ts';
+import type { WorkloadView } from './workload-view.ts';
+import type { Workloads } from './workload.ts';
+
+/** What the verbs of a backend on Kubernetes share. */
+export interface WorkloadContext {
+  client: KubernetesClient;
+  namespace: string;
+  installation: string;
+  settings: KubernetesSettings & {
+    leaseSeconds: number;
+    requests: { cpus: number; memoryBytes: number };
+    pullPolicy: string;
+  };
+  workloads: Workloads;
+  links: GuestLinks;
+  /** Aborted when the backend lets go: what is under way then stays as it is, for whoever comes next. */
+  closing: AbortSignal;
+  /** The view, up to date from the first use on. */
+  looking(): Promise<WorkloadView>;
+}

@@ -1,0 +1,54 @@
+/** A directory of this machine as a tar stream, with names relative to it. */
+import { createReadStream, type Stats } from 'node:fs';
+import { lstat, readdir, readlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { BLOCK, encodeHeader, paddingOf } from '../../../lib/tar-header.ts';
+
+export interface PackOptions {
+  onProgress?(bytes: number): void;
+  /** For what tar has no place for: sockets, devices. */
+  onLeftOut?(name: string): void;
+}
+
+export async function* pack(
+  dir: string,
+  options: PackOptions = {},
+): AsyncGenerator<Uint8Array, void, undefined> {
+  let bytes = 0;
+
+  async function* entry(path: string, name: string): AsyncGenerator<Uint8Array, void, undefined> {
+    const stat = await lstat(path);
+    // Ids of this machine mean nothing in a sandbox.
+    const common = { name, mode: stat.mode & 0o7777, uid: 0, gid: 0, modifiedAtMs: stat.mtimeMs };
+    if (stat.isSymbolicLink())
+      yield encodeHeader({ ...common, type: 'symlink', sizeBytes: 0, target: await readlink(path) });
+    else if (stat.isDirectory()) {
+      if (name !== '') yield encodeHeader({ ...common, type: 'directory', sizeBytes: 0, target: '' });
+      for (const child of (await readdir(path)).sort())
+        yield* entry(join(path, child), name === '' ? child : `${name}/${child}`);
+    } else if (stat.isFile()) {
+      yield encodeHeader({ ...common, type: 'file', sizeBytes: stat.size, target: '' });
+      yield* content(path, stat);
+    } else options.onLeftOut?.(name);
+  }
+
+  async function* content(path: string, { size }: Stats): AsyncGenerator<Uint8Array, void, undefined> {
+    let left = size;
+    if (size > 0) {
+      // A file that grows meanwhile is taken as long as it was.
+      for await (const chunk of createReadStream(path, {
+        end: size - 1,
+        highWaterMark: 256 * 1024,
+      }) as AsyncIterable<Buffer>) {
+        left -= chunk.length;
+        options.onProgress?.((bytes += chunk.length));
+        yield chunk;
+      }
+    }
+    if (left > 0) throw new Error(`"${path}" became shorter while it was read`);
+    yield new Uint8Array(paddingOf(size));
+  }
+
+  yield* entry(dir, '');
+  yield new Uint8Array(2 * BLOCK);
+}

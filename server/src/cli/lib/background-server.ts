@@ -1,0 +1,90 @@
+/** Starts the server as a process of its own and waits until it is ready. */
+import { spawn } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CayError } from '@cay/sdk/client';
+import { isAlive } from '../../lib/proc.ts';
+import { errorColour, note } from './output.ts';
+import { runningServer } from './running-server.ts';
+import {
+  dataDirOf,
+  lockFileOf,
+  logFileOf,
+  readFileOr,
+  type CommonOptions,
+  type ServerFile,
+} from './settings.ts';
+import type { Composition } from '../verb.ts';
+
+const POLL_MS = 15;
+const QUIET_MS = 1000;
+const START_MS = 120_000;
+const MAX_LOG = 64 * 1024 * 1024;
+
+/** Makes sure that this machine's server runs; false if it did already. */
+export async function ensureServer(composition: Composition, options: CommonOptions): Promise<boolean> {
+  const dataDir = dataDirOf(options);
+  if (runningServer(dataDir)) return false;
+  await startInBackground(composition, ['--data', dataDir]);
+  return true;
+}
+
+/** `flags` are those of `up`. Rejects with the server's own words if it ends before it is ready. */
+export async function startInBackground(composition: Composition, flags: string[]): Promise<ServerFile> {
+  const dataDir = dataDirOf({ data: flags[flags.indexOf('--data') + 1]! });
+  mkdirSync(dataDir, { recursive: true, mode: 0o711 });
+  const logFile = logFileOf(dataDir);
+  if ((statSync(logFile, { throwIfNoEntry: false })?.size ?? 0) > MAX_LOG)
+    renameSync(logFile, `${logFile}.1`);
+  const log = openSync(logFile, 'a', 0o600);
+  const from = statSync(logFile).size;
+  const child = spawn(process.execPath, [composition.entry, 'up', ...flags], {
+    detached: true,
+    cwd: '/',
+    stdio: ['ignore', log, log],
+  });
+  closeSync(log);
+  let ended: number | undefined;
+  child.on('exit', (code) => (ended = code ?? 1)).on('error', () => (ended = 1));
+  child.unref();
+  const begun = performance.now();
+  let told = false;
+  for (;;) {
+    const server = runningServer(dataDir);
+    if (server && server.pid === child.pid) return server;
+    const waited = performance.now() - begun;
+    // Another one may have been quicker: its lock ended ours, and it is waited for.
+    if (ended !== undefined && server) return server;
+    if (ended !== undefined && !isStarting(dataDir)) throw failed(logFile, from);
+    if (waited > START_MS)
+      throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, {
+        hint: `its log is ${logFile}`,
+      });
+    if (!told && waited > QUIET_MS) {
+      told = true;
+      note(errorColour.dim('starting the server in the background; the first time it prepares its storage…'));
+    }
+    await sleep(POLL_MS);
+  }
+}
+
+function isStarting(dataDir: string): boolean {
+  const pid = readFileOr<{ pid?: number }>(`${lockFileOf(dataDir)}.json`)?.pid;
+  return pid !== undefined && isAlive(pid);
+}
+
+function failed(logFile: string, from: number): CayError {
+  const lines = readFileSync(logFile).subarray(from).toString().trim().split('\n');
+  const said = (prefix: string) =>
+    lines
+      .findLast((line) => line.startsWith(prefix))
+      ?.slice(prefix.length)
+      .trim();
+  return new CayError(
+    'unavailable',
+    `The server did not start: ${said('error:') ?? lines.at(-1) ?? 'it said nothing'}`,
+    {
+      hint: said('hint:') ?? `its log is ${logFile}; "cay doctor" looks for what is missing`,
+    },
+  );
+}

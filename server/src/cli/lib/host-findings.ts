@@ -1,0 +1,56 @@
+/** What `cay doctor` says about the machine itself, where sandboxes work and could be walled better. */
+import { lowKernelLimits } from '../../host/kernel-limits.ts';
+import { readableSecrets } from '../../host/readable-secrets.ts';
+import { parseVersion } from '../../host/runtimes/oci.ts';
+import { missingRuncFixes } from '../../host/runtimes/runc-fixes.ts';
+import { run } from '../../lib/run.ts';
+import type { Finding } from '../verbs/doctor.ts';
+
+export async function hostFindings(): Promise<Finding[]> {
+  const found = await Promise.all([runcFinding(), secretsFinding()]);
+  return [...limitFindings(), ...found.filter((finding) => finding !== undefined)];
+}
+
+function limitFindings(): Finding[] {
+  return lowKernelLimits().map(({ name, value, atLeast }) => ({
+    what: 'kernel limit',
+    state: 'absent',
+    detail: `${name} is ${value}: sandboxes of runc and crun share it, and one can take what the others need`,
+    remedy: `sysctl -w ${name}=${atLeast} (and a file in /etc/sysctl.d)`,
+  }));
+}
+
+async function runcFinding(): Promise<Finding | undefined> {
+  const answer = await run('runc', ['--version'], { timeoutMs: 5_000 }).catch(() => undefined);
+  if (!answer) return undefined;
+  const version = parseVersion('runc', answer.stdout);
+  const missing = missingRuncFixes(version);
+  if (missing.length === 0) return undefined;
+  const installed = await packageVersion();
+  return {
+    what: 'runc fixes',
+    state: 'absent',
+    detail: `${version} was published with ${missing.join('; ')}${installed === undefined ? '' : `; the package is ${installed}`}`,
+    remedy:
+      'install runc 1.2.8, 1.3.3, 1.4.0 or newer, or see whether your distribution has mended this package',
+  };
+}
+
+/** The number of the version does not tell what a distribution has mended; that of its package does. */
+async function packageVersion(): Promise<string | undefined> {
+  const answer = await run('dpkg-query', ['-W', '-f', '${Version}', 'runc'], { timeoutMs: 5_000 }).catch(
+    () => undefined,
+  );
+  return answer?.stdout.trim() || undefined;
+}
+
+async function secretsFinding(): Promise<Finding | undefined> {
+  const { found, complete } = await readableSecrets();
+  if (found.length === 0) return undefined;
+  return {
+    what: 'readable files',
+    state: 'absent',
+    detail: `sandboxes of the template "base" can read: ${found.join(', ')}${complete ? '' : ' and perhaps more'}`,
+    remedy: 'chmod o-r those that are secret',
+  };
+}

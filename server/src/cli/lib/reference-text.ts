@@ -1,0 +1,22 @@
+import { loadProgram } from '../program.ts';
+import { cliReference } from './reference.ts';
+
+/** The whole reference. The width of no terminal, and nobody's environment, has a part in it. */
+export async function referenceText(backends: readonly string[]): Promise<string> {
+  const not = () => Promise.reject(new Error('Not while the reference is written'));
+  const clusterBackends = backends.filter((name) => name === 'kubernetes-job' || name === 'agent-sandbox');
+  const cluster = { clusterBackends, declarationsOf: not, toYaml: not };
+  const program = await loadProgram({
+    backends,
+    entry: '',
+    openBackend: not,
+    surveyBackend: not,
+    asPlatform: not,
+    ...cluster,
+  });
+  const configure = { helpWidth: 120 };
+  program.configureHelp(configure);
+  for (const command of program.commands.flatMap((verb) => [verb, ...verb.commands]))
+    command.configureHelp(configure);
+  return cliReference(program);
+}

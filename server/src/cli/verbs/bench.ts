@@ -1,0 +1,21 @@
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import type { Verb } from '../verb.ts';
+
+const MAIN = fileURLToPath(new URL('../../../../bench/main.ts', import.meta.url));
+
+export const benchVerb: Verb = (program) => {
+  program
+    .command('bench')
+    .description('measure this machine beside the tools that Cay stands on')
+    .argument(
+      '[section...]',
+      'exec, create, files, idle, burst, travel, e2b, restart, api or kubernetes (default: all but the last)',
+    )
+    .action(async (sections: string[]) => {
+      const child = spawn(process.execPath, [MAIN, ...sections], { stdio: 'inherit' });
+      process.exitCode = await new Promise<number>((resolve, reject) => {
+        child.on('error', reject).on('exit', (code) => resolve(code ?? 1));
+      });
+    });
+};

@@ -1,0 +1,100 @@
+/** What an agent changed: a list, how much, or a patch. */
+import { bytesOf, type DiffStat, type FileChange, type Sandbox } from '@cay/sdk/client';
+import { atSnapshot } from '../lib/at-snapshot.ts';
+import { openClient } from '../lib/client.ts';
+import { withCommonOptions } from '../lib/common-options.ts';
+import { usageError } from '../lib/failure.ts';
+import { colour, print, printJson, printable } from '../lib/output.ts';
+import type { CommonOptions } from '../lib/settings.ts';
+import type { Verb } from '../verb.ts';
+import { writeOut } from '../lib/write-out.ts';
+import { writeWhole } from '../lib/write-whole.ts';
+
+interface Options extends CommonOptions {
+  stat?: boolean;
+  patch?: boolean;
+  path?: string[];
+  output?: string;
+}
+
+const gather = (text: string, before: string[] = []) => [...before, text];
+
+export const diffVerb: Verb = (program) => {
+  const command = program
+    .command('diff')
+    .description('tell what has changed between two snapshots or turns, or since then')
+    .argument('<sandbox>', 'its id, name or the beginning of its id')
+    .argument('[from]', 'a snapshot’s id or name, or a turn’s number (default: the newest)')
+    .argument('[to]', 'the same, or "now"', 'now')
+    .option('--stat', 'how much has changed')
+    .option('--patch', 'a patch that "git apply" takes')
+    .option('--path <path>', 'only this path and what is below it; may be repeated', gather)
+    .option('-o, --output <file>', 'write the patch to a file');
+  withCommonOptions(command).action(
+    async (ref: string, from: string | undefined, to: string, options: Options) => {
+      const sandbox = await openClient(options).sandbox(ref);
+      const since = from ?? sandbox.info.base;
+      if (since === null)
+        throw usageError(
+          `Sandbox "${ref}" has no snapshot to compare with`,
+          '"cay turn" or "cay snapshot take" makes one',
+        );
+      const paths = options.path ? { paths: options.path } : {};
+      const { output, json } = options;
+      await atSnapshot(ref, async () => {
+        if (options.patch || output !== undefined) {
+          const patch = patchOf(sandbox, since, to, paths);
+          return output === undefined ? writeOut(patch) : writeWhole(output, patch, 0o644);
+        }
+        if (options.stat) {
+          const stat = await sandbox.diffStat(since, to, paths);
+          return json ? printJson(stat) : printStat(stat);
+        }
+        if (json) return printJson(await Array.fromAsync(sandbox.diff(since, to, paths)));
+        for await (const change of sandbox.diff(since, to, paths)) print(line(change));
+      });
+    },
+  );
+};
+
+const MARKS = {
+  added: colour.green('A'),
+  removed: colour.red('D'),
+  modified: colour.yellow('M'),
+  renamed: colour.cyan('R'),
+};
+
+function line(change: FileChange): string {
+  const { path, from, before, after } = change;
+  const more = [
+    change.mode && before && after && `mode ${before.mode.toString(8)} → ${after.mode.toString(8)}`,
+    change.owner && before && after && `owner ${before.uid}:${before.gid} → ${after.uid}:${after.gid}`,
+  ].filter(Boolean);
+  const name = from === undefined ? printable(path) : `${printable(from)} → ${printable(path)}`;
+  return `${MARKS[change.change]} ${name}${change.type === 'directory' ? '/' : ''}${more.length > 0 ? colour.dim(`  (${more.join(', ')})`) : ''}`;
+}
+
+async function* patchOf(
+  sandbox: Sandbox,
+  from: string,
+  to: string,
+  paths: { paths?: string[] },
+): AsyncGenerator<Uint8Array> {
+  yield* bytesOf(await sandbox.patch(from, to, paths));
+}
+
+const BAR = 40;
+const many = (count: number, what: string) => `${count} ${what}${count === 1 ? '' : 's'}`;
+
+function printStat(found: DiffStat): void {
+  const widest = Math.max(0, ...found.files.map(({ path }) => path.length));
+  const most = Math.max(1, ...found.files.map(({ insertions, deletions }) => insertions + deletions));
+  const bar = (count: number, sign: string) => sign.repeat(Math.ceil((count / most) * Math.min(BAR, most)));
+  for (const { path, insertions, deletions, binary } of found.files) {
+    const lines = `${insertions + deletions} ${colour.green(bar(insertions, '+'))}${colour.red(bar(deletions, '-'))}`;
+    print(` ${printable(path).padEnd(widest)} | ${binary ? 'binary' : lines}`.trimEnd());
+  }
+  print(
+    ` ${many(found.files.length, 'file')} changed, ${many(found.insertions, 'insertion')}(+), ${many(found.deletions, 'deletion')}(-)`,
+  );
+}

@@ -1,0 +1,108 @@
+import { rm, rmdir } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CayError } from '@cay/sdk/client';
+import { isAlive } from '../../lib/proc.ts';
+import { withCommonOptions } from '../lib/common-options.ts';
+import { usageError } from '../lib/failure.ts';
+import { print } from '../lib/output.ts';
+import { runningServer } from '../lib/running-server.ts';
+import {
+  cliFileOf,
+  dataDirOf,
+  lockFileOf,
+  logFileOf,
+  readFileOr,
+  serverFileOf,
+  type CliFile,
+  type CommonOptions,
+} from '../lib/settings.ts';
+import type { Composition, Verb } from '../verb.ts';
+
+interface Options extends CommonOptions {
+  destroy?: boolean;
+  yes?: boolean;
+}
+
+const STOP_MS = 30_000;
+
+export const downVerb: Verb = (program, composition) => {
+  const command = program
+    .command('down')
+    .description('stop the server; sandboxes go on and are found again by the next one')
+    .option('--destroy', 'also remove every sandbox and all data')
+    .option('-y, --yes', 'do not ask');
+  withCommonOptions(command, { json: false }).action(async (options: Options) => {
+    if (options.url !== undefined)
+      throw usageError('"down" stops the server of this machine and takes no --url');
+    const dataDir = dataDirOf(options);
+    if (options.destroy) await confirm(dataDir, options);
+    const stopped = await stopServer(dataDir);
+    if (!options.destroy) {
+      print(
+        stopped
+          ? `stopped the server (process ${stopped}); its sandboxes go on`
+          : `no server runs for ${dataDir}`,
+      );
+      return;
+    }
+    await destroyAll(composition, dataDir);
+    print(`removed all sandboxes and data of ${dataDir}`);
+  });
+};
+
+async function stopServer(dataDir: string): Promise<number | undefined> {
+  const server = runningServer(dataDir);
+  if (!server) return undefined;
+  process.kill(server.pid, 'SIGTERM');
+  for (const deadline = performance.now() + STOP_MS; isAlive(server.pid, server.startTime);) {
+    if (performance.now() > deadline) {
+      throw new CayError(
+        'deadline_exceeded',
+        `The server (process ${server.pid}) has not ended after ${STOP_MS / 1000} s`,
+        {
+          hint: `its log is ${logFileOf(dataDir)}; "kill -9 ${server.pid}" ends it, and its sandboxes are found again`,
+        },
+      );
+    }
+    await sleep(20);
+  }
+  return server.pid;
+}
+
+async function confirm(dataDir: string, options: Options): Promise<void> {
+  if (options.yes) return;
+  if (!process.stdin.isTTY)
+    throw usageError(`Cannot ask whether to remove everything in "${dataDir}"`, 'give --yes');
+  const lines = createInterface({ input: process.stdin, output: process.stderr });
+  const answer = await lines.question(`Remove every sandbox and all data in ${dataDir}? [y/N] `);
+  lines.close();
+  if (!/^y(es)?$/i.test(answer.trim())) throw new CayError('cancelled', 'Nothing was removed');
+}
+
+/**
+ * What the backend has elsewhere first (mounts, cgroups, containers), then the files that are ours, and
+ * nothing else.
+ */
+async function destroyAll(composition: Composition, dataDir: string): Promise<void> {
+  const engine = join(dataDir, 'engine');
+  const { backend: name = 'local', docker } = readFileOr<CliFile>(cliFileOf(dataDir)) ?? {};
+  if (existsSync(engine) || name !== 'local') {
+    const backend = await composition.openBackend(name, { dir: engine, docker, poolSize: 0 });
+    await backend.destroy();
+  }
+  const lock = lockFileOf(dataDir);
+  const ours = [join(dataDir, 'engine'), join(dataDir, 'control'), lock, `${lock}.json`];
+  for (const path of [
+    ...ours,
+    cliFileOf(dataDir),
+    serverFileOf(dataDir),
+    logFileOf(dataDir),
+    `${logFileOf(dataDir)}.1`,
+  ])
+    await rm(path, { recursive: true, force: true });
+  // Only if nothing of somebody else's is left in it.
+  await rmdir(dataDir).catch(() => {});
+}

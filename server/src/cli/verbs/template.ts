@@ -1,0 +1,62 @@
+import type { Template, TemplatePage } from '@cay/sdk/client';
+import { atSnapshot } from '../lib/at-snapshot.ts';
+import { openClient } from '../lib/client.ts';
+import { withCommonOptions } from '../lib/common-options.ts';
+import { colour, print, printJson, printable, table } from '../lib/output.ts';
+import type { CommonOptions } from '../lib/settings.ts';
+import type { Verb } from '../verb.ts';
+
+interface SaveOptions extends CommonOptions {
+  sandbox?: string;
+  replace?: boolean;
+}
+
+export const templateVerb: Verb = (program) => {
+  const command = program.command('template').description('what sandboxes can start from');
+
+  withCommonOptions(command.command('ls').description('list templates')).action(
+    async (options: CommonOptions) => {
+      const { templates } = await openClient(options).transport.json<TemplatePage>('GET', '/v1/templates');
+      if (options.json) return printJson(templates);
+      const rows = templates.map(({ name, snapshot, memory }) => [
+        printable(name),
+        snapshot ?? colour.dim('-'),
+        memory ? 'files, memory' : 'files',
+      ]);
+      print(table(['NAME', 'SNAPSHOT', 'HAS'], rows));
+    },
+  );
+
+  const save = command
+    .command('save')
+    .description(
+      'make a template of a snapshot; sandboxes made from it start with what it has, processes included',
+    )
+    .argument('<name>', 'how it will be called')
+    .argument('<snapshot>', 'its id, or with --sandbox its name or turn’s number')
+    .option('--sandbox <sandbox>', 'whose snapshot it is')
+    .option('--replace', 'point a template of that name to this snapshot');
+  withCommonOptions(save).action(async (name: string, snapshot: string, options: SaveOptions) => {
+    const client = openClient(options);
+    const sandbox = options.sandbox === undefined ? undefined : (await client.sandbox(options.sandbox)).id;
+    const json = { snapshot, ...(sandbox !== undefined && { sandbox }), replace: options.replace ?? false };
+    const save = () =>
+      client.transport.json<Template>('PUT', `/v1/templates/${encodeURIComponent(name)}`, { json });
+    const template = await (options.sandbox === undefined ? save() : atSnapshot(options.sandbox, save));
+    if (options.json) printJson(template);
+    else print(template.name);
+  });
+
+  const remove = command
+    .command('rm')
+    .description('remove templates; their snapshots stay')
+    .argument('<name...>', 'their names');
+  withCommonOptions(remove).action(async (names: string[], options: CommonOptions) => {
+    const { transport } = openClient(options);
+    for (const name of names) {
+      await transport.json('DELETE', `/v1/templates/${encodeURIComponent(name)}`);
+      if (options.json) printJson({ name });
+      else print(name);
+    }
+  });
+};

@@ -1,0 +1,323 @@
+/**
+ * The event log: what happened, to which sandbox, by whose key, and with what outcome. Readers follow it live
+ * and resume after any event that is still kept. Its events form a chain: see `audit/chain.ts`.
+ *
+ * It is a database of its own with `synchronous = NORMAL`: an event is never lost by the server's
+ * death, only the last few could be by the machine's, and a command does not wait for the disk.
+ * The server has the file to itself, which spares SQLite the locking around every event.
+ */
+import { DatabaseSync, backup } from 'node:sqlite';
+import type { AuditEvent, AuditVerdict, CayEvent } from '@cay/sdk/protocol';
+import { openClock } from '../../lib/clock.ts';
+import { Broadcast } from '../../lib/broadcast.ts';
+import { atOnce } from './at-once.ts';
+import { boundedText } from './bounded-data.ts';
+import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from './chain.ts';
+import {
+  prepareTables,
+  readAnchor,
+  readHead,
+  readPromise,
+  writeCheckpoint,
+  writePromise,
+} from './event-store.ts';
+import { openPruner, type EventRetention } from './prune-events.ts';
+import { verifyChain } from './verify-chain.ts';
+
+export type { EventRetention } from './prune-events.ts';
+
+export type NewEvent = Pick<CayEvent, 'type'> &
+  Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'outcome' | 'data'>>;
+
+/** Of an event that is on the disk elsewhere, until it is written here: see `audit/promised-events.ts`. */
+export interface EventPromise {
+  number: number;
+  atMs: number;
+}
+
+export interface EventQuery {
+  /** Events after this id. */
+  after?: number;
+  project?: string;
+  sandbox?: string;
+  limit?: number;
+}
+
+export interface AuditQuery {
+  sandbox?: string;
+  type?: string;
+  key?: string;
+  sinceMs?: number;
+  untilMs?: number;
+}
+
+export interface EventLog {
+  /**
+   * What happened has happened: a log that cannot be written is told to `onError` and not to the caller. What
+   * could not be written waits in memory until it can; when too much waits, how much was lost is an event
+   * too.
+   */
+  append(event: NewEvent, promise?: EventPromise): void;
+  /** The number of the last promise whose event is written. */
+  kept(): number;
+  list(query: EventQuery): CayEvent[];
+  /** What is kept after `after`, then what happens, until the signal. */
+  follow(query: Omit<EventQuery, 'limit'> & { signal?: AbortSignal }): AsyncIterable<CayEvent>;
+  /**
+   * Calls back at once with every event that is written; what it throws is told to `onError`. Ends when what
+   * it gives is called.
+   */
+  listen(listener: (event: Pick<CayEvent, 'type' | 'project' | 'sandbox'>) => void): () => void;
+  lastId(): number;
+  /** With their hashes, oldest first, up to the last there is now. */
+  export(query: AuditQuery): AsyncIterable<AuditEvent>;
+  verify(): Promise<AuditVerdict>;
+  /** Forgets some of what is beyond the bounds. Happens by itself. Tells whether there may be more. */
+  prune(): boolean;
+  /** A copy of the whole log, as it is at one moment. */
+  backup(path: string): Promise<void>;
+  close(): void;
+}
+
+export interface EventLogOptions {
+  /** Seals checkpoints, so that the chain cannot be written anew without it. */
+  key?: Uint8Array;
+  keep?: EventRetention;
+  now?(): number;
+  /**
+   * What the age of events is told by. Default: a clock that nobody can set forward while the log is open.
+   */
+  ageing?(): number;
+  onError?(error: unknown): void;
+}
+
+const PRUNE_AGAIN_MS = 25;
+const TEND_EVERY_MS = 60_000;
+const TRY_AGAIN_MS = 1_000;
+const MOST_WAITING = 10_000;
+/** Ids that are looked at in one go. */
+const WINDOW = 500;
+
+type Waiting = Omit<StoredEvent, 'id' | 'hash'> & { promise?: number };
+
+export function openEventLog(path: string, options: EventLogOptions = {}): EventLog {
+  const { key, keep = {}, now = Date.now, onError = () => {} } = options;
+  const ageing = options.ageing ?? options.now ?? openClock().ageing;
+  const sqlite = new DatabaseSync(path);
+  sqlite.exec(
+    'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA busy_timeout = 5000',
+  );
+  prepareTables(sqlite, key);
+  const insert = sqlite.prepare(
+    'INSERT INTO events (id, at, type, project, sandbox, key, outcome, data, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
+  );
+  // One of each with the index of the sandbox, or of the project, and one without: SQLite chooses when it
+  // prepares, and not by what it is given.
+  const selectAll = sqlite.prepare('SELECT * FROM events WHERE id > ?1 ORDER BY id LIMIT ?2');
+  const selectOfProject = sqlite.prepare(
+    'SELECT * FROM events WHERE project = ?3 AND id > ?1 ORDER BY id LIMIT ?2',
+  );
+  const selectOf = sqlite.prepare(
+    'SELECT * FROM events WHERE sandbox = ?4 AND id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3',
+  );
+  const filter =
+    '(?3 IS NULL OR type = ?3) AND (?4 IS NULL OR key = ?4) AND (?5 IS NULL OR at >= ?5) AND (?6 IS NULL OR at < ?6)';
+  const exportAll = sqlite.prepare(
+    `SELECT * FROM events WHERE id > ?1 AND id <= ?2 AND ${filter} ORDER BY id`,
+  );
+  const exportOf = sqlite.prepare(
+    `SELECT * FROM events WHERE sandbox = ?7 AND id > ?1 AND id <= ?2 AND ${filter} ORDER BY id`,
+  );
+  const live = new Broadcast<CayEvent>();
+  const listeners = new Set<(event: Waiting) => void>();
+  const waiting: Waiting[] = [];
+  let lost = 0;
+  let again: NodeJS.Timeout | undefined;
+  let head: Link = readHead(sqlite);
+  let sealedId = head.id;
+  let kept = readPromise(sqlite);
+  /** While somebody reads the whole chain nothing is pruned from under them. */
+  let pinned = 0;
+  const pruner = openPruner(sqlite, { key, keep, ageing });
+  let pruning: NodeJS.Timeout | undefined;
+
+  function write(event: Waiting): void {
+    const { at, type, project, sandbox, key: by, outcome, data, promise } = event;
+    const id = head.id + 1;
+    const next: Link = { id, hash: chainHash(head.hash, { id, ...event }) };
+    const add = () => insert.run(id, at, type, project, sandbox, by, outcome, data, next.hash);
+    const seals = id % CHECKPOINT_EVERY === 0;
+    if (!seals && promise === undefined) add();
+    else {
+      atOnce(sqlite, () => {
+        add();
+        if (seals) writeCheckpoint(sqlite, next, at, key);
+        if (promise !== undefined) writePromise(sqlite, promise);
+      });
+      if (seals) sealedId = id;
+      kept = promise ?? kept;
+    }
+    head = next;
+    pruner.added(project);
+    if (live.hasReaders) live.send(shown({ id, ...event, hash: next.hash }));
+    for (const listener of listeners) listener(event);
+  }
+
+  function wait(event: Waiting): void {
+    if (waiting.length < MOST_WAITING) waiting.push(event);
+    else lost++;
+    again ??= setTimeout(flush, TRY_AGAIN_MS).unref();
+  }
+
+  function flush(): void {
+    again = undefined;
+    try {
+      while (waiting.length > 0) {
+        write(waiting[0]!);
+        waiting.shift();
+      }
+      if (lost > 0) write(stored({ type: 'audit.lost', data: { events: lost } }, now()));
+      lost = 0;
+    } catch {
+      // Told when the first one began to wait.
+      again = setTimeout(flush, TRY_AGAIN_MS).unref();
+    }
+  }
+
+  function tend({ wholly = false } = {}): void {
+    clearTimeout(pruning);
+    pruning = undefined;
+    try {
+      if (log.prune()) {
+        if (wholly) while (log.prune());
+        else pruning = setTimeout(tend, PRUNE_AGAIN_MS).unref();
+      }
+      if (head.id > sealedId) writeCheckpoint(sqlite, head, now(), key);
+      sealedId = head.id;
+    } catch (error) {
+      onError(error);
+    }
+  }
+
+  const timer = setInterval(() => tend(), TEND_EVERY_MS).unref();
+  const log: EventLog = {
+    append(event, promise) {
+      const one: Waiting = {
+        ...stored(event, promise?.atMs ?? now()),
+        ...(promise && { promise: promise.number }),
+      };
+      if (waiting.length > 0 || lost > 0) return wait(one);
+      try {
+        write(one);
+      } catch (error) {
+        onError(error);
+        if (sqlite.isOpen) wait(one);
+        return;
+      }
+      if (head.id % CHECKPOINT_EVERY === 0) pruning ??= setTimeout(tend, 0).unref();
+    },
+    kept: () => kept,
+    list({ after = 0, project, sandbox, limit = 1000 }) {
+      const rows =
+        sandbox !== undefined
+          ? selectOf.all(after, project ?? null, limit, sandbox)
+          : project !== undefined
+            ? selectOfProject.all(after, limit, project)
+            : selectAll.all(after, limit);
+      return (rows as unknown as StoredEvent[]).map(shown);
+    },
+    async *follow({ after, project, sandbox, signal }) {
+      // Subscribed before the log is read, so that nothing falls between the two.
+      const news = live.subscribe({ signal });
+      let last = after ?? log.lastId();
+      for (;;) {
+        const page = log.list({ after: last, project, sandbox });
+        yield* page;
+        if (page.length === 0) break;
+        last = page.at(-1)!.id;
+      }
+      for await (const event of news) {
+        if (
+          event.id <= last ||
+          (project && event.project !== project) ||
+          (sandbox && event.sandbox !== sandbox)
+        )
+          continue;
+        yield event;
+      }
+    },
+    listen(listener) {
+      const guarded = (event: Waiting) => {
+        try {
+          listener(event);
+        } catch (error) {
+          onError(error);
+        }
+      };
+      listeners.add(guarded);
+      return () => listeners.delete(guarded);
+    },
+    lastId: () => head.id,
+    async *export({ sandbox, type, key: by, sinceMs, untilMs }) {
+      const end = head.id;
+      for (let after = readAnchor(sqlite)?.id ?? 0; after < end; after += WINDOW) {
+        const asked = [
+          after,
+          Math.min(after + WINDOW, end),
+          type ?? null,
+          by ?? null,
+          sinceMs ?? null,
+          untilMs ?? null,
+        ] as const;
+        const rows = sandbox === undefined ? exportAll.all(...asked) : exportOf.all(...asked, sandbox);
+        for (const row of rows as unknown as StoredEvent[]) yield { ...shown(row), hash: hex(row.hash) };
+        // However few of them are asked for, others get their turn.
+        if (rows.length > 0 || (after / WINDOW) % 16 === 0)
+          await new Promise((resolve) => setImmediate(resolve));
+      }
+    },
+    async verify() {
+      pinned++;
+      try {
+        return await verifyChain(sqlite, key);
+      } finally {
+        pinned--;
+      }
+    },
+    prune: () => pinned === 0 && pruner.prune(head.id),
+    async backup(to) {
+      await backup(sqlite, to);
+    },
+    close() {
+      clearInterval(timer);
+      clearTimeout(again);
+      if (waiting.length > 0) flush();
+      clearTimeout(again);
+      tend({ wholly: true });
+      clearTimeout(pruning);
+      live.close();
+      sqlite.close();
+    },
+  };
+  return log;
+}
+
+function stored(
+  { type, project = null, sandbox = null, key = null, outcome = 'ok', data = {} }: NewEvent,
+  at: number,
+): Waiting {
+  return { at, type, project, sandbox, key, outcome, data: boundedText(data) };
+}
+
+function shown(row: StoredEvent): CayEvent {
+  return {
+    id: row.id,
+    atMs: row.at,
+    type: row.type,
+    project: row.project,
+    sandbox: row.sandbox,
+    key: row.key,
+    outcome: row.outcome,
+    data: JSON.parse(row.data) as Record<string, unknown>,
+  };
+}

@@ -1,0 +1,67 @@
+/** What access tokens of sandboxes look like, wherever they stand. */
+export const ACCESS_TOKEN = /[a-z0-9]{20}_[0-9a-f]{64}/;
+
+/** Parameters of a query that open something for whoever has the address. */
+const SECRET_PARAMETERS = new Set(['cay_token', 'token', 'key', 'api_key', 'signature', 'access_token']);
+
+/**
+ * A request's address as it may stand in a log: tokens and signatures in the query and keys anywhere are
+ * blanked.
+ */
+export function safePath(url: string | undefined): string {
+  const cut = (url ?? '').slice(0, 2000);
+  const at = cut.indexOf('?');
+  if (at < 0) return withoutTokens(cut);
+  const query = cut
+    .slice(at + 1)
+    .split('&')
+    .map((part) => (SECRET_PARAMETERS.has(nameOf(part)) ? `${part.split('=', 1)[0]}=***` : part));
+  return withoutTokens(`${cut.slice(0, at)}?${query.join('&')}`);
+}
+
+/** A name may be encoded, and means the same. */
+function nameOf(part: string): string {
+  const name = part.split('=', 1)[0]!;
+  try {
+    return decodeURIComponent(name).toLowerCase();
+  } catch {
+    return name.toLowerCase();
+  }
+}
+
+function withoutTokens(text: string): string {
+  return text.replaceAll(KEYS, '$1***').replaceAll(TOKENS, '***');
+}
+
+/** Keys and secrets that this server gave out, wherever they stand. */
+const KEYS = /(e2b_|whsec_)[A-Za-z0-9_-]{40,}/g;
+
+/** Access and traffic tokens of sandboxes. */
+const TOKENS = new RegExp(ACCESS_TOKEN, 'g');
+
+/** Text from a caller as it may stand in an event. */
+export function withoutSecrets(text: string): string {
+  return withoutTokens(text).replaceAll(/((?:cay_token|x-cay-preview-token)[=:]\s*)[^\s&"']+/gi, '$1***');
+}
+
+/** For pino: where keys and tokens could stand in what is logged. */
+export const REDACTED = [
+  'authorization',
+  '*.authorization',
+  '*["x-api-key"]',
+  '*["x-cay-preview-token"]',
+  '*["x-access-token"]',
+  '*["e2b-traffic-access-token"]',
+  '*.cookie',
+  'headers.authorization',
+  'headers.cookie',
+  'headers["x-api-key"]',
+  'headers["x-cay-preview-token"]',
+  'headers["x-access-token"]',
+  'headers["e2b-traffic-access-token"]',
+  'headers["sec-websocket-protocol"]',
+  'secret',
+  '*.secret',
+  'token',
+  '*.token',
+];

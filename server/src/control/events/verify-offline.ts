@@ -1,0 +1,46 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { CayError, type AuditVerdict } from '@cay/sdk/protocol';
+import { isSealed, keyIdOf } from '../../lib/sealed-box.ts';
+import { knownKey } from '../../records/sealing/installation-key.ts';
+import { secretRow } from '../../records/sealing/seal-records.ts';
+import { verifyChain } from './verify-chain.ts';
+
+/**
+ * Verifies the events in a directory that no server has: records and events as a server or a backup keeps
+ * them. Changes nothing. The key that the records are sealed with may be in another.
+ */
+export async function verifyOffline(directory: string, keyDirectory = directory): Promise<AuditVerdict> {
+  const path = join(directory, 'events.db');
+  if (!existsSync(path)) throw new CayError('not_found', `There are no events in "${directory}"`);
+  const sqlite = new DatabaseSync(path, { readOnly: true });
+  try {
+    return await verifyChain(sqlite, keyIn(directory, keyDirectory));
+  } catch (error) {
+    throw new CayError('failed_precondition', `Cannot read "${path}": ${(error as Error).message}`, {
+      cause: error,
+      hint: 'the server must not be running; one that is answers "cay audit verify" itself',
+    });
+  } finally {
+    sqlite.close();
+  }
+}
+
+/** Without the records, or without the key that they are sealed with, the hashes alone are verified. */
+function keyIn(directory: string, keyDirectory: string): Uint8Array | undefined {
+  const records = join(directory, 'records.db');
+  if (!existsSync(records)) return undefined;
+  const sqlite = new DatabaseSync(records, { readOnly: true });
+  try {
+    const stored = sqlite.prepare("SELECT value FROM secrets WHERE name = 'audit'").get() as
+      | { value: Uint8Array }
+      | undefined;
+    const text = stored && Buffer.from(stored.value).toString();
+    if (!isSealed(text)) return stored?.value;
+    const box = knownKey(directory) ?? knownKey(keyDirectory);
+    return box?.keyId === keyIdOf(text) ? box.open(text, secretRow('audit')) : undefined;
+  } finally {
+    sqlite.close();
+  }
+}

@@ -1,0 +1,143 @@
+/**
+ * One request to a webhook's address, signed, with an end in time, and only to where the operator lets it go.
+ */
+import { createHmac } from 'node:crypto';
+import { lookup as resolve, type LookupAddress } from 'node:dns';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { isIP, type LookupFunction } from 'node:net';
+import { CayError, type Delivery } from '@cay/sdk/protocol';
+import { addressKind } from '../../../lib/address-kind.ts';
+
+export interface DeliverOptions {
+  secret: string;
+  /** Lets requests go to this machine and to private networks too. Link-local addresses are never reached. */
+  allowPrivate: boolean;
+  timeoutMs?: number;
+  signal?: AbortSignal;
+  now?(): number;
+}
+
+const TIMEOUT_MS = 15_000;
+/** Nothing of an answer is used; a short one is read so that the connection ends in order. */
+const MOST_ANSWER = 64 * 1024;
+
+export function signature(secret: string, body: string, atMs: number): string {
+  const at = Math.floor(atMs / 1000);
+  return `t=${at},v1=${createHmac('sha256', secret).update(`${at}.${body}`).digest('hex')}`;
+}
+
+/** Never rejects: what went wrong is the answer. */
+export async function deliver(
+  url: string,
+  headers: Record<string, string>,
+  body: string,
+  options: DeliverOptions,
+): Promise<Delivery> {
+  const startedAt = performance.now();
+  const { secret, timeoutMs = TIMEOUT_MS, signal, now = Date.now } = options;
+  const durationMs = () => Math.round((performance.now() - startedAt) * 10) / 10;
+  const within = AbortSignal.any([AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])]);
+  try {
+    const all = {
+      ...headers,
+      'content-type': 'application/json',
+      'user-agent': 'cay',
+      'cay-signature': signature(secret, body, now()),
+    };
+    const status = await post(new URL(url), all, body, {
+      allowPrivate: options.allowPrivate,
+      signal: within,
+    });
+    const ok = status >= 200 && status < 300;
+    return { ok, status, ...(!ok && { error: `It answered ${status}` }), durationMs: durationMs() };
+  } catch (error) {
+    const late = within.aborted && !signal?.aborted;
+    return {
+      ok: false,
+      status: null,
+      error: late ? `It did not answer within ${timeoutMs} ms` : reasonOf(error),
+      durationMs: durationMs(),
+    };
+  }
+}
+
+function post(
+  url: URL,
+  headers: Record<string, string>,
+  body: string,
+  { allowPrivate, signal }: { allowPrivate: boolean; signal: AbortSignal },
+): Promise<number> {
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  // A name is checked when it is resolved for the connection itself; an address has no such moment.
+  if (isIP(host) !== 0) requireAllowed(host, allowPrivate);
+  return new Promise((done, reject) => {
+    const start = url.protocol === 'https:' ? httpsRequest : httpRequest;
+    const length = String(Buffer.byteLength(body));
+    // A connection of its own: one that is kept could lead where its name does not lead any more.
+    const outgoing = start(url, {
+      method: 'POST',
+      headers: { ...headers, 'content-length': length },
+      agent: false,
+      lookup: guardedLookup(allowPrivate),
+      signal,
+    });
+    outgoing.on('error', reject);
+    outgoing.on('response', (answer) => {
+      let bytes = 0;
+      answer.on('data', (data: Buffer) => (bytes += data.length) > MOST_ANSWER && answer.destroy());
+      answer.on('error', () => {});
+      answer.on('close', () => done(answer.statusCode ?? 0));
+    });
+    outgoing.end(body);
+  });
+}
+
+/** Resolves a name as the system does, and gives only addresses that may be reached. */
+function guardedLookup(allowPrivate: boolean): LookupFunction {
+  return (name, options, callback) => {
+    resolve(name, { ...options, all: true }, (error, found: LookupAddress[]) => {
+      if (error) return callback(error, '', 0);
+      const allowed = found.filter(({ address }) => isAllowed(address, allowPrivate));
+      if (allowed.length === 0) return callback(refusal(name, found[0]?.address ?? '', allowPrivate), '', 0);
+      if (options.all) callback(null, allowed);
+      else callback(null, allowed[0]!.address, allowed[0]!.family);
+    });
+  };
+}
+
+function isAllowed(address: string, allowPrivate: boolean): boolean {
+  const kind = addressKind(address);
+  return kind === 'public' || (allowPrivate && (kind === 'private' || kind === 'loopback'));
+}
+
+function requireAllowed(address: string, allowPrivate: boolean): void {
+  if (!isAllowed(address, allowPrivate)) throw refusal(address, address, allowPrivate);
+}
+
+function refusal(name: string, address: string, allowPrivate: boolean): CayError {
+  const kind = addressKind(address);
+  const curable = !allowPrivate && (kind === 'private' || kind === 'loopback');
+  return new CayError(
+    'permission_denied',
+    `Cannot send to "${name}": its address is not one that webhooks may reach`,
+    {
+      hint: curable ? 'the operator allows private addresses with CAY_WEBHOOK_PRIVATE=1' : undefined,
+    },
+  );
+}
+
+/**
+ * Tells an address that can be seen to be out of bounds already, before it is taken. Names are looked at when
+ * they are used.
+ */
+export function requireReachable(url: string, allowPrivate: boolean): void {
+  const host = new URL(url).hostname.replace(/^\[|\]$/g, '');
+  if (isIP(host) !== 0) requireAllowed(host, allowPrivate);
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof CayError) return error.message;
+  const { code, message } = error as NodeJS.ErrnoException;
+  return (code ?? message).slice(0, 200);
+}

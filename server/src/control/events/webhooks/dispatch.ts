@@ -1,0 +1,146 @@
+import type { CayEvent, Delivery, Webhook } from '@cay/sdk/protocol';
+import type { EventLog } from '../event-log.ts';
+import type { Progress, WebhookRecords } from './webhook-records.ts';
+
+/**
+ * How long a request may take, how soon a failure is tried again at first and at the latest, and after how
+ * long of failing it is given up.
+ */
+export interface Pace {
+  timeoutMs: number;
+  firstMs: number;
+  longestMs: number;
+  giveUpMs: number;
+}
+
+export interface DispatchOptions {
+  webhook: Webhook;
+  records: WebhookRecords;
+  events: EventLog;
+  pace: Pace;
+  send(event: CayEvent, signal: AbortSignal): Promise<Delivery>;
+  note(type: string, data: Record<string, unknown>): void;
+  now(): number;
+  ageing(): number;
+  onError(error: unknown): void;
+}
+
+/** The events of one webhook on their way. */
+export interface Dispatch {
+  readonly project: string;
+  /** There may be more to send; with `retry` also what has failed is tried now. */
+  wake(options?: { retry?: boolean }): void;
+  stop(): Promise<void>;
+}
+
+const PAGE = 200;
+/** The receiver says that it wants no more. */
+const GONE = 410;
+
+export function startDispatch({
+  webhook,
+  records,
+  events,
+  pace,
+  send,
+  note,
+  now,
+  ageing,
+  onError,
+}: DispatchOptions): Dispatch {
+  const { id, project } = webhook;
+  const stopping = new AbortController();
+  const state = { ...webhook };
+  let rung = false;
+  let ring: (() => void) | undefined;
+  let retry: (() => void) | undefined;
+
+  /**
+   * Where it stands is worth a try; on a full disk it is known here, and an event is sent again after a
+   * restart at worst.
+   */
+  function save(progress: Progress): void {
+    Object.assign(state, progress);
+    try {
+      records.update(id, progress);
+    } catch (error) {
+      onError(error);
+    }
+  }
+
+  const wants = ({ type }: CayEvent) =>
+    webhook.types.length === 0 ||
+    webhook.types.some(
+      (wanted) => wanted === type || (wanted.endsWith('.*') && type.startsWith(wanted.slice(0, -1))),
+    );
+
+  async function run(): Promise<void> {
+    while (!stopping.signal.aborted && state.disabledAtMs === null) {
+      const page = events.list({ after: state.deliveredTo, project, limit: PAGE });
+      for (const event of page) {
+        if (wants(event) && !(await deliverOne(event))) return;
+        state.deliveredTo = event.id;
+      }
+      if (page.length === PAGE) continue;
+      if (page.length > 0 && !wants(page.at(-1)!)) save({ deliveredTo: state.deliveredTo });
+      await rings();
+    }
+  }
+
+  /** Again and again until it is taken. False if it is given up, or the dispatch is stopped. */
+  async function deliverOne(event: CayEvent): Promise<boolean> {
+    for (;;) {
+      const delivery = await send(event, stopping.signal);
+      if (delivery.ok) {
+        save({
+          deliveredTo: event.id,
+          ...(state.failingSinceMs !== null && { attempts: 0, failingSinceMs: null, lastError: null }),
+        });
+        return true;
+      }
+      if (stopping.signal.aborted) return false;
+      // A clock that was set back has not made it fail in the future.
+      const failingSinceMs = Math.min(state.failingSinceMs ?? now(), now());
+      save({ attempts: state.attempts + 1, failingSinceMs, lastError: delivery.error ?? null });
+      if (ageing() - failingSinceMs >= pace.giveUpMs || delivery.status === GONE) {
+        save({ disabledAtMs: now() });
+        note('webhook.disabled', { attempts: state.attempts, error: delivery.error, undelivered: event.id });
+        return false;
+      }
+      await backOff();
+      if (stopping.signal.aborted) return false;
+    }
+  }
+
+  /** Twice as long each time, and never the same for all who wait for the same receiver. */
+  async function backOff(): Promise<void> {
+    const most = Math.min(pace.longestMs, pace.firstMs * 2 ** Math.min(state.attempts - 1, 30));
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      retry = resolve;
+      timer = setTimeout(resolve, most / 2 + Math.random() * (most / 2)).unref();
+    });
+    clearTimeout(timer);
+  }
+
+  async function rings(): Promise<void> {
+    if (!rung && !stopping.signal.aborted) await new Promise<void>((resolve) => (ring = resolve));
+    rung = false;
+  }
+
+  const running = run().catch(onError);
+  return {
+    project,
+    wake({ retry: now = false } = {}) {
+      rung = true;
+      ring?.();
+      if (now) retry?.();
+    },
+    async stop() {
+      stopping.abort();
+      ring?.();
+      retry?.();
+      await running;
+    },
+  };
+}

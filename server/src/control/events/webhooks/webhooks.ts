@@ -1,0 +1,191 @@
+/**
+ * Tells webhooks of the events of their project. Each has a cursor in the records that moves on when an event
+ * was taken, so a server that dies sends on where it was, and the same event again at worst. One that fails
+ * makes only its own later events wait.
+ */
+import { createHmac } from 'node:crypto';
+import {
+  CayError,
+  newId,
+  type CayEvent,
+  type CreateWebhook,
+  type Delivery,
+  type Webhook,
+  type WebhookMessage,
+} from '@cay/sdk/protocol';
+import type { Principal } from '../../tenants/principal.ts';
+import { openClock } from '../../../lib/clock.ts';
+import type { QuotaLedger } from '../../tenants/quota-ledger.ts';
+import type { Database } from '../../../records/database.ts';
+import type { EventLog } from '../event-log.ts';
+import { deliver, requireReachable } from './deliver.ts';
+import { startDispatch, type Dispatch, type Pace } from './dispatch.ts';
+import { webhookRecords } from './webhook-records.ts';
+import { inBackground } from '../../../lib/in-background.ts';
+
+export interface WebhooksOptions {
+  database: Database;
+  events: EventLog;
+  quota: Pick<QuotaLedger, 'counts' | 'requireRoom'>;
+  /** What the webhooks' own secrets are derived from, so that they are stored nowhere. */
+  secret: Uint8Array;
+  allowPrivate?: boolean;
+  /** For tests: how soon a failure is tried again at first, at the latest, and when it is given up. */
+  pace?: Partial<Pace>;
+  now?(): number;
+  /**
+   * What tells for how long a webhook has been failing. Default: a clock that nobody can set forward
+   * meanwhile.
+   */
+  ageing?(): number;
+  onError?(error: unknown): void;
+}
+
+export interface Webhooks {
+  create(principal: Principal, request: CreateWebhook): { webhook: Webhook; secret: string };
+  /** Rejects `not_found` for what is not the project's. */
+  get(principal: Principal, id: string): { webhook: Webhook; secret: string };
+  list(principal: Principal): Webhook[];
+  /** Absent is done. */
+  remove(principal: Principal, id: string): void;
+  /** Sends an event that is in no log. If it is taken, a disabled webhook is enabled again. */
+  test(principal: Principal, id: string): Promise<Delivery>;
+  close(): Promise<void>;
+}
+
+const PACE: Pace = { timeoutMs: 15_000, firstMs: 1000, longestMs: 300_000, giveUpMs: 24 * 3600 * 1000 };
+
+export function openWebhooks(options: WebhooksOptions): Webhooks {
+  const {
+    database,
+    events,
+    quota,
+    secret,
+    allowPrivate = false,
+    now = Date.now,
+    onError = () => {},
+  } = options;
+  const ageing = options.ageing ?? options.now ?? openClock().ageing;
+  const pace = { ...PACE, ...options.pace };
+  const records = webhookRecords(database);
+  quota.counts('webhooks', 'webhooks', (project) => records.list(project).length);
+  const dispatches = new Map<string, Dispatch>();
+  const closing = new AbortController();
+
+  const secretOf = (id: string) => `whsec_${createHmac('sha256', secret).update(id).digest('base64url')}`;
+
+  function begin(webhook: Webhook): void {
+    if (webhook.disabledAtMs !== null || closing.signal.aborted) return;
+    dispatches.set(
+      webhook.id,
+      startDispatch({
+        webhook,
+        records,
+        events,
+        pace,
+        now,
+        ageing,
+        onError,
+        send: (event, signal) => send(webhook, event, signal),
+        note: (type, data) => note(webhook, null, type, data),
+      }),
+    );
+  }
+
+  function send({ id, url }: Webhook, event: CayEvent, signal?: AbortSignal): Promise<Delivery> {
+    const message: WebhookMessage = { webhook: id, event };
+    const headers = { 'cay-webhook': id, 'cay-event': String(event.id) };
+    return deliver(url, headers, JSON.stringify(message), {
+      secret: secretOf(id),
+      allowPrivate,
+      timeoutMs: pace.timeoutMs,
+      signal,
+      now,
+    });
+  }
+
+  function note(
+    { id, project, url }: Webhook,
+    key: string | null,
+    type: string,
+    data: Record<string, unknown> = {},
+  ): void {
+    events.append({ type, project, key, data: { webhook: id, host: new URL(url).host, ...data } });
+  }
+
+  function find(principal: Principal, id: string): Webhook {
+    const webhook = records.get(id);
+    if (webhook?.project === principal.project) return webhook;
+    throw new CayError('not_found', `Webhook "${id.slice(0, 80)}" does not exist`);
+  }
+
+  const unlisten = events.listen(({ project }) => {
+    for (const dispatch of dispatches.values()) if (dispatch.project === project) dispatch.wake();
+  });
+  for (const webhook of records.list()) begin(webhook);
+
+  return {
+    create(principal, { url, types = [] }) {
+      requireReachable(url, allowPrivate);
+      quota.requireRoom(principal.project, 'webhooks', 1);
+      const webhook: Webhook = {
+        id: newId('whk'),
+        project: principal.project,
+        url,
+        types,
+        createdAtMs: now(),
+        deliveredTo: events.lastId(),
+        attempts: 0,
+        failingSinceMs: null,
+        lastError: null,
+        disabledAtMs: null,
+      };
+      records.insert(webhook);
+      note(webhook, principal.key, 'webhook.created');
+      begin(webhook);
+      return { webhook, secret: secretOf(webhook.id) };
+    },
+    get(principal, id) {
+      return { webhook: find(principal, id), secret: secretOf(id) };
+    },
+    list: (principal) => records.list(principal.project),
+    remove(principal, id) {
+      const webhook = records.get(id);
+      if (webhook?.project !== principal.project) return;
+      records.delete(id);
+      const dispatch = dispatches.get(id);
+      if (dispatch) inBackground(dispatch.stop(), onError);
+      dispatches.delete(id);
+      note(webhook, principal.key, 'webhook.removed');
+    },
+    async test(principal, id) {
+      const webhook = find(principal, id);
+      const event: CayEvent = {
+        id: 0,
+        atMs: now(),
+        type: 'webhook.test',
+        project: webhook.project,
+        sandbox: null,
+        key: principal.key,
+        outcome: 'ok',
+        data: {},
+      };
+      const delivery = await send(webhook, event, closing.signal);
+      const current = records.get(id);
+      if (!delivery.ok || !current) return delivery;
+      if (current.disabledAtMs === null) dispatches.get(id)?.wake({ retry: true });
+      else {
+        const anew = { disabledAtMs: null, failingSinceMs: null, lastError: null, attempts: 0 };
+        records.update(id, anew);
+        note(webhook, principal.key, 'webhook.enabled');
+        begin({ ...current, ...anew });
+      }
+      return delivery;
+    },
+    async close() {
+      closing.abort();
+      unlisten();
+      await Promise.allSettled([...dispatches.values()].map((dispatch) => dispatch.stop()));
+    },
+  };
+}

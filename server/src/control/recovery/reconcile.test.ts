@@ -1,0 +1,77 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { SandboxSpecSchema, newId, type SandboxId } from '@cay/sdk/protocol';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type MemoryBackend,
+  type TestControl,
+} from '../testing/test-control.ts';
+
+let place: Installation;
+let memory: MemoryBackend;
+let opened: TestControl;
+beforeEach(async () => {
+  place = installation();
+  memory = memoryBackend();
+  // What happens by itself is not told: only looking finds it.
+  const deaf = new Proxy(memory, {
+    get: (target, name) => (name === 'watch' ? silent : (Reflect.get(target, name) as unknown)),
+  });
+  opened = await place.open(deaf, { reconcileMs: 20 });
+});
+afterEach(async () => {
+  await opened.control.close();
+  expect(opened.errors).toEqual([]);
+  place.remove();
+});
+
+// oxlint-disable-next-line require-yield -- nothing is ever told
+async function* silent({ signal }: { signal?: AbortSignal } = {}) {
+  await new Promise((resolve) => signal?.addEventListener('abort', resolve, { once: true }));
+}
+
+const create = async () => (await opened.control.create(opened.principal, asked())).sandbox.id;
+const state = (id: SandboxId) => opened.control.get(opened.principal, id).state;
+
+describe('records and what the backend has', () => {
+  it('come together when sandboxes end, rest or go behind the back of the server', async () => {
+    const [stopped, frozen, gone, fine] = [await create(), await create(), await create(), await create()];
+    await memory.stop(stopped);
+    await memory.freeze(frozen);
+    await memory.remove(gone);
+    await expect.poll(() => [stopped, frozen, gone].map(state)).toEqual(['stopped', 'paused', 'failed']);
+    expect(opened.control.get(opened.principal, gone).reason).toBe('removed_outside');
+    expect(state(fine)).toBe('active');
+  });
+
+  it('leave nothing running that is recorded as resting without anybody knowing', async () => {
+    const id = await create();
+    await opened.control.stop(opened.principal, id);
+    await memory.ensure(id, opened.sandboxes.get(id)!.spec);
+    await expect.poll(() => state(id)).toBe('active');
+  });
+
+  it('have what no record knows taken away, and what is being made left alone', async () => {
+    const stray = newId('sbx');
+    await memory.ensure(stray, SandboxSpecSchema.parse({}));
+    const made = await Promise.all(Array.from({ length: 20 }, create));
+    await expect.poll(async () => (await memory.observe(stray)).phase).toBe('absent');
+    expect(made.map(state)).toEqual(made.map(() => 'active'));
+  });
+
+  it('agree about snapshots', async () => {
+    const id = await create();
+    const snapshot = await opened.control.snapshot(opened.principal, id, { name: 'one' });
+    const kept = await opened.control.snapshot(opened.principal, id, { name: 'two' });
+    const stray = newId('snap');
+    await memory.snapshot(id, stray);
+    await memory.removeSnapshot(snapshot.id);
+    await expect.poll(() => opened.events.list({}).some(({ type }) => type === 'snapshot.lost')).toBe(true);
+    await expect.poll(async () => (await memory.snapshots()).map((one) => one.id)).toEqual([kept.id]);
+    expect(opened.control.snapshots(opened.principal, { limit: 10 }).snapshots.map((one) => one.id)).toEqual([
+      kept.id,
+    ]);
+  });
+});

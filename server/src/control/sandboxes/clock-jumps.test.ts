@@ -1,0 +1,199 @@
+/** The time of day is set, forward and back: what is due stays what it was, and nothing lasts for ever. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { IdlePolicySchema, ListSnapshotsSchema, RetentionSchema, type SandboxId } from '@cay/sdk/protocol';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { commandKeys } from '../commands/command-keys.ts';
+import { idempotency } from '../tenants/idempotency.ts';
+import { openEventLog } from '../events/event-log.ts';
+import { hibernatingBackend } from '../testing/hibernating-backend.ts';
+import {
+  asked,
+  installation,
+  memoryBackend,
+  type Installation,
+  type TestControl,
+} from '../testing/test-control.ts';
+import { startDispatch } from '../events/webhooks/dispatch.ts';
+import { webhookRecords } from '../events/webhooks/webhook-records.ts';
+
+const SOME_LOOKS_MS = 120;
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+let place: Installation;
+let opened: TestControl;
+beforeEach(async () => {
+  place = installation();
+  opened = await place.open(hibernatingBackend(memoryBackend()), { idleLookMs: 10 });
+});
+afterEach(async () => {
+  await opened.control.close();
+  expect(opened.errors).toEqual([]);
+  place.remove();
+});
+
+const later = (ms: number) => void (opened.clock.nowMs += ms);
+function jump(ms: number): void {
+  opened.clock.nowMs += ms;
+  opened.clock.jumpedMs += ms;
+}
+const state = (id: SandboxId) => {
+  const { state: now, pausedAs } = opened.control.get(opened.principal, id);
+  return pausedAs ?? now;
+};
+const create = async (input: Parameters<typeof asked>[0]) =>
+  (await opened.control.create(opened.principal, asked(input))).sandbox.id;
+const idle = { idle: IdlePolicySchema.parse({ freezeAfterMs: 10 * MINUTE, destroyAfterMs: 2 * HOUR }) };
+
+describe.each([
+  ['forward', DAY],
+  ['back', -DAY],
+])('a clock that is set %s', (_, by) => {
+  it('makes no sandbox idle, and none busy', async () => {
+    const id = await create(idle);
+    later(9 * MINUTE);
+    jump(by);
+    await sleep(SOME_LOOKS_MS);
+    expect(state(id)).toBe('active');
+    later(MINUTE);
+    await expect.poll(() => state(id)).toBe('frozen');
+    later(2 * HOUR);
+    await expect.poll(() => opened.control.list(opened.principal, { limit: 10 }).sandboxes).toEqual([]);
+  });
+
+  it('makes no sandbox idle that was started, or used, after it', async () => {
+    jump(by);
+    const id = await create(idle);
+    later(9 * MINUTE);
+    await (await opened.control.enter(opened.principal, id)).guest.commands();
+    later(9 * MINUTE);
+    await sleep(SOME_LOOKS_MS);
+    expect(state(id)).toBe('active');
+    later(MINUTE);
+    await expect.poll(() => state(id)).toBe('frozen');
+  });
+
+  it('leaves a lease as long as it was given for', async () => {
+    const id = await create(idle);
+    await opened.control.lease(opened.principal, id, { forMs: 30 * MINUTE });
+    jump(by);
+    later(30 * MINUTE);
+    await sleep(SOME_LOOKS_MS);
+    expect(state(id)).toBe('active');
+    later(10 * MINUTE);
+    await expect.poll(() => state(id)).toBe('frozen');
+  });
+});
+
+describe('a clock that is set forward', () => {
+  it('ends what had its time until then: a timeout is a time of day', async () => {
+    const id = await create({ timeoutMs: HOUR, onTimeout: 'stop' });
+    jump(DAY);
+    opened.control.update(opened.principal, id, { labels: {} }).catch(() => {});
+    await expect.poll(() => state(id)).toBe('stopped');
+  });
+
+  it('makes no snapshot too old', async () => {
+    const retention = RetentionSchema.parse({ keepLast: null, maxAgeMs: HOUR });
+    const id = await create({ retention });
+    for (let turn = 0; turn < 3; turn++) await opened.control.turn(opened.principal, id, {});
+    const kept = () =>
+      opened.control.snapshots(opened.principal, ListSnapshotsSchema.parse({ sandbox: id })).snapshots.length;
+    const look = async () => {
+      await opened.control.update(opened.principal, id, { retention });
+      await sleep(SOME_LOOKS_MS);
+    };
+    jump(DAY);
+    await look();
+    expect(kept()).toBe(3);
+    later(2 * HOUR);
+    await look();
+    // Never the newest.
+    expect(kept()).toBe(1);
+  });
+
+  it('forgets no key of a call, and no event', async () => {
+    const { database, clock } = opened;
+    const now = () => clock.nowMs;
+    const ageing = () => clock.nowMs - Math.max(0, clock.jumpedMs);
+    const calls = idempotency(database, now, ageing);
+    const commands = commandKeys(database, now, ageing);
+    const id = await create({});
+    calls.remember('p', 'old', {}, 'made', now());
+    commands.claim(id, 'old', {}, 'cmd_1');
+    jump(30 * DAY);
+    calls.remember('p', 'new', {}, 'other', now());
+    commands.claim(id, 'new', {}, 'cmd_2');
+    expect(calls.find('p', 'old', {})).toBe('made');
+    expect(commands.claim(id, 'old', {}, 'cmd_3').id).toBe('cmd_1');
+
+    const log = openEventLog(':memory:', { keep: { ageMs: HOUR }, now, ageing });
+    log.append({ type: 'first' });
+    jump(DAY);
+    log.append({ type: 'second' });
+    log.prune();
+    expect(log.list({}).map(({ type }) => type)).toEqual(['first', 'second']);
+    later(40 * DAY);
+    log.prune();
+    expect(log.list({})).toEqual([]);
+    log.close();
+  });
+
+  it('gives up no webhook', async () => {
+    const { database, clock, events, principal } = opened;
+    const records = webhookRecords(database);
+    const webhook = {
+      id: 'whk_1',
+      project: principal.project,
+      url: 'https://example.com/',
+      types: [],
+      createdAtMs: clock.nowMs,
+      deliveredTo: events.lastId(),
+      attempts: 0,
+      failingSinceMs: null,
+      lastError: null,
+      disabledAtMs: null,
+    };
+    records.insert(webhook);
+    let tries = 0;
+    const dispatch = startDispatch({
+      webhook,
+      records,
+      events,
+      pace: { timeoutMs: 1000, firstMs: 1, longestMs: 2, giveUpMs: HOUR },
+      now: () => clock.nowMs,
+      ageing: () => clock.nowMs - clock.jumpedMs,
+      send: async () =>
+        ({ ok: false, error: 'refused', durationMs: 0, status: null, event: ++tries }) as never,
+      note: () => {},
+      onError: (error) => expect.unreachable(String(error)),
+    });
+    await create({});
+    dispatch.wake();
+    await expect.poll(() => tries).toBeGreaterThan(3);
+    jump(DAY);
+    const before = tries;
+    await expect.poll(() => tries).toBeGreaterThan(before + 3);
+    expect(records.get('whk_1')).toMatchObject({ disabledAtMs: null });
+    later(2 * HOUR);
+    await expect.poll(() => records.get('whk_1')!.disabledAtMs).not.toBeNull();
+    await dispatch.stop();
+  });
+});
+
+describe('a clock that is set back', () => {
+  it('gives no sandbox more time than it was given', async () => {
+    const id = await create({ timeoutMs: HOUR, onTimeout: 'stop' });
+    jump(-DAY);
+    const look = () => opened.control.update(opened.principal, id, { labels: {} });
+    await look();
+    expect(opened.sandboxes.get(id)!.expiresAtMs).toBe(opened.clock.nowMs + HOUR);
+    later(HOUR - 1);
+    await look();
+    expect(state(id)).toBe('active');
+    later(1);
+    await look();
+    await expect.poll(() => state(id)).toBe('stopped');
+  });
+});

@@ -1,0 +1,49 @@
+import type { Sandbox, SandboxId } from '@cay/sdk/protocol';
+import type { PreviewTokens } from '../tenants/preview-tokens.ts';
+import { NO_IDLE_POLICY, NO_RETENTION, type SandboxRow } from '../../records/sandboxes.ts';
+
+/** A record as those who may see the sandbox see it. Its environment stays inside: it may hold secrets. */
+export function showSandbox(
+  row: SandboxRow,
+  previews: PreviewTokens,
+  previewUrl: (id: SandboxId, port: number) => string,
+): Sandbox {
+  return {
+    id: row.id,
+    name: row.name,
+    project: row.project,
+    state: row.state,
+    ...(row.reason !== null && { reason: row.reason }),
+    ...(row.message !== null && { message: row.message }),
+    backend: row.backend,
+    ...(row.spec.platform !== undefined && { platform: row.spec.platform }),
+    runtime: row.runtime,
+    template: row.spec.template,
+    labels: row.labels,
+    limits: row.spec.limits,
+    workdir: row.spec.workdir,
+    user: row.spec.user,
+    readOnlyRoot: row.spec.readOnlyRoot,
+    ports: row.ports.map(({ port, visibility }) => ({
+      port,
+      visibility,
+      url: previewUrl(row.id, port),
+      ...(visibility === 'private' && { token: previews.token(row.id, port) }),
+    })),
+    incarnation: row.incarnation,
+    uid: row.uid,
+    createdAtMs: row.createdAtMs,
+    startedAtMs: row.startedAtMs,
+    timeoutMs: row.timeoutMs,
+    onTimeout: row.onTimeout,
+    expiresAtMs: row.expiresAtMs,
+    pausedAs: row.pausedAs,
+    idle: row.idle ?? NO_IDLE_POLICY,
+    leaseUntilMs: row.leaseUntilMs,
+    usedAtMs: row.usedAtMs,
+    retention: row.retention ?? NO_RETENTION,
+    onBoot: row.onBoot,
+    base: row.base,
+    turn: row.turn,
+  };
+}

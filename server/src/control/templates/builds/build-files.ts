@@ -1,0 +1,245 @@
+/**
+ * Archives that were brought for builds, by the digest that their owner gave them; it says what is in them,
+ * and is believed of a project's own only. They stay for builds to come: the least recently used go when
+ * there are too many.
+ *
+ * Whoever has a link may send as often and as slowly as they like. So what is under way counts in the quota
+ * of the project from its first byte, only some of it is under way at once, and it has to be done before the
+ * link would have ended.
+ */
+import { createReadStream, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { mkdir, open, readdir, rm, stat, utimes } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CayError, isCayError } from '@cay/sdk/protocol';
+import { randomName } from '../../../lib/random-name.ts';
+import { within } from '../../../lib/within.ts';
+import type { Flight, QuotaLedger } from '../../tenants/quota-ledger.ts';
+
+export interface BuildFiles {
+  has(project: string, digest: string): Promise<boolean>;
+  /**
+   * Whole or not at all. Rejects `invalid_argument` for one that is too large, `resource_exhausted` beyond
+   * the quota or beside too many others, `deadline_exceeded` for one that takes too long.
+   */
+  put(project: string, digest: string, data: AsyncIterable<Uint8Array>): Promise<void>;
+  /** Rejects `not_found`. */
+  read(project: string, digest: string): Promise<AsyncIterable<Uint8Array>>;
+}
+
+export interface BuildFilesOptions {
+  /** Default 1 GiB. */
+  maxBytes?: number;
+  /** Of one project together. Default 5 GiB. */
+  maxTotalBytes?: number;
+  /** How long one may take. Default an hour, as a link is good for. */
+  timeoutMs?: number;
+  quota?: Pick<QuotaLedger, 'counts' | 'begin'>;
+}
+
+const GIB = 1024 ** 3;
+const UNFINISHED = '.tmp';
+const TIMEOUT_MS = 3_600_000;
+/** How many may be under way for one digest, and for one project. */
+const MOST_OF_DIGEST = 2;
+const MOST_OF_PROJECT = 8;
+
+export function buildFiles(directory: string, options: BuildFilesOptions = {}): BuildFiles {
+  const { maxBytes = GIB, maxTotalBytes = 5 * GIB, timeoutMs = TIMEOUT_MS, quota } = options;
+  const ofProject = (project: string) => join(directory, project);
+  /** What is kept of each project. */
+  const kept = new Map<string, number>();
+  const underWay = new Map<string, string[]>();
+
+  /** Counts what is there, and takes away what an earlier server did not finish. */
+  function survey(): void {
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    for (const project of readdirSync(directory)) {
+      for (const name of readdirSync(ofProject(project))) {
+        const path = join(ofProject(project), name);
+        if (name.endsWith(UNFINISHED)) rmSync(path, { force: true });
+        else count(project, statSync(path).size);
+      }
+    }
+  }
+
+  const count = (project: string, bytes: number) => void kept.set(project, (kept.get(project) ?? 0) + bytes);
+
+  function pathOf(project: string, digest: string): string {
+    if (!/^[0-9a-f]{64}$/.test(digest))
+      throw new CayError('invalid_argument', `"${digest.slice(0, 80)}" is not a SHA-256 digest`);
+    return join(ofProject(project), digest);
+  }
+
+  /** Takes a place among what is under way. */
+  function enter(project: string, digest: string): Disposable {
+    const all = underWay.get(project) ?? [];
+    const same = all.filter((other) => other === digest).length;
+    if (same >= MOST_OF_DIGEST || all.length >= MOST_OF_PROJECT) {
+      throw new CayError(
+        'resource_exhausted',
+        `${all.length} uploads of the project are under way, ${same} of them of these files`,
+        {
+          details: {
+            underWay: all.length,
+            limit: MOST_OF_PROJECT,
+            ofTheseFiles: same,
+            limitOfTheseFiles: MOST_OF_DIGEST,
+          },
+          hint: 'wait for one of them to end',
+        },
+      );
+    }
+    underWay.set(project, [...all, digest]);
+    return {
+      [Symbol.dispose]() {
+        const left = underWay.get(project)!;
+        left.splice(left.indexOf(digest), 1);
+        if (left.length === 0) underWay.delete(project);
+      },
+    };
+  }
+
+  async function write(
+    project: string,
+    path: string,
+    data: AsyncIterable<Uint8Array>,
+    flight: Flight | undefined,
+  ): Promise<number> {
+    const file = await open(path, 'wx', 0o600);
+    try {
+      let bytes = 0;
+      for await (const chunk of data) {
+        bytes += chunk.length;
+        if (bytes > maxBytes)
+          throw new CayError('invalid_argument', `Files for a build have at most ${maxBytes} bytes`, {
+            details: { limitBytes: maxBytes },
+          });
+        if (flight) await admit(project, flight, chunk.length);
+        await file.write(chunk);
+      }
+      await file.datasync();
+      return bytes;
+    } finally {
+      await file.close();
+    }
+  }
+
+  /** What is kept for builds to come gives way to what is brought now. */
+  async function admit(project: string, flight: Flight, bytes: number): Promise<void> {
+    for (;;) {
+      try {
+        return flight.add(bytes);
+      } catch (error) {
+        const isQuota = isCayError(error, 'resource_exhausted') && error.details['quota'] === 'uploadBytes';
+        const [oldest] = isQuota ? await unused(project) : [];
+        if (!oldest) throw error;
+        drop(project, oldest);
+      }
+    }
+  }
+
+  interface Kept {
+    path: string;
+    usedAtMs: number;
+  }
+
+  /** The longest unused first. */
+  async function unused(project: string, but?: string): Promise<Kept[]> {
+    const found: Kept[] = [];
+    for (const name of await readdir(ofProject(project))) {
+      const path = join(ofProject(project), name);
+      const facts =
+        name.endsWith(UNFINISHED) || path === but ? undefined : await stat(path).catch(() => undefined);
+      if (facts) found.push({ path, usedAtMs: facts.mtimeMs });
+    }
+    return found.toSorted((a, b) => a.usedAtMs - b.usedAtMs);
+  }
+
+  /**
+   * Nothing can come between what is done to a file and its count: others make room and bring the same at
+   * once.
+   */
+  function drop(project: string, { path }: Kept): void {
+    const facts = statSync(path, { throwIfNoEntry: false });
+    if (!facts) return;
+    rmSync(path);
+    count(project, -facts.size);
+  }
+
+  function keep(project: string, path: string, unfinished: string, bytes: number): void {
+    const before = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+    renameSync(unfinished, path);
+    count(project, bytes - before);
+  }
+
+  /** Makes room; the newest always stays. */
+  async function trim(project: string, newest: string): Promise<void> {
+    for (const one of await unused(project, newest)) {
+      if ((kept.get(project) ?? 0) <= maxTotalBytes) return;
+      drop(project, one);
+    }
+  }
+
+  survey();
+  quota?.counts('uploadBytes', 'contexts', (project) => kept.get(project) ?? 0);
+
+  return {
+    has: (project, digest) =>
+      stat(pathOf(project, digest)).then(
+        () => true,
+        () => false,
+      ),
+    async put(project, digest, data) {
+      const path = pathOf(project, digest);
+      using _place = enter(project, digest);
+      using flight = quota?.begin(project, 'uploads', ['uploadBytes']);
+      await mkdir(ofProject(project), { recursive: true, mode: 0o700 });
+      const unfinished = `${path}.${randomName(8)}${UNFINISHED}`;
+      const deadlineMs = performance.now() + timeoutMs;
+      try {
+        const bytes = await write(project, unfinished, inTime(data, deadlineMs, timeoutMs), flight);
+        keep(project, path, unfinished, bytes);
+      } catch (error) {
+        await rm(unfinished, { force: true });
+        throw error;
+      }
+      flight?.[Symbol.dispose]();
+      await trim(project, path);
+    },
+    async read(project, digest) {
+      const path = pathOf(project, digest);
+      const now = new Date();
+      try {
+        await utimes(path, now, now);
+      } catch {
+        throw new CayError('not_found', `The files "${digest}" were not brought, or are gone`, {
+          hint: 'bring them again',
+        });
+      }
+      return createReadStream(path, { highWaterMark: 256 * 1024 });
+    },
+  };
+}
+
+/** Ends with `deadline_exceeded` for a sender that is still not done by then, however little it says. */
+async function* inTime(
+  data: AsyncIterable<Uint8Array>,
+  deadlineMs: number,
+  allowedMs: number,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  const late = () =>
+    new CayError('deadline_exceeded', `The upload took longer than ${Math.round(allowedMs / 1000)} s`);
+  const iterator = data[Symbol.asyncIterator]();
+  let ended = false;
+  try {
+    for (;;) {
+      const next = await within(Math.max(1, deadlineMs - performance.now()), iterator.next(), late);
+      ended = next.done === true;
+      if (next.done) return;
+      yield next.value;
+    }
+  } finally {
+    // One that is still waiting for its source would only answer when that does.
+    if (!ended) void Promise.resolve(iterator.return?.()).catch(() => {});
+  }
+}

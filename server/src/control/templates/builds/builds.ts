@@ -1,0 +1,227 @@
+import { randomUUID } from 'node:crypto';
+import { CayError, SomeLimitsSchema, isCayError, type SnapshotId } from '@cay/sdk/protocol';
+import { Semaphore } from '../../../lib/semaphore.ts';
+import type { Control } from '../../control.ts';
+import type { Principal } from '../../tenants/principal.ts';
+import type { Database } from '../../../records/database.ts';
+import { awaitReady } from './await-ready.ts';
+import { buildFiles, type BuildFilesOptions } from './build-files.ts';
+import { buildLog, type BuildLog } from './build-log.ts';
+import { buildRecords } from './build-records.ts';
+import type { Build, BuildFailure, Builds, Recipe } from './build.ts';
+import { explained, runBuild, sandboxesOf } from './run-build.ts';
+
+export interface BuildsOptions {
+  control: Control;
+  database: Database;
+  /** Where files that are brought are kept. */
+  directory: string;
+  files?: BuildFilesOptions;
+  /** How long one may take. Default 30 minutes. */
+  timeoutMs?: number;
+  now?(): number;
+  onError?(error: unknown): void;
+}
+
+const AT_ONCE = 2;
+/** Of one project, with those that wait for their files. */
+const MOST_OPEN = 50;
+const KEPT = 1000;
+const TIMEOUT_MS = 30 * 60_000;
+const WAITING_MS = 24 * 3600_000;
+const SETTLE_MS = 60_000;
+
+interface Running {
+  log: BuildLog;
+  ended: Promise<void>;
+}
+
+/** Opens builds, and ends those that a server has left: nobody can go on with them. */
+export async function openBuilds(options: BuildsOptions): Promise<Builds> {
+  const { control, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
+  const records = buildRecords(options.database);
+  const files = buildFiles(options.directory, { quota: control.quota, ...options.files });
+  const permits = new Semaphore(AT_ONCE);
+  const closing = new AbortController();
+  const running = new Map<string, Running>();
+
+  for (const build of records.unfinished()) {
+    if (build.state === 'waiting') continue;
+    const failure = { message: 'The server was stopped while this was being built', step: 0, steps: 0 };
+    records.ended(build.id, { failure }, [], now());
+    for (const name of sandboxesOf(build))
+      await control.remove({ project: build.project, key: null, role: 'admin' }, name).catch(onError);
+  }
+
+  function find(principal: Principal, id: string): Build {
+    const build = records.get(id);
+    if (build?.project === principal.project) return build;
+    throw new CayError('not_found', `Build "${id.slice(0, 80)}" does not exist`);
+  }
+
+  /** The start command of the template that it is made from is its own unless it has another. */
+  async function inherited(principal: Principal, recipe: Recipe): Promise<Recipe> {
+    const parent = (await control.templates(principal)).find(({ name }) => name === recipe.from);
+    const before = parent?.snapshot ? records.of(parent.snapshot) : undefined;
+    if (recipe.start !== undefined || !before?.start) return recipe;
+    return { ...recipe, start: before.start, ready: recipe.ready ?? before.ready ?? undefined };
+  }
+
+  async function perform(principal: Principal, build: Build, given: Recipe, log: BuildLog): Promise<void> {
+    let step = 0;
+    const deadline = AbortSignal.timeout(timeoutMs);
+    const signal = AbortSignal.any([closing.signal, deadline]);
+    try {
+      const recipe = await inherited(principal, given);
+      records.started(build.id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
+      const at = (number: number) => (step = number);
+      const snapshot = await runBuild({
+        control,
+        files,
+        principal,
+        build,
+        recipe,
+        log,
+        signal,
+        timeoutMs,
+        at,
+      }).catch((error: unknown) => {
+        throw step === 0 ? explained(error, recipe) : error;
+      });
+      for (const name of build.names)
+        await control.saveTemplate(principal, name, { snapshot, replace: true });
+      log.add('info', `${build.names.join(', ')} is ready`);
+      records.ended(build.id, { snapshot }, log.entries, now());
+      await retire(principal);
+    } catch (error) {
+      const why = closing.signal.aborted
+        ? new CayError('unavailable', 'The server was stopped while this was being built')
+        : deadline.aborted
+          ? new CayError('deadline_exceeded', `It took longer than ${Math.round(timeoutMs / 1000)} s`)
+          : error;
+      const failure = failureOf(why, step, given.steps.length);
+      log.add('error', failure.message);
+      records.ended(build.id, { failure }, log.entries, now());
+      if (!isCayError(why)) onError(error);
+    }
+  }
+
+  /** Takes away what no template is made of any more, unless sandboxes stand on it. */
+  async function retire(principal: Principal): Promise<void> {
+    for (const snapshot of records.superseded(principal.project)) {
+      try {
+        await control.removeSnapshot(principal, snapshot);
+        records.dropped(snapshot);
+      } catch (error) {
+        if (isCayError(error, 'not_found')) records.dropped(snapshot);
+        else if (!isCayError(error, 'failed_precondition') && !isCayError(error, 'conflict')) onError(error);
+      }
+    }
+    records.prune(principal.project, { keep: KEPT, waitingBeforeMs: now() - WAITING_MS });
+  }
+
+  return {
+    files,
+
+    async request(principal, { template, names, limits = {}, digest }) {
+      const allowed = SomeLimitsSchema.safeParse(limits);
+      if (!allowed.success)
+        throw new CayError(
+          'invalid_argument',
+          `The limits are not valid: ${allowed.error.issues[0]?.message}`,
+        );
+      const brought = (await control.templates(principal)).find(
+        ({ name, snapshot }) => snapshot === null && names.includes(name),
+      );
+      if (brought)
+        throw new CayError(
+          'already_exists',
+          `A template named "${brought.name}" comes with the ${control.backend.name} backend`,
+        );
+      records.prune(principal.project, { keep: KEPT, waitingBeforeMs: now() - WAITING_MS });
+      if (records.unfinished(principal.project).length >= MOST_OPEN)
+        throw new CayError('resource_exhausted', `There are ${MOST_OPEN} builds under way already`);
+      const build: Build = {
+        id: randomUUID(),
+        project: principal.project,
+        template,
+        names: [...names],
+        limits,
+        digest: digest ?? null,
+        state: 'waiting',
+        start: null,
+        ready: null,
+        snapshot: null,
+        failure: null,
+        createdAtMs: now(),
+        endedAtMs: null,
+      };
+      records.insert(build);
+      return build;
+    },
+
+    start(principal, id, recipe) {
+      const build = find(principal, id);
+      if (build.state !== 'waiting' || closing.signal.aborted)
+        throw new CayError('failed_precondition', `Build "${id}" is ${build.state} and cannot be started`);
+      records.started(id, { start: recipe.start ?? null, ready: recipe.ready ?? null });
+      const log = buildLog(now);
+      const ended = permits
+        .run(() => perform(principal, build, recipe, log))
+        .catch(onError)
+        .finally(() => running.delete(id));
+      running.set(id, { log, ended });
+      return find(principal, id);
+    },
+
+    get: find,
+
+    async finished(principal, id) {
+      await running.get(id)?.ended;
+      const build = find(principal, id);
+      if (build.state === 'ready') return build;
+      throw new CayError('failed_precondition', build.failure?.message ?? `Build "${id}" is ${build.state}`);
+    },
+
+    log(principal, id, { offset, limit }) {
+      find(principal, id);
+      return (running.get(id)?.log.entries ?? records.log(id)).slice(offset, offset + limit);
+    },
+
+    of(principal, snapshot) {
+      const build = records.of(snapshot);
+      return build?.project === principal.project ? build : undefined;
+    },
+
+    async settled(principal, sandbox) {
+      const build = sandbox.base === null ? undefined : records.of(sandbox.base);
+      if (build?.project !== principal.project || build.start === null || build.ready === null) return;
+      if (control.getSnapshot(principal, sandbox.base as SnapshotId).memory) return;
+      const { guest, row } = await control.enter(principal, sandbox.id);
+      const { env, workdir, user } = row.spec;
+      await awaitReady(
+        { guest, surroundings: { env, workdir, user }, signal: closing.signal },
+        build.ready,
+        SETTLE_MS,
+      );
+    },
+
+    async close() {
+      closing.abort();
+      await Promise.all([...running.values()].map(({ ended }) => ended));
+    },
+  };
+}
+
+function failureOf(error: unknown, step: number, steps: number): BuildFailure {
+  if (!isCayError(error)) return { message: 'Something unexpected went wrong', step, steps };
+  const { command, exitCode, unknownUser } = error.details;
+  return {
+    message: error.hint === undefined ? error.message : `${error.message} (${error.hint})`,
+    step,
+    steps,
+    ...(typeof command === 'string' && { command }),
+    ...(typeof exitCode === 'number' && { exitCode }),
+    ...(typeof unknownUser === 'string' && { unknownUser }),
+  };
+}

@@ -1,0 +1,80 @@
+/** Commands of a build: run to their end in its sandbox, told to its log. */
+import { CayError, isCayError, newId } from '@cay/sdk/protocol';
+import type { Guest } from '../../../guest/guest.ts';
+import { BoundedBytes } from '../../../lib/bounded-bytes.ts';
+import type { BuildLog } from './build-log.ts';
+
+/** What commands start from. Steps change it, and sandboxes of the template have it. */
+export interface Surroundings {
+  env: Record<string, string>;
+  workdir: string;
+  user: string;
+}
+
+export interface RunIn {
+  guest: Guest;
+  signal: AbortSignal;
+  surroundings: Surroundings;
+  /** Absent, nothing is told. */
+  log?: BuildLog;
+}
+
+const MAX_OUTPUT = 1024 * 1024;
+
+export const loginShell = (line: string): string[] => ['/bin/bash', '-l', '-c', line];
+
+/**
+ * Resolves the exit code and what was written to standard output, as far as that is kept. Rejects what was no
+ * exit.
+ */
+export async function runIn(
+  { guest, signal, surroundings, log }: RunIn,
+  argv: string[],
+): Promise<{ exitCode: number; stdout: string }> {
+  signal.throwIfAborted();
+  await using handle = await guest
+    .exec({ id: newId('cmd'), argv, ...surroundings }, { signal })
+    .catch((error: unknown) => {
+      if (!isCayError(error) || error.details['what'] !== 'user') throw error;
+      throw new CayError('invalid_argument', `User "${surroundings.user}" does not exist`, {
+        details: { unknownUser: surroundings.user },
+      });
+    });
+  const told = { stdout: log?.lines('info', '[stdout]: '), stderr: log?.lines('info', '[stderr]: ') };
+  const stdout = new BoundedBytes(MAX_OUTPUT);
+  for await (const chunk of handle.output) {
+    if (chunk.channel === 'gap') continue;
+    const channel = chunk.channel === 'stderr' ? 'stderr' : 'stdout';
+    told[channel]?.write(chunk.data);
+    if (channel === 'stdout') stdout.add(chunk.data);
+  }
+  told.stdout?.end();
+  told.stderr?.end();
+  const end = await handle.ended;
+  signal.throwIfAborted();
+  if (end.kind === 'exited') return { exitCode: end.exitCode, stdout: stdout.whole().toString() };
+  const how =
+    end.kind === 'signalled'
+      ? `was ended by ${end.signal}`
+      : end.kind === 'oom_killed'
+        ? 'ran out of memory'
+        : 'was lost';
+  throw new CayError('failed_precondition', `The command ${how}`);
+}
+
+/** The same for what has to succeed. */
+export async function requireRun(run: RunIn, argv: string[], shown: string): Promise<string> {
+  try {
+    const { exitCode, stdout } = await runIn(run, argv);
+    if (exitCode === 0) return stdout;
+    throw new CayError('failed_precondition', `It ended with exit code ${exitCode}`, {
+      details: { exitCode },
+    });
+  } catch (error) {
+    if (!isCayError(error)) throw error;
+    throw new CayError(error.code, `Cannot run "${shown.slice(0, 500)}": ${error.message}`, {
+      details: { ...error.details, command: shown.slice(0, 4096) },
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,87 @@
+import { createHash } from 'node:crypto';
+import { CayError } from '@cay/sdk/protocol';
+import type { Database } from '../../records/database.ts';
+import { isDigestOf, requestDigest } from './request-digest.ts';
+
+/**
+ * What a creating call with a caller's key has made, so that repeating the call makes no other.
+ * A key belongs to a project, whatever it makes there. Only digests of keys and requests are kept.
+ */
+export interface Idempotency {
+  /** The id of what this key made. Rejects `conflict` if the key was for another request. */
+  find(project: string, key: string, request: unknown): string | undefined;
+  remember(project: string, key: string, request: unknown, made: string, atMs: number): void;
+  /** What never came to be does not use up its key. */
+  forget(made: string): void;
+  /**
+   * Makes something and remembers it in one step, or finds what was made before. Rejects `not_found` if that
+   * is gone.
+   */
+  once<T>(
+    call: { project: string; key: string | undefined; request: unknown },
+    operation: Operation<T>,
+  ): { value: T; repeated: boolean };
+}
+
+interface Operation<T> {
+  make(): { id: string; value: T };
+  again(id: string): T | undefined;
+}
+
+const KEPT_MS = 7 * 24 * 3600 * 1000;
+
+export function idempotency(database: Database, now: () => number = Date.now, ageing = now): Idempotency {
+  const records: Idempotency = {
+    find(project, key, request) {
+      const known = database.get<{ request: string; made: string }>(
+        'SELECT request, made FROM idempotency WHERE project = ? AND key = ?',
+        project,
+        keyDigest(key),
+      );
+      if (known && !isDigestOf(known.request, request, database.box)) throw usedOtherwise(key);
+      return known?.made;
+    },
+    remember(project, key, request, made, atMs) {
+      database.run('DELETE FROM idempotency WHERE created_at < ?', Math.min(atMs, ageing()) - KEPT_MS);
+      database.run(
+        'INSERT INTO idempotency (project, key, request, made, created_at) VALUES (?, ?, ?, ?, ?)',
+        project,
+        keyDigest(key),
+        requestDigest(request, database.box),
+        made,
+        atMs,
+      );
+    },
+    forget: (made) => void database.run('DELETE FROM idempotency WHERE made = ?', made),
+    once: ({ project, key, request }, operation) =>
+      database.transaction(() => {
+        if (key === undefined) return { value: operation.make().value, repeated: false };
+        const id = records.find(project, key, request);
+        if (id === undefined) {
+          const made = operation.make();
+          records.remember(project, key, request, made.id, now());
+          return { value: made.value, repeated: false };
+        }
+        const value = operation.again(id);
+        if (value !== undefined) return { value, repeated: true };
+        throw new CayError(
+          'not_found',
+          `What was made with idempotency key "${key}" ("${id}") does not exist any more`,
+          {
+            hint: 'use a new key to make another',
+          },
+        );
+      }),
+  };
+  return records;
+}
+
+export function keyDigest(key: string): string {
+  return createHash('sha256').update(key).digest('hex');
+}
+
+export function usedOtherwise(key: string): CayError {
+  return new CayError('conflict', `Idempotency key "${key}" was used for another request`, {
+    hint: 'use a new key for a new request',
+  });
+}

@@ -1,0 +1,76 @@
+/**
+ * What the operator says about quotas: what a project has that nobody gave one, and what none may have more
+ * than.
+ */
+import { CayError, QuotaSchema, type Quota, type SomeQuota } from '@cay/sdk/protocol';
+import { canMeasure, type Backend } from '../../backends/backend.ts';
+
+export interface QuotaBounds {
+  /** Of projects whose own quota says nothing. Null is no limit. */
+  defaults: SomeQuota;
+  /** For every project, whatever its own quota says. */
+  maxima: SomeQuota;
+}
+
+const GiB = 1024 ** 3;
+
+/** Generous, and finite where one project could otherwise fill the disk or the server for the others. */
+const BUILT_IN = {
+  snapshots: 10_000,
+  uploadBytes: 20 * GiB,
+  logBytes: 20 * GiB,
+  webhooks: 20,
+  previewConnections: 2_000,
+} as const satisfies SomeQuota;
+
+/** As many as two thousand sandboxes have by default. It refuses those without any limit. */
+const PIDS = 4_194_304;
+/** What part of the disk the snapshots of one project may take, and what part its uploads and its logs. */
+const SNAPSHOT_SHARE = 0.5;
+const OTHER_SHARE = 0.1;
+
+export const NO_BOUNDS: QuotaBounds = { defaults: {}, maxima: {} };
+
+/** The operator's bounds on top of the built-in defaults for this platform. */
+export async function quotaBounds(backend: Backend, given: Partial<QuotaBounds> = {}): Promise<QuotaBounds> {
+  const { abilities } = await backend.capabilities();
+  // What cannot be measured has no share.
+  const disk = canMeasure(backend) ? (await backend.capacity().catch(() => undefined))?.disk : undefined;
+  const share = (part: number) => (disk ? Math.floor(disk.totalBytes * part) : Number.POSITIVE_INFINITY);
+  const builtIn: SomeQuota = {
+    ...BUILT_IN,
+    // Where processes cannot be limited no sandbox has a limit that could be summed up.
+    pids: abilities.pidsLimit ? PIDS : null,
+    snapshotBytes: disk ? share(SNAPSHOT_SHARE) : null,
+    uploadBytes: Math.min(BUILT_IN.uploadBytes, share(OTHER_SHARE)),
+    logBytes: Math.min(BUILT_IN.logBytes, share(OTHER_SHARE)),
+  };
+  return { defaults: { ...builtIn, ...given.defaults }, maxima: given.maxima ?? {} };
+}
+
+/** What holds for a project of this quota. */
+export function effectiveQuota(quota: Quota, { defaults, maxima }: QuotaBounds): Quota {
+  const effective = { ...quota };
+  for (const key of Object.keys(QuotaSchema.shape) as (keyof Quota)[]) {
+    const wanted = quota[key] ?? defaults[key] ?? null;
+    const most = maxima[key] ?? null;
+    effective[key] = most === null ? wanted : Math.min(wanted ?? most, most);
+  }
+  return effective;
+}
+
+/** Refuses a quota above the operator's maximum. */
+export function requireWithin(quota: SomeQuota, { maxima }: QuotaBounds): void {
+  for (const key of Object.keys(quota) as (keyof Quota)[]) {
+    const [wanted, most] = [quota[key] ?? null, maxima[key] ?? null];
+    if (wanted === null || most === null || wanted <= most) continue;
+    throw new CayError(
+      'invalid_argument',
+      `A quota of ${wanted} for "${key}" is above the operator's maximum of ${most}`,
+      {
+        details: { quota: key, asked: wanted, limit: most },
+        hint: 'ask for less, or start the server with a higher --max-quota',
+      },
+    );
+  }
+}

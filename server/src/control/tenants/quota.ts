@@ -1,0 +1,65 @@
+import { CayError, type Limits, type Quota } from '@cay/sdk/protocol';
+import type { Usage } from '../../records/sandboxes.ts';
+
+/** The limits of a sandbox that are summed up for its project. */
+export const SUMMED = ['cpus', 'memoryBytes', 'diskBytes', 'pids'] as const;
+export type Summed = Pick<Limits, (typeof SUMMED)[number]>;
+
+const WORDS: Record<keyof Quota, string> = {
+  sandboxes: 'sandboxes',
+  cpus: 'CPUs',
+  memoryBytes: 'bytes of memory',
+  diskBytes: 'bytes of disk',
+  pids: 'processes',
+  snapshots: 'snapshots',
+  snapshotBytes: 'bytes of snapshots and memory images',
+  uploadBytes: 'bytes of uploads and imports',
+  logBytes: 'bytes of command logs',
+  webhooks: 'webhooks',
+  previewConnections: 'connections to previews',
+};
+
+const HINTS: Partial<Record<keyof Quota, string>> = {
+  snapshots: 'remove snapshots that are not needed, let a retention do it, or have the quota raised',
+  snapshotBytes: 'remove snapshots that are not needed, let a retention do it, or have the quota raised',
+  uploadBytes: 'wait for what is under way, send less, or have the quota raised',
+  logBytes: 'end commands that are left running and write much, or have the quota raised',
+  webhooks: 'remove one first, or have the quota raised',
+  previewConnections: 'close some, or have the quota raised',
+};
+
+/** What a project has of one thing, in all and by what has it. */
+export interface Used {
+  used: number;
+  by: Record<string, number>;
+}
+
+/** Refuses what would take a project beyond one quota. `asked` is null for an amount that nobody bounds. */
+export function requireRoom(quota: Quota, key: keyof Quota, { used, by }: Used, asked: number | null): void {
+  const limit = quota[key];
+  if (limit === null || (asked !== null && used + asked <= limit)) return;
+  const more = asked === null ? 'an unlimited amount' : asked;
+  throw new CayError(
+    'resource_exhausted',
+    `The project's quota of ${limit} ${WORDS[key]} does not allow ${more} more: ${used} are in use`,
+    {
+      details: { quota: key, limit, used, asked, usedBy: by },
+      hint: HINTS[key] ?? 'remove sandboxes that are not needed, ask for less, or have the quota raised',
+    },
+  );
+}
+
+/**
+ * Refuses a sandbox that would take a project beyond its quota. One without a limit takes an unknown
+ * amount, so it is refused wherever that amount is bounded.
+ */
+export function requireQuota(
+  quota: Quota,
+  usage: Usage,
+  wanted: { sandboxes: number; limits: Summed },
+): void {
+  const { sandboxes } = usage;
+  requireRoom(quota, 'sandboxes', { used: sandboxes, by: { sandboxes } }, wanted.sandboxes);
+  for (const key of SUMMED)
+    requireRoom(quota, key, { used: usage[key], by: { sandboxes: usage[key] } }, wanted.limits[key]);
+}
