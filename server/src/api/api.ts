@@ -192,6 +192,7 @@ export function openApi(options: ApiOptions): Api {
       keySecret: options.keySecret,
     }),
     ...projectRoutes({
+      keys,
       projects,
       epochs: options.epochs,
       events: control.events,

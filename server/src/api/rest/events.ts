@@ -23,6 +23,7 @@ export function eventRoutes(control: Control): Route[] {
           after: Count(Number.MAX_SAFE_INTEGER).optional(),
           sandbox: z.string().min(1).max(80).optional(),
           limit: Count(1000).optional(),
+          tail: Count(1000).optional().describe('The newest so many; JSON only'),
         })
         .strict(),
       answers: {
@@ -51,7 +52,8 @@ export function eventRoutes(control: Control): Route[] {
           after,
           project,
           sandbox,
-          limit: Math.max(1, query.limit ?? 1000),
+          limit: Math.max(1, query.tail ?? query.limit ?? 1000),
+          newest: query.tail !== undefined,
         });
         return json({ events, last: events.at(-1)?.id ?? after ?? 0 });
       },

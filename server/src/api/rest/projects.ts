@@ -8,6 +8,7 @@ import {
 import { z } from 'zod';
 import type { Idempotency } from '../../control/tenants/idempotency.ts';
 import type { EventLog } from '../../control/events/event-log.ts';
+import type { KeyRecords } from '../../records/keys.ts';
 import type { ProjectRecords } from '../../records/projects.ts';
 import type { TokenEpochs } from '../../control/tenants/token-epochs.ts';
 import { route, type Route } from '../http/route.ts';
@@ -17,12 +18,13 @@ const tag = 'projects';
 
 export interface ProjectRouteOptions {
   projects: ProjectRecords;
+  keys: KeyRecords;
   epochs: TokenEpochs;
   events: EventLog;
   idempotency: Idempotency;
 }
 
-export function projectRoutes({ projects, epochs, events, idempotency }: ProjectRouteOptions): Route[] {
+export function projectRoutes({ projects, keys, epochs, events, idempotency }: ProjectRouteOptions): Route[] {
   return [
     route({
       method: 'get',
@@ -96,6 +98,41 @@ export function projectRoutes({ projects, epochs, events, idempotency }: Project
           data: { quota: updated.quota },
         });
         return json(updated);
+      },
+    }),
+    route({
+      method: 'delete',
+      path: '/v1/projects/{project}',
+      name: 'removeProject',
+      summary: 'Remove a project and revoke its keys',
+      description:
+        'A project that does not exist is removed already. One that has sandboxes, snapshots, templates or webhooks is refused, and so is your own.',
+      tag,
+      access: 'admin',
+      params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
+      answers: { 204: { description: 'It is gone' } },
+      handle({ context, principal, params }) {
+        const project = projects.get(params.project) ?? projects.byName(params.project);
+        if (!project) return context.body(null, 204);
+        if (project.id === principal.project)
+          throw new CayError(
+            'failed_precondition',
+            `Cannot remove project "${project.name}": it is your own`,
+            {
+              hint: 'use an admin key of another project',
+            },
+          );
+        projects.requireEmpty(project.id);
+        // One by one, so that no key is still known by its use before.
+        for (const { id } of keys.list(project.id)) keys.revoke(id);
+        projects.remove(project.id);
+        events.append({
+          type: 'project.removed',
+          project: principal.project,
+          key: principal.key,
+          data: { id: project.id, name: project.name },
+        });
+        return context.body(null, 204);
       },
     }),
     route({

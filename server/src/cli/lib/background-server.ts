@@ -1,9 +1,10 @@
 /** Starts the server as a process of its own and waits until it is ready. */
 import { spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/client';
 import { isAlive } from '../../lib/proc.ts';
+import { makeDataDirectory, removeData } from './data-directory.ts';
 import { errorColour, note } from './output.ts';
 import { runningServer } from './running-server.ts';
 import {
@@ -32,7 +33,7 @@ export async function ensureServer(composition: Composition, options: CommonOpti
 /** `flags` are those of `up`. Rejects with the server's own words if it ends before it is ready. */
 export async function startInBackground(composition: Composition, flags: string[]): Promise<ServerFile> {
   const dataDir = dataDirOf({ data: flags[flags.indexOf('--data') + 1]! });
-  mkdirSync(dataDir, { recursive: true, mode: 0o711 });
+  const made = makeDataDirectory(dataDir);
   const logFile = logFileOf(dataDir);
   if ((statSync(logFile, { throwIfNoEntry: false })?.size ?? 0) > MAX_LOG)
     renameSync(logFile, `${logFile}.1`);
@@ -53,9 +54,14 @@ export async function startInBackground(composition: Composition, flags: string[
     const server = runningServer(dataDir);
     if (server && server.pid === child.pid) return server;
     const waited = performance.now() - begun;
-    // Another one may have been quicker: its lock ended ours, and it is waited for.
+    // Another one may have been quicker: its lock ended ours, and its start is waited for.
     if (ended !== undefined && server) return server;
-    if (ended !== undefined && !isStarting(dataDir)) throw failed(logFile, from);
+    if (ended !== undefined && !isStarting(dataDir)) {
+      const error = failed(logFile, from);
+      if (made.fresh) await removeData(dataDir);
+      made.undo();
+      throw error;
+    }
     if (waited > START_MS)
       throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, {
         hint: `its log is ${logFile}`,

@@ -2,10 +2,11 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { CayError, type Sandbox } from '@cay/sdk/client';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { errnoText } from '../lib/errno-text.ts';
 import { reportFailure, usageError } from '../lib/failure.ts';
 import { print, printJson } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
-import type { ThinWebSocket } from '../lib/transport/web-socket.ts';
+import type { WebSocket } from 'ws';
 import type { Verb } from '../verb.ts';
 
 const HIGH_BYTES = 1024 * 1024;
@@ -59,7 +60,7 @@ async function forward(
       reject(
         new CayError(
           'failed_precondition',
-          `Cannot listen on ${address}:${local}: ${cause.code ?? cause.message}`,
+          `Cannot listen on ${address}:${local}: ${errnoText(cause.code ?? cause.message)}`,
           {
             cause,
             hint: 'choose another local port',
@@ -77,13 +78,13 @@ async function forward(
 
 async function tunnel(sandbox: Sandbox, remote: number, socket: Socket): Promise<void> {
   // What the client was given to make its sockets with.
-  const web = (await sandbox.tcp(remote)) as unknown as ThinWebSocket;
-  web.addEventListener('message', ({ data }: { data: ArrayBuffer | string }) => {
-    if (typeof data === 'string' || socket.write(new Uint8Array(data))) return;
+  const web = (await sandbox.tcp(remote)) as unknown as WebSocket;
+  web.addEventListener('message', ({ data }) => {
+    if (typeof data === 'string' || socket.write(new Uint8Array(data as ArrayBuffer))) return;
     web.pause();
     socket.once('drain', () => web.resume());
   });
-  web.addEventListener('close', ({ code, reason }: { code: number; reason: string }) => {
+  web.addEventListener('close', ({ code, reason }) => {
     if (code >= 4000) reportFailure(unreachable(sandbox, remote, reason));
     if (code === 1000) socket.end();
     else socket.destroy();

@@ -9,12 +9,12 @@ export const rollbackVerb: Verb = (program) => {
   const command = program
     .command('rollback')
     .description('put a sandbox back to a snapshot or turn; what it is now becomes a snapshot first')
-    .argument('<sandbox>', 'its id, name or the beginning of its id')
+    .argument('<sandbox>', 'its whole id or its name')
     .argument('<to>', 'a snapshot’s id or name, or the number of a turn')
     .option('--memory', 'let the processes of the snapshot go on');
   withCommonOptions(command).action(
     async (ref: string, to: string, options: CommonOptions & { memory?: boolean }) => {
-      const sandbox = await openClient(options).sandbox(ref);
+      const sandbox = await openClient(options).sandbox(ref, { prefix: false });
       const { sandbox: info, kept } = await atSnapshot(ref, () =>
         sandbox.rollback(to, { memory: options.memory }),
       );

@@ -1,4 +1,5 @@
-import { chmodSync, mkdirSync, rmSync } from 'node:fs';
+import { R_OK } from 'node:constants';
+import { accessSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { CayError } from '@cay/sdk/client';
 import { Option } from 'commander';
@@ -9,8 +10,10 @@ import type { SealedBox } from '../../lib/sealed-box.ts';
 import { bootId, lowerOomScore, processStat } from '../../lib/proc.ts';
 import { backendOption, namesOf } from '../lib/backend-option.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
+import { makeDataDirectory, removeData } from '../lib/data-directory.ts';
 import { usageError } from '../lib/failure.ts';
 import { colour, note, print } from '../lib/output.ts';
+import { pathError } from '../lib/path-error.ts';
 import { policyFlags, policyOf, withPolicyOptions, type PolicyOptions } from '../lib/policy-options.ts';
 import { quotaBoundsOf, quotaFlags, withQuotaOptions, type QuotaOptions } from '../lib/quota-options.ts';
 import {
@@ -192,6 +195,9 @@ export const upVerb: Verb = (program, composition) => {
         throw usageError('"up" starts a server on this machine and takes no --url');
       if ((options.tlsCert === undefined) !== (options.tlsKey === undefined))
         throw usageError('--tls-cert and --tls-key belong together');
+      requireReadable('certificate', options.tlsCert);
+      requireReadable('private key', options.tlsKey);
+      requireReadable('backup', options.restore);
       quotaBoundsOf(options);
       const policy = policyOf(options);
       await (options.detach ? upDetached(composition, options) : upForeground(composition, options, policy));
@@ -261,9 +267,8 @@ function flagsOf(options: Options, dataDir: string): string[] {
 async function upForeground(composition: Composition, options: Options, policy: Policy): Promise<void> {
   const dataDir = dataDirOf(options);
   const { host, port } = listenOf(options.listen);
-  mkdirSync(dataDir, { recursive: true, mode: 0o711 });
-  // Sandboxes reach their files through here; what is private is in files and directories that say so.
-  chmodSync(dataDir, 0o711);
+  const made = makeDataDirectory(dataDir);
+  const first = !['control', 'engine'].some((name) => existsSync(join(dataDir, name)));
   const { lockFile } = await import('../../lib/file-lock.ts');
   // Taken before the backend is opened: opening sweeps what no server holds.
   const held = lockFile(lockFileOf(dataDir), { pid: process.pid });
@@ -281,8 +286,10 @@ async function upForeground(composition: Composition, options: Options, policy: 
   if (options.restore !== undefined) {
     const { restoreBackup } = await import('../../records/backup.ts');
     const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch(
-      (error: unknown) => {
+      async (error: unknown) => {
         held.lock.release();
+        if (first) await removeData(dataDir, { keepLog: true });
+        made.undo();
         throw error;
       },
     );
@@ -291,6 +298,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
   const { openInstallationKey } = await import('../../records/sealing/installation-key.ts');
   let backend: OpenedBackend | undefined;
   let server: RunningServer | undefined;
+  let ready = false;
   using _lastResort = lastResort({
     onUnhandled(error) {
       if (server) server.noteUnhandled(error);
@@ -357,13 +365,28 @@ async function upForeground(composition: Composition, options: Options, policy: 
       startedAtMs: Date.now(),
     };
     await writeFileAtomic(serverFileOf(dataDir), JSON.stringify(self));
+    ready = true;
     const signal = await stopSignal();
     log.info({ signal }, 'stopping');
     rmSync(serverFileOf(dataDir), { force: true });
     await server.close();
   } finally {
-    await backend?.close().catch((error: unknown) => log.error({ err: error }, 'closing the backend'));
+    // A first start that failed leaves nothing: no sandbox was made, and the next one prepares all of it.
+    const undone = first && !ready;
+    const closed = undone && options.backend === 'local' ? backend?.destroy() : backend?.close();
+    await closed?.catch((error: unknown) => log.error({ err: error }, 'closing the backend'));
     held.lock.release();
+    if (undone) await removeData(dataDir, { keepLog: true });
+    if (!ready) made.undo();
+  }
+}
+
+function requireReadable(what: string, file: string | undefined): void {
+  if (file === undefined) return;
+  try {
+    accessSync(file, R_OK);
+  } catch (error) {
+    throw pathError(`read the ${what}`, file, error);
   }
 }
 
@@ -449,10 +472,14 @@ function banner(url: string, dataDir: string, options: Options, adminKey: string
   if (!process.stderr.isTTY && !process.stdout.isTTY) return;
   note(`${colour.bold('cay')} is ready at ${colour.cyan(url)}`);
   note(`  data     ${dataDir}`);
-  note(
-    `  backend  ${options.backend}, ${options.runtime ?? 'the strongest runtime there is'}, ${options.pool} kept ready`,
-  );
+  note(`  backend  ${backendText(options)}`);
   if (adminKey !== undefined) printKey(adminKey, dataDir);
+}
+
+function backendText({ backend, runtime, pool }: Options): string {
+  if (backend === 'memory') return 'memory: sandboxes are imitated in the server, without isolation';
+  const isolation = runtime ?? 'the strongest isolation it has';
+  return `${backend}, ${isolation}${namesOf(backend).includes('local') ? `, ${pool} kept ready` : ''}`;
 }
 
 function printKey(key: string, dataDir: string): void {

@@ -41,6 +41,8 @@ export interface EventQuery {
   project?: string;
   sandbox?: string;
   limit?: number;
+  /** The newest `limit` of them rather than the oldest. They are in the order of their ids all the same. */
+  newest?: boolean;
 }
 
 export interface AuditQuery {
@@ -119,6 +121,12 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   );
   const selectOf = sqlite.prepare(
     'SELECT * FROM events WHERE sandbox = ?4 AND id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3',
+  );
+  const selectNewest = sqlite.prepare(
+    `SELECT * FROM (
+       SELECT * FROM events WHERE id > ?1 AND (?2 IS NULL OR project = ?2) AND (?4 IS NULL OR sandbox = ?4)
+       ORDER BY id DESC LIMIT ?3
+     ) ORDER BY id`,
   );
   const filter =
     '(?3 IS NULL OR type = ?3) AND (?4 IS NULL OR key = ?4) AND (?5 IS NULL OR at >= ?5) AND (?6 IS NULL OR at < ?6)';
@@ -217,9 +225,10 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       if (head.id % CHECKPOINT_EVERY === 0) pruning ??= setTimeout(tend, 0).unref();
     },
     kept: () => kept,
-    list({ after = 0, project, sandbox, limit = 1000 }) {
-      const rows =
-        sandbox !== undefined
+    list({ after = 0, project, sandbox, limit = 1000, newest = false }) {
+      const rows = newest
+        ? selectNewest.all(after, project ?? null, limit, sandbox ?? null)
+        : sandbox !== undefined
           ? selectOf.all(after, project ?? null, limit, sandbox)
           : project !== undefined
             ? selectOfProject.all(after, limit, project)

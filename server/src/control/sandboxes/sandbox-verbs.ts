@@ -69,11 +69,11 @@ export function sandboxVerbs(
     get: (principal, ref) => show(find(principal, ref)),
     attend: (principal, ref) => activity.within(find(principal, ref).id, 'client'),
 
-    list(principal, query) {
+    list(principal, query, { allProjects = false } = {}) {
       const labels = parseLabels(query.label);
       const after = query.cursor === undefined ? undefined : parseCursor(query.cursor);
       const rows = sandboxes.list({
-        project: principal.project,
+        ...(!allProjects && { project: principal.project }),
         state: query.state,
         labels,
         after,
