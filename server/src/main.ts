@@ -117,7 +117,10 @@ const RUNTIMES: Record<string, (options: BackendOptions) => Promise<readonly str
 async function requireKnownRuntimes(backends: readonly string[], options: BackendOptions): Promise<void> {
   const { runtime, policy } = options;
   const named = [
-    ...(runtime === undefined ? [] : [{ flag: '--runtime', name: runtime }]),
+    // The memory backend has no isolation to choose.
+    ...(runtime === undefined || backends.every((name) => name === 'memory')
+      ? []
+      : [{ flag: '--runtime', name: runtime }]),
     ...(policy?.runtimes ?? []).map((name) => ({ flag: '--allow-runtime', name })),
   ];
   if (named.length === 0 || backends.some((name) => RUNTIMES[name] === undefined)) return;

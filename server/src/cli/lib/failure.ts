@@ -7,7 +7,6 @@ import { errorColour, note, printable } from './output.ts';
  * What `run`, `exec`, `attach`, `wait` and `shell` exit with when it is not the command that failed but Cay.
  */
 const CANNOT_RUN = 125;
-export const USAGE = ERRORS.invalid_argument.exitCode;
 
 let asJson = false;
 

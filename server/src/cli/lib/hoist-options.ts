@@ -30,7 +30,7 @@ function takesNext(command: Command, token: string): boolean {
   const { options } = command;
   if (token.startsWith('--'))
     return !token.includes('=') && options.some(({ long, required }) => long === token && required);
-  for (const [index, letter] of [...token.slice(1)].entries()) {
+  for (const [index, letter] of token.slice(1).split('').entries()) {
     const option = options.find(({ short }) => short === `-${letter}`);
     // The rest of a group of letters is the value of the first that takes one.
     if (option?.required) return index === token.length - 2;

@@ -3,14 +3,17 @@ import type { IdlePolicy, OnTimeout } from '@cay/sdk/client';
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { parseDuration } from './units.ts';
 
+/** The parser of flags takes null for a missing value. */
+type TimeOrNone = number | 'none';
+
 export interface LifetimeOptions {
-  timeout?: number | null;
+  timeout?: TimeOrNone;
   onTimeout?: OnTimeout;
-  freezeAfter?: number | null;
-  suspendAfter?: number | null;
-  hibernateAfter?: number | null;
-  archiveAfter?: number | null;
-  destroyAfter?: number | null;
+  freezeAfter?: TimeOrNone;
+  suspendAfter?: TimeOrNone;
+  hibernateAfter?: TimeOrNone;
+  archiveAfter?: TimeOrNone;
+  destroyAfter?: TimeOrNone;
   onBoot?: 'start' | 'stay';
 }
 
@@ -41,17 +44,22 @@ export function withLifetimeOptions(command: Command): Command {
 /** The rungs of the idle policy that were given. */
 export function idleOf(options: LifetimeOptions): Partial<IdlePolicy> {
   return {
-    ...(options.freezeAfter !== undefined && { freezeAfterMs: options.freezeAfter }),
-    ...(options.suspendAfter !== undefined && { suspendAfterMs: options.suspendAfter }),
-    ...(options.hibernateAfter !== undefined && { hibernateAfterMs: options.hibernateAfter }),
-    ...(options.archiveAfter !== undefined && { archiveAfterMs: options.archiveAfter }),
-    ...(options.destroyAfter !== undefined && { destroyAfterMs: options.destroyAfter }),
+    ...(options.freezeAfter !== undefined && { freezeAfterMs: msOf(options.freezeAfter) }),
+    ...(options.suspendAfter !== undefined && { suspendAfterMs: msOf(options.suspendAfter) }),
+    ...(options.hibernateAfter !== undefined && { hibernateAfterMs: msOf(options.hibernateAfter) }),
+    ...(options.archiveAfter !== undefined && { archiveAfterMs: msOf(options.archiveAfter) }),
+    ...(options.destroyAfter !== undefined && { destroyAfterMs: msOf(options.destroyAfter) }),
   };
 }
 
-function parseTimeOrNone(text: string): number | null {
-  if (text === 'none') return null;
+function parseTimeOrNone(text: string): TimeOrNone {
+  if (text === 'none') return text;
   const ms = parseDuration(text);
   if (ms < 1000) throw new InvalidArgumentError('This must be 1s or more.');
   return ms;
+}
+
+/** Null is never, as the API has it. */
+export function msOf(time: TimeOrNone): number | null {
+  return time === 'none' ? null : time;
 }

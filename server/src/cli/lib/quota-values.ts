@@ -1,7 +1,7 @@
 /** Quotas as people write and read them: `memory=8g`. */
 import type { Quota, SomeQuota } from '@cay/sdk/client';
 import { QUOTAS, QUOTA_NAMES, quotasIn } from './quota-options.ts';
-import { formatSize, parseSize } from './units.ts';
+import { formatBytes, formatSize, parseSize } from './units.ts';
 
 export { QUOTA_NAMES };
 
@@ -14,6 +14,11 @@ export function quotaRows(quota: Quota): [name: string, value: string][] {
   return (Object.keys(QUOTAS) as (keyof Quota)[]).flatMap((key) => {
     const value = quota[key];
     const [name, parse] = QUOTAS[key];
-    return value === null ? [] : [[name, parse === parseSize ? formatSize(value) : String(value)]];
+    return value === null ? [] : [[name, parse === parseSize ? sizeText(value) : String(value)]];
   });
+}
+
+/** Shares of a disk are no round numbers. */
+function sizeText(bytes: number): string {
+  return bytes % 1024 ** 2 === 0 ? formatSize(bytes) : formatBytes(bytes).replace(' ', '');
 }

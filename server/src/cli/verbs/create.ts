@@ -2,7 +2,7 @@ import { ERRORS, Sandbox, type CreateSandboxInput, type SnapshotId } from '@cay/
 import { withCommonOptions } from '../lib/common-options.ts';
 import { isCayError } from '@cay/sdk/client';
 import { withHint } from '../lib/failure.ts';
-import { idleOf, withLifetimeOptions, type LifetimeOptions } from '../lib/lifetime-options.ts';
+import { idleOf, msOf, withLifetimeOptions, type LifetimeOptions } from '../lib/lifetime-options.ts';
 import { colour, print, printJson, printable } from '../lib/output.ts';
 import { sandboxRequest, withSandboxOptions, type SandboxOptions } from '../lib/sandbox-options.ts';
 import type { CommonOptions } from '../lib/settings.ts';
@@ -69,7 +69,7 @@ function requestOf(cmd: string[], options: Options): CreateSandboxInput {
   return {
     ...sandboxRequest(options),
     ...(cmd.length > 0 && { cmd }),
-    ...(timeout !== undefined && { timeoutMs: timeout }),
+    ...(timeout !== undefined && { timeoutMs: msOf(timeout) }),
     ...(onTimeout !== undefined && { onTimeout }),
     ...(port && { ports: port }),
     ...(getOrCreate && { getOrCreate }),

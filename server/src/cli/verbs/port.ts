@@ -41,7 +41,10 @@ export const portVerb: Verb = (program) => {
     .command('rm')
     .description('make ports unreachable from outside again')
     .argument('<sandbox>', SANDBOX)
-    .argument('<port...>', 'which', (text: string, before: number[] = []) => [...before, parsePort(text)]);
+    .argument('<port...>', 'which', (text: string, before: number[] | undefined) => [
+      ...(before ?? []),
+      parsePort(text),
+    ]);
   withCommonOptions(remove).action(async (ref: string, ports: number[], options: CommonOptions) => {
     const sandbox = await openClient(options).sandbox(ref);
     for (const port of ports) {

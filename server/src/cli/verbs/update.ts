@@ -2,7 +2,7 @@ import type { Sandbox, UpdateSandbox } from '@cay/sdk/client';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { usageError } from '../lib/failure.ts';
-import { idleOf, withLifetimeOptions, type LifetimeOptions } from '../lib/lifetime-options.ts';
+import { idleOf, msOf, withLifetimeOptions, type LifetimeOptions } from '../lib/lifetime-options.ts';
 import { print, printJson } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { pairs, parseCount, parseCpus, parseSize } from '../lib/units.ts';
@@ -67,7 +67,7 @@ function changesOf(options: Options, info: Sandbox['info']): UpdateSandbox {
   return {
     ...(Object.keys(limits).length > 0 && { limits }),
     ...((options.label ?? options.rmLabel) && { labels }),
-    ...(options.timeout !== undefined && { timeoutMs: options.timeout }),
+    ...(options.timeout !== undefined && { timeoutMs: msOf(options.timeout) }),
     ...(options.onTimeout !== undefined && { onTimeout: options.onTimeout }),
     // The API replaces the whole policy.
     ...(Object.keys(idle).length > 0 && { idle: { ...info.idle, ...idle } }),
