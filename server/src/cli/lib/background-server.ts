@@ -5,7 +5,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/client';
 import { isAlive } from '../../lib/proc.ts';
 import { makeDataDirectory, removeData } from './data-directory.ts';
+import { namesOf } from './backend-option.ts';
 import { errorColour, note } from './output.ts';
+import { prepareHost } from './prepare-host.ts';
 import { runningServer } from './running-server.ts';
 import {
   dataDirOf,
@@ -26,6 +28,7 @@ const MAX_LOG = 64 * 1024 * 1024;
 export async function ensureServer(composition: Composition, options: CommonOptions): Promise<boolean> {
   const dataDir = dataDirOf(options);
   if (runningServer(dataDir)) return false;
+  prepareHost(namesOf(process.env['CAY_BACKEND'] ?? 'local'));
   await startInBackground(composition, ['--data', dataDir]);
   return true;
 }

@@ -200,6 +200,8 @@ export const upVerb: Verb = (program, composition) => {
       requireReadable('backup', options.restore);
       quotaBoundsOf(options);
       const policy = policyOf(options);
+      const { prepareHost } = await import('../lib/prepare-host.ts');
+      prepareHost(namesOf(options.backend));
       await (options.detach ? upDetached(composition, options) : upForeground(composition, options, policy));
     },
   );
