@@ -129,7 +129,7 @@ describe('the command line under runc', () => {
   it('says what is wrong, and what to do', async () => {
     await out('create', '--name', 'asker');
     const refusals: [string[], number, string][] = [
-      [['rollback', 'asker', 'nosuch'], 66, 'hint: "cay snapshot ls asker" shows those that do'],
+      [['rollback', 'asker', 'nosuch'], 66, 'hint: "cay snapshot ls asker" lists its snapshots'],
       [['diff', 'asker', '9'], 66, 'hint: "cay snapshot ls asker"'],
       [['diff', 'asker'], 64, 'hint: "cay turn"'],
       [['fork', 'asker', '--from', 'nosuch'], 66, 'hint: "cay snapshot ls asker"'],

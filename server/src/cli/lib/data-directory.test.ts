@@ -16,6 +16,10 @@ describe('makeDataDirectory()', () => {
     undo();
     expect(existsSync(join(scratch, 'a'))).toBe(false);
     expect(existsSync(scratch)).toBe(true);
+    const again = makeDataDirectory(path);
+    rmSync(path, { recursive: true });
+    again.undo();
+    expect(existsSync(join(scratch, 'a'))).toBe(false);
   });
 
   it('leaves one that was there, and what others put into its own', () => {

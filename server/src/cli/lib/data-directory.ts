@@ -26,8 +26,8 @@ export function makeDataDirectory(dataDir: string): MadeDirectory {
     for (const path of made.toReversed()) {
       try {
         rmdirSync(path);
-      } catch {
-        return;
+      } catch (error) {
+        if (errnoOf(error) !== 'ENOENT') return;
       }
     }
   };
