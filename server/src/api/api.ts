@@ -9,17 +9,9 @@ import { getRequestListener } from '@hono/node-server';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { CayError } from '@cay/sdk/protocol';
-import type { Builds } from '../control/templates/builds/build.ts';
-import type { CommandLogs } from '../control/commands/command-logs.ts';
-import type { Control } from '../control/open-control.ts';
-import type { Idempotency } from '../control/tenants/idempotency.ts';
-import type { KeyRecords } from '../records/keys.ts';
-import type { ProjectRecords } from '../records/projects.ts';
-import type { TokenEpochs } from '../control/tenants/token-epochs.ts';
-import type { Webhooks } from '../control/events/webhooks/webhooks.ts';
-import type { SandboxRecords } from '../records/sandboxes.ts';
+import type { Control } from '../control/control.ts';
 import { callAudit } from './http/audit-calls.ts';
-import { authenticator, limitStrangers } from './http/authenticate.ts';
+import { authenticator, limitAnonymous } from './http/authenticate.ts';
 import { openBudgets, type BudgetLimits } from './http/budgets.ts';
 import { answerCors } from './http/cors.ts';
 import { openE2b, type OwnClaim } from './e2b/e2b.ts';
@@ -28,7 +20,6 @@ import { inBackground } from '../lib/in-background.ts';
 import { inRequest } from './http/current-request.ts';
 import { malformed, malformedPath } from './http/malformed-request.ts';
 import { openMetrics } from './http/metrics.ts';
-import { openFiles } from './rest/open-files.ts';
 import { openApiDocument } from './http/openapi.ts';
 import { openConnections } from './preview/open-connections.ts';
 import { previewAddresses, type PreviewAddress } from './preview/preview-address.ts';
@@ -39,7 +30,7 @@ import { refuseUpgrade } from './http/refuse-upgrade.ts';
 import { mount, type Env, type Route } from './http/route.ts';
 import { comparisonRoutes } from './rest/comparison.ts';
 import { auditRoutes } from './rest/audit.ts';
-import { backupRoutes, type TakeBackup } from './rest/backup.ts';
+import { backupRoutes } from './rest/backup.ts';
 import { commandRoutes } from './rest/commands.ts';
 import { eventRoutes } from './rest/events.ts';
 import { execRoutes } from './rest/exec.ts';
@@ -66,22 +57,6 @@ import { upgradeWatch } from './http/upgrades.ts';
 
 export interface ApiOptions {
   control: Control;
-  builds: Builds;
-  logs: CommandLogs;
-  webhooks: Webhooks;
-  /** All records as one archive. */
-  backup: TakeBackup;
-  keys: KeyRecords;
-  projects: ProjectRecords;
-  /** For requests that carry no key but what a sandbox itself is reached with. */
-  sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
-  idempotency: Idempotency;
-  /** What the secrets of keys that can be asked for again are derived from. */
-  keySecret: Uint8Array;
-  /** What the tokens are derived from with which E2B's clients reach a sandbox. */
-  e2bSecret: Uint8Array;
-  /** How often tokens were revoked. */
-  epochs: TokenEpochs;
   log: Logger;
   version: string;
   /** Domains whose subdomains are previews. */
@@ -107,7 +82,7 @@ export interface ApiOptions {
 }
 
 /** Requests without a key that is known, of one address of the network. */
-const STRANGERS: RateLimitOptions = { perSecond: 200, burst: 2000 };
+const ANONYMOUS: RateLimitOptions = { perSecond: 200, burst: 2000 };
 /** What strangers can make us answer as often as they like. The audit notes it, once a minute. */
 const REFUSALS = [401, 429];
 
@@ -121,11 +96,11 @@ export interface Api {
 }
 
 export function openApi(options: ApiOptions): Api {
-  const { control, logs, keys, projects, log, version, spans } = options;
-  const metrics = openMetrics({ version, sandboxes: () => control.counts() });
+  const { control, log, version, spans } = options;
+  const metrics = openMetrics({ version, control: control.metrics });
   const audit = callAudit(control.events);
-  const known = authenticator(keys, rateLimit(options.rateLimit));
-  const authenticate = audit.authenticator(limitStrangers(known, rateLimit(STRANGERS)));
+  const known = authenticator(control.keys, rateLimit(options.rateLimit));
+  const authenticate = audit.authenticator(limitAnonymous(known, rateLimit(ANONYMOUS)));
   const budgets = openBudgets(options.budgets);
   const addresses = previewAddresses(options.previewDomains);
   const carrying = {
@@ -136,21 +111,17 @@ export function openApi(options: ApiOptions): Api {
     ...carrying,
     control,
     isPrivate: ({ id, port }) =>
-      options.sandboxes
-        .get(id)
+      control
+        .lookup(id)
         ?.ports.some((exposed) => exposed.port === port && exposed.visibility === 'private') === true,
   });
   const e2b = openE2b({
     control,
     previews: carrying,
-    builds: options.builds,
-    sandboxes: options.sandboxes,
     publicUrl: options.publicUrl,
     authenticator: authenticate,
     budgets,
     tokenLimit: rateLimit(options.rateLimit),
-    secret: options.e2bSecret,
-    epochs: options.epochs,
     domains: options.previewDomains,
     domain: options.previewDomain,
     bodyTimeoutMs: options.bodyTimeoutMs,
@@ -158,9 +129,8 @@ export function openApi(options: ApiOptions): Api {
     onRefused: audit.turnedAway,
     log,
   });
-  const sockets = openSockets({ control, logs, authenticator: authenticate, budgets, log });
+  const sockets = openSockets({ control, authenticator: authenticate, budgets, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));
-  const files = openFiles(control);
   const open = new Set<ServerResponse>();
   const upgraded = new Set<Duplex>();
 
@@ -171,32 +141,20 @@ export function openApi(options: ApiOptions): Api {
     ...travelRoutes(control),
     ...comparisonRoutes(control),
     ...templateRoutes(control),
-    ...execRoutes(control, logs),
-    ...commandRoutes(control, logs),
-    ...statusRoutes(control, options.sandboxes, logs),
-    ...fileRoutes(control, files),
-    ...fileChangeRoutes(control, files),
+    ...execRoutes(control),
+    ...commandRoutes(control),
+    ...statusRoutes(control),
+    ...fileRoutes(control),
+    ...fileChangeRoutes(control),
     ...portRoutes(control),
     ...socketRoutes(control),
     ...statsRoutes(control),
     ...eventRoutes(control),
-    ...auditRoutes(control.events),
-    ...webhookRoutes(options.webhooks, options.idempotency),
-    ...backupRoutes(control.events, options.backup),
-    ...keyRoutes({
-      keys,
-      projects,
-      epochs: options.epochs,
-      events: control.events,
-      idempotency: options.idempotency,
-      keySecret: options.keySecret,
-    }),
-    ...projectRoutes({
-      projects,
-      epochs: options.epochs,
-      events: control.events,
-      idempotency: options.idempotency,
-    }),
+    ...auditRoutes(control),
+    ...webhookRoutes(control),
+    ...backupRoutes(control),
+    ...keyRoutes(control),
+    ...projectRoutes(control),
   ];
   const app = new Hono<Env>();
   for (const route of routes)

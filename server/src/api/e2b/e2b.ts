@@ -9,10 +9,7 @@ import { getRequestListener } from '@hono/node-server';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
-import type { Builds } from '../../control/templates/builds/build.ts';
 import type { Control } from '../../control/control.ts';
-import type { SandboxRecords } from '../../records/sandboxes.ts';
-import type { TokenEpochs } from '../../control/tenants/token-epochs.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import { networkOf } from '../../lib/network-of.ts';
 import { malformedPath } from '../http/malformed-request.ts';
@@ -34,21 +31,15 @@ import { ports, type PortAddress } from './ports.ts';
 import { parseE2bId } from './sandbox-id.ts';
 import { signedBy } from './signed-by.ts';
 import { e2bRoutes } from './rest/e2b-routes.ts';
-import { preparedControl } from './rest/templates/prepared-control.ts';
+import { preparedSandboxes } from './rest/templates/prepared-sandboxes.ts';
 import { uploadLinks } from './rest/templates/upload-links.ts';
 
 export interface E2bOptions extends MountOptions {
   control: Control;
-  builds: Builds;
   /** How often the access token of one sandbox may be used. */
   tokenLimit: RateLimit;
-  sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
-  /** What access tokens are derived from. */
-  secret: Uint8Array;
   /** How clients reach the server, if not by the address that they came by. */
   publicUrl?: string;
-  /** How often tokens were revoked. */
-  epochs: TokenEpochs;
   /** Domains whose subdomains are ports of sandboxes. */
   domains: readonly string[];
   /** What hosts of ports end with where the client does not show another, with the port of this server. */
@@ -87,12 +78,13 @@ const OF_SANDBOX = /^\/(?:v2\/)?sandboxes\/([^/?]{1,80})/;
 const SERVICES = /^\/(?:process\.Process|filesystem\.Filesystem)\//;
 
 export function openE2b(options: E2bOptions): E2b {
-  const { control, builds, sandboxes, epochs, onRefused } = options;
-  const tokens = accessTokens(options.secret, epochs.ofSandbox);
-  const signers = signedBy(sandboxes, tokens);
+  const { control, onRefused } = options;
+  const { epochs } = control.tokens;
+  const secret = control.tokens.secret('e2b');
+  const tokens = accessTokens(secret, epochs.ofSandbox);
+  const signers = signedBy(control, tokens);
   const inside = envd({
     control,
-    sandboxes,
     tokens,
     budgets: options.budgets,
     tokenLimit: options.tokenLimit,
@@ -100,7 +92,7 @@ export function openE2b(options: E2bOptions): E2b {
     onRefused,
   });
   inBackground(inside.adopt(), (error) => options.log.error({ err: error }, 'adopting commands'));
-  const reach = ports({ control, sandboxes, tokens, onRefused, previews: options.previews });
+  const reach = ports({ control, tokens, onRefused, previews: options.previews });
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());
   const telling = {
     ...tokens,
@@ -117,12 +109,11 @@ export function openE2b(options: E2bOptions): E2b {
   }
 
   const app = new Hono<Env>();
-  const interpreter = openInterpreter(control, builds, options.log);
-  const routing = { control: preparedControl(control, builds, interpreter), tokens: telling, domainOf };
+  const interpreter = openInterpreter(control, options.log);
+  const routing = { control, sandboxes: preparedSandboxes(control, interpreter), tokens: telling, domainOf };
   const building = {
     control,
-    builds,
-    links: uploadLinks(options.secret, { epochOf: epochs.ofProject }),
+    links: uploadLinks(secret, { epochOf: epochs.ofProject }),
     onRefused,
     interpreter,
     publicUrl: options.publicUrl,

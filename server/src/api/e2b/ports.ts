@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
-import type { SandboxRecords } from '../../records/sandboxes.ts';
+import { tokenPrincipal } from '../../control/tenants/principal.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import { previewProxy, type PreviewProxy, type PreviewProxyOptions } from '../preview/preview-proxy.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
@@ -17,7 +17,6 @@ import { INTERPRETER_PORT } from './code-interpreter/interpreter.ts';
 import { e2bError } from './e2b-error.ts';
 import type { Refused } from './envd/envd.ts';
 import { MASK_HOST, PUBLIC_TRAFFIC, isMadeHere, isReachable } from './labels.ts';
-import { projectPrincipal } from './project-principal.ts';
 import { NOT_FOUND, notRunning } from './not-running.ts';
 
 export interface PortAddress extends PreviewAddress {
@@ -35,7 +34,6 @@ export interface Ports {
 
 export interface PortsOptions {
   control: Control;
-  sandboxes: Pick<SandboxRecords, 'get'>;
   tokens: AccessTokens;
   onRefused: Refused;
   previews: Omit<PreviewProxyOptions, 'control' | 'isPrivate'>;
@@ -46,7 +44,7 @@ export interface PortsOptions {
  */
 const HOST = /^[A-Za-z0-9.:_-]{1,253}$/;
 
-export function ports({ control, sandboxes, tokens, onRefused, previews }: PortsOptions): Ports {
+export function ports({ control, tokens, onRefused, previews }: PortsOptions): Ports {
   const gone = new CayError('unavailable', NOT_FOUND);
 
   /**
@@ -54,7 +52,7 @@ export function ports({ control, sandboxes, tokens, onRefused, previews }: Ports
    * takes tokens out.
    */
   function admit({ id, port }: PortAddress['target'], request: IncomingMessage): void {
-    const row = sandboxes.get(id);
+    const row = control.lookup(id);
     const { 'x-access-token': access, 'e2b-traffic-access-token': traffic } = request.headers;
     if (!row) throw gone;
     const given = (header: string | string[] | undefined) =>
@@ -77,21 +75,21 @@ export function ports({ control, sandboxes, tokens, onRefused, previews }: Ports
     isPrivate: () => false,
     control: {
       async preview(id) {
-        const row = sandboxes.get(id);
+        const row = control.lookup(id);
         if (!row) throw gone;
-        return (await control.enter(projectPrincipal(row), id)).guest;
+        return (await control.enter(tokenPrincipal(row), id)).guest;
       },
       previewConnection: control.previewConnection,
     },
   });
 
   function isExposed({ target: { id, port } }: PortAddress): boolean {
-    return sandboxes.get(id)?.ports.some((exposed) => exposed.port === port) === true;
+    return control.lookup(id)?.ports.some((exposed) => exposed.port === port) === true;
   }
 
   return {
     has(address) {
-      const row = sandboxes.get(address.target.id);
+      const row = control.lookup(address.target.id);
       return row !== undefined && isMadeHere(row) && !isExposed(address);
     },
     isExposed,

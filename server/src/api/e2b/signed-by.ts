@@ -4,7 +4,7 @@
  * miss only so often, and an address that was found once is found again without a search.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { SandboxRecords } from '../../records/sandboxes.ts';
+import type { Control } from '../../control/control.ts';
 import { rateLimit } from '../http/rate-limit.ts';
 import type { AccessTokens, SignedFile } from './access-tokens.ts';
 
@@ -29,7 +29,7 @@ const SEARCHES = { perSecond: 20, burst: 40 };
 const LISTED_MS = 60_000;
 
 export function signedBy(
-  sandboxes: Pick<SandboxRecords, 'ids'>,
+  control: Pick<Control, 'ids'>,
   tokens: Pick<AccessTokens, 'isSignature'>,
   now: () => number = () => performance.now(),
 ): SignedBy {
@@ -46,7 +46,7 @@ export function signedBy(
   }
 
   function everyId(): SandboxId[] {
-    if (!listed || now() - listed.atMs > LISTED_MS) listed = { ids: sandboxes.ids(), atMs: now() };
+    if (!listed || now() - listed.atMs > LISTED_MS) listed = { ids: control.ids(), atMs: now() };
     return listed.ids;
   }
 

@@ -4,7 +4,7 @@
  */
 import { CayError } from '@cay/sdk/protocol';
 import { isAudited, markAudited } from '../../control/events/audited-errors.ts';
-import type { EventLog } from '../../control/events/event-log.ts';
+import type { EventVerbs } from '../../control/events/event-verbs.ts';
 import { networkOf } from '../../lib/network-of.ts';
 import { logThrottle } from '../../lib/log-throttle.ts';
 import type { Authenticator, Caller } from './authenticate.ts';
@@ -28,7 +28,7 @@ export interface CallAudit {
 const REFUSED_EVERY_MS = 60_000;
 /** How many failed calls of one key are noted in a minute; the rest are counted. */
 const FAILED_A_MINUTE = 60;
-export function callAudit(events: EventLog): CallAudit {
+export function callAudit(events: Pick<EventVerbs, 'append'>): CallAudit {
   const refusals = logThrottle({ everyMs: REFUSED_EVERY_MS });
   const failures = logThrottle({ everyMs: REFUSED_EVERY_MS, through: FAILED_A_MINUTE });
 
@@ -48,9 +48,9 @@ export function callAudit(events: EventLog): CallAudit {
 
   return {
     authenticator: (inner) => ({
-      authenticate(request) {
+      authenticate(request, roles) {
         try {
-          return inner.authenticate(request);
+          return inner.authenticate(request, roles);
         } catch (error) {
           if (error instanceof CayError) refused(request, error);
           throw markAudited(error);

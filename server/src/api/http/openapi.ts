@@ -62,7 +62,7 @@ function operation(route: Route, schemaOf: SchemaOf): Json {
     ...(route.description !== undefined && { description: route.description }),
     tags: [route.tag],
     security: access === 'open' ? [] : [{ bearer: [] }, { apiKey: [] }],
-    ...(access === 'admin' && { 'x-cay-access': 'admin' }),
+    ...((access === 'admin' || access === 'metrics') && { 'x-cay-access': access }),
     parameters: [
       ...parameters(route.params, 'path'),
       ...parameters(route.query, 'query'),

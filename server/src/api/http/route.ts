@@ -7,8 +7,8 @@ import type { HttpBindings } from '@hono/node-server';
 import { CayError } from '@cay/sdk/protocol';
 import type { Context, Hono } from 'hono';
 import { z } from 'zod';
-import type { Principal } from '../../control/tenants/principal.ts';
-import { requireAdmin, type Authenticator } from './authenticate.ts';
+import type { Principal, Role } from '../../control/tenants/principal.ts';
+import type { Authenticator } from './authenticate.ts';
 import type { BudgetKind, Budgets } from './budgets.ts';
 import { invalid } from './error-answer.ts';
 import { readJson } from './read-json.ts';
@@ -41,6 +41,13 @@ export interface Call<Params, Query, Body> {
   readonly signal: AbortSignal;
 }
 
+/** Roles that may use a route, by its access. */
+const ROLES = {
+  key: ['admin', 'member'],
+  admin: ['admin'],
+  metrics: ['admin', 'metrics'],
+} as const satisfies Record<string, readonly Role[]>;
+
 type None = z.ZodObject<Record<never, never>>;
 
 export interface RouteSpec<Params extends z.ZodType, Query extends z.ZodType, Body extends z.ZodType> {
@@ -52,8 +59,8 @@ export interface RouteSpec<Params extends z.ZodType, Query extends z.ZodType, Bo
   summary: string;
   description?: string;
   tag: string;
-  /** `key` unless told otherwise. */
-  access?: 'open' | 'key' | 'admin';
+  /** Default `key`: any API key but one of the role `metrics`. */
+  access?: keyof typeof ROLES | 'open';
   /** What a call counts as while it is under way. Default `call`. */
   budget?: BudgetKind;
   params?: Params;
@@ -119,8 +126,7 @@ export function mount(
     trace.path = route.path;
     if (ofSandbox) trace.sandbox = context.req.param('id');
     const access = route.access ?? 'key';
-    if (access !== 'open') trace.principal = authenticator.authenticate(request);
-    if (access === 'admin') requireAdmin(trace.principal!);
+    if (access !== 'open') trace.principal = authenticator.authenticate(request, ROLES[access]);
     if (trace.principal) trace.share = budgets.take(trace.principal.project, route.budget ?? 'call');
     const handled = handle(context, trace, { request, response });
     trace.share?.until(handled);

@@ -8,7 +8,7 @@ import {
 } from 'node:http';
 import { pipeline, type Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import { errorAnswer } from '../http/error-answer.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';

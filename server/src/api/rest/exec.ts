@@ -6,8 +6,7 @@ import {
   type ExecBody,
   type ExecEvent,
 } from '@cay/sdk/protocol';
-import type { CommandLogs } from '../../control/commands/command-logs.ts';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { collect } from '../../guest/collect.ts';
 import { JsonText } from '../../lib/json-pieces.ts';
 import type { Share } from '../http/budgets.ts';
@@ -15,7 +14,8 @@ import { outputEvents } from './output-events.ts';
 import { SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { sendLargeJson } from '../http/send-large-json.ts';
-import { idempotencyKeyOf, startCommand, type Started } from '../../control/commands/start-command.ts';
+import type { StartedCommand } from '../../control/commands/command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 import { STREAMS, eventsAnswer, streamFormat } from '../http/stream-answer.ts';
 import { traceOf } from '../http/trace.ts';
 
@@ -23,7 +23,7 @@ const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
 /** `input` may be 8 MiB, and JSON may need two characters for one. */
 export const EXEC_BODY_BYTES = 20 * 1024 * 1024;
 
-export function execRoutes(control: Control, logs: CommandLogs): Route[] {
+export function execRoutes(control: Control): Route[] {
   return [
     route({
       method: 'post',
@@ -52,10 +52,9 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
         const { context, response, request, principal, params, body, signal } = call;
         const format = streamFormat(context);
         const startedAt = performance.now();
-        const started = await startCommand(control, principal, params.id, body, {
+        const started = await control.commands.start(principal, params.id, body, {
           idempotencyKey: idempotencyKeyOf(request.headers),
           signal,
-          logs,
         });
         if (format) return eventsAnswer(context, streamed(started, body), { format });
         return sendLargeJson(response, await waited(started, body, startedAt, traceOf(response).share));
@@ -64,12 +63,17 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
   ];
 }
 
-async function* streamed({ handle }: Started, body: ExecBody): AsyncGenerator<ExecEvent> {
+async function* streamed({ handle }: StartedCommand, body: ExecBody): AsyncGenerator<ExecEvent> {
   await using _ = handle;
   yield* outputEvents(handle, body.encoding ?? 'utf8');
 }
 
-async function waited({ handle }: Started, body: ExecBody, startedAt: number, share: Share | undefined) {
+async function waited(
+  { handle }: StartedCommand,
+  body: ExecBody,
+  startedAt: number,
+  share: Share | undefined,
+) {
   await using _ = handle;
   const encoding = body.encoding ?? 'utf8';
   const { stdout, stderr, end, truncated } = await collect(handle, {

@@ -7,11 +7,11 @@ import {
   UpdateSandboxSchema,
   ValidationSchema,
 } from '@cay/sdk/protocol';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { requireOwnLabels } from '../e2b/labels.ts';
 import { SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
-import { idempotencyKeyOf } from '../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 import { traceOf } from '../http/trace.ts';
 
 const tag = 'sandboxes';

@@ -9,7 +9,7 @@ import {
   TakeTurnSchema,
 } from '@cay/sdk/protocol';
 import { bodyOf } from '../http/request-body.ts';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { Flag, SandboxParams, SnapshotParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { bytesAnswer } from '../http/stream-answer.ts';

@@ -1,6 +1,6 @@
 import { CayError, SocketMessageSchema, SocketOpenSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import type { Principal } from '../../control/tenants/principal.ts';
 import { PortParams, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';

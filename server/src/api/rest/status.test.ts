@@ -274,7 +274,7 @@ describe('waiting for a command', () => {
     await post(`${sandbox}/rollback`, { to: 'before' });
     expect(await waiting).toMatchObject({
       outcome: 'lost',
-      end: { kind: 'lost', reason: expect.stringContaining('anew') },
+      end: { kind: 'lost', reason: expect.stringContaining('started again') },
     });
     expect(await wait(sandbox, '?timeoutMs=30')).toMatchObject({
       outcome: 'timed_out',

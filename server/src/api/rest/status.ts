@@ -1,23 +1,15 @@
 import { CommandIdSchema, SandboxStatusSchema, WaitedSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { CommandLogs } from '../../control/commands/command-logs.ts';
-import type { Control } from '../../control/open-control.ts';
-import type { SandboxRecords } from '../../records/sandboxes.ts';
+import type { Control } from '../../control/control.ts';
 import { Count, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
-import { sandboxStatus } from '../../control/commands/sandbox-status.ts';
 import { traceOf } from '../http/trace.ts';
-import { waitForEnd } from '../../control/commands/wait-for-end.ts';
 
 /** Longer than this proxies do not wait for an answer, some of them. */
 const LONGEST_WAIT_MS = 60_000;
 const DEFAULT_WAIT_MS = 30_000;
 
-export function statusRoutes(
-  control: Control,
-  sandboxes: Pick<SandboxRecords, 'get'>,
-  logs: CommandLogs,
-): Route[] {
+export function statusRoutes({ commands }: Pick<Control, 'commands'>): Route[] {
   return [
     route({
       method: 'get',
@@ -30,10 +22,7 @@ export function statusRoutes(
       tag: 'sandboxes',
       params: SandboxParams,
       answers: { 200: { description: 'How it stands', schema: SandboxStatusSchema } },
-      async handle({ json, principal, params }) {
-        const { id } = control.get(principal, params.id);
-        return json(await sandboxStatus(sandboxes.get(id)!, logs, control.backend));
-      },
+      handle: async ({ json, principal, params }) => json(await commands.status(principal, params.id)),
     }),
     route({
       method: 'get',
@@ -55,13 +44,8 @@ export function statusRoutes(
         // A server that closes does not wait along; who waits asks the next one.
         traceOf(response).endless = true;
         const timeoutMs = Math.min(query.timeoutMs ?? DEFAULT_WAIT_MS, LONGEST_WAIT_MS);
-        return json(
-          await waitForEnd({ control, sandboxes, logs }, principal, params.id, {
-            command: query.command,
-            timeoutMs,
-            signal,
-          }),
-        );
+        const { command } = query;
+        return json(await commands.wait(principal, params.id, { command, timeoutMs, signal }));
       },
     }),
   ];

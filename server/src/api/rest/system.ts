@@ -4,34 +4,14 @@ import {
   OrphansSchema,
   ReadinessSchema,
   VersionSchema,
-  type Capabilities,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Control } from '../../control/open-control.ts';
-import { UNISOLATED } from '../../policy/allow-runtime.ts';
-import { policyFacts } from '../../policy/policy.ts';
+import type { Control } from '../../control/control.ts';
 import type { Metrics } from '../http/metrics.ts';
 import { Flag } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 
 const tag = 'system';
-
-/** What isolates nothing is no choice like the others, and who may have it knows. */
-function offered({ runtimes, platforms, ...rest }: Capabilities): Capabilities {
-  const isolating = (names: readonly string[]) => names.filter((name) => name !== UNISOLATED);
-  return {
-    ...rest,
-    runtimes: isolating(runtimes),
-    ...(platforms && {
-      platforms: platforms.map(({ capabilities, ...platform }) => ({
-        ...platform,
-        ...(capabilities && {
-          capabilities: { ...capabilities, runtimes: isolating(capabilities.runtimes) },
-        }),
-      })),
-    }),
-  };
-}
 
 export interface SystemOptions {
   control: Control;
@@ -76,8 +56,9 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       path: '/metrics',
       name: 'metrics',
       summary: "Read the server's metrics",
+      description: 'Needs an admin key or one with the role `metrics`, which may do nothing else.',
       tag,
-      access: openMetrics ? 'open' : 'admin',
+      access: openMetrics ? 'open' : 'metrics',
       answers: { 200: { description: "In Prometheus' text format", media: ['text/plain'] } },
       handle: ({ context }) =>
         context.text(metrics.text(), 200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }),
@@ -91,9 +72,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
         'One verdict, and the findings that it comes from. What went wrong of late is told to admins alone, and others see how many sandboxes their own project has.',
       tag,
       answers: { 200: { description: 'How it is', schema: HealthSchema } },
-      async handle({ json, principal }) {
-        return json(await control.health.check(principal.role === 'admin' ? undefined : principal.project));
-      },
+      handle: async ({ json, principal }) => json(await control.health(principal)),
     }),
     route({
       method: 'post',
@@ -129,10 +108,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
           schema: CapabilitiesSchema,
         },
       },
-      async handle({ json, signal }) {
-        const capabilities = await control.backend.capabilities({ signal });
-        return json({ ...offered(capabilities), policy: policyFacts(control.policy) });
-      },
+      handle: async ({ json, signal }) => json(await control.capabilities({ signal })),
     }),
   ];
 }

@@ -8,15 +8,15 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError, type Sandbox } from '@cay/sdk/protocol';
 import type { Logger } from 'pino';
-import type { Builds, Recipe } from '../../../control/templates/builds/build.ts';
+import type { Recipe } from '../../../control/templates/builds/build.ts';
 import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
 
 export interface Interpreter {
   /** Makes the template if that is the one meant and it is not there. */
   prepare(principal: Principal, template: string): Promise<void>;
-  /** Lets the kernel know the environment of a sandbox: it may have been running before that was decided. */
-  told(principal: Principal, sandbox: Sandbox, env: Record<string, string>): Promise<void>;
+  /** Gives the kernel the environment of its sandbox. It may have started before the sandbox was created. */
+  setEnvironment(principal: Principal, sandbox: Sandbox, env: Record<string, string>): Promise<void>;
 }
 
 export const INTERPRETER_TEMPLATE = 'code-interpreter-v1';
@@ -28,7 +28,8 @@ const ENVIRONMENT = `${DIRECTORY}/env.json`;
 /** Where the kernel listens. Whoever reaches it runs code. */
 export const INTERPRETER_PORT = 49_999;
 
-export function openInterpreter(control: Control, builds: Builds, log: Pick<Logger, 'info'>): Interpreter {
+export function openInterpreter(control: Control, log: Pick<Logger, 'info'>): Interpreter {
+  const { builds } = control;
   const making = new Map<string, Promise<unknown>>();
   let known: { recipe: Recipe; digest: string } | undefined;
 
@@ -103,7 +104,7 @@ export function openInterpreter(control: Control, builds: Builds, log: Pick<Logg
       }
       await made;
     },
-    async told(principal, sandbox, env) {
+    async setEnvironment(principal, sandbox, env) {
       const start = sandbox.base === null ? undefined : builds.of(principal, sandbox.base)?.start;
       if (Object.keys(env).length === 0 || start !== wanted().recipe.start) return;
       const { guest, row } = await control.enter(principal, sandbox.id);

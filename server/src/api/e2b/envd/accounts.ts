@@ -3,7 +3,7 @@
  * on, never trusted.
  */
 import { isCayError } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../../records/sandboxes.ts';
+import type { EnteredSandbox } from '../../../control/control.ts';
 import { collectBytes } from '../../../lib/bounded-bytes.ts';
 import type { Guest } from '../../../guest/guest.ts';
 
@@ -20,7 +20,7 @@ export interface Accounts {
   groupName(gid: number): string;
 }
 
-export type ReadAccounts = (guest: Guest, row: SandboxRow) => Promise<Accounts>;
+export type ReadAccounts = (guest: Guest, row: EnteredSandbox) => Promise<Accounts>;
 
 const KEEP_MS = 2000;
 const KEEP = 1000;

@@ -1,8 +1,7 @@
 import { posix } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
-import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
-import type { SandboxRow } from '../../../records/sandboxes.ts';
+import type { Control, EnteredSandbox } from '../../../control/control.ts';
 import type { Files, Guest } from '../../../guest/guest.ts';
 import type { Share } from '../../http/budgets.ts';
 import type { Account, Accounts } from './accounts.ts';
@@ -11,7 +10,7 @@ import type { Account, Accounts } from './accounts.ts';
 export interface EnvdCaller {
   readonly control: Control;
   readonly principal: Principal;
-  readonly row: SandboxRow;
+  readonly row: EnteredSandbox;
   /** As whom, if the caller says. */
   readonly user: string | undefined;
   readonly headers: NodeJS.Dict<string | string[]>;
@@ -34,7 +33,8 @@ export function filesOf(context: EnvdContext): Pick<Files, 'stat' | 'list' | 're
 
 /** The same, to change. What is made belongs to the user that the request is for. */
 export async function changesOf(context: EnvdContext): Promise<Changes> {
-  const files = context.guest.files((await accountOf(context)).name);
+  const { control, principal, row } = context;
+  const { files } = await control.files(principal, row.id, (await accountOf(context)).name);
   return {
     write: (path, data, options) => files.write(path, data, { ...options, reach: true }),
     mkdir: (path) => files.mkdir(path, { reach: true }),

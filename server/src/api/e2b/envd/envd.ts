@@ -7,8 +7,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, ERRORS, UserSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { bodyOf } from '../../http/request-body.ts';
-import type { Control } from '../../../control/control.ts';
-import type { SandboxRecords, SandboxRow } from '../../../records/sandboxes.ts';
+import type { Control, EnteredSandbox } from '../../../control/control.ts';
+import { tokenPrincipal } from '../../../control/tenants/principal.ts';
 import { malformedPath } from '../../http/malformed-request.ts';
 import type { RateLimit } from '../../http/rate-limit.ts';
 import { readJson } from '../../http/read-json.ts';
@@ -20,7 +20,6 @@ import type { AccessTokens } from '../access-tokens.ts';
 import { measure } from '../rest/measure.ts';
 import { connectError, envdError } from '../e2b-error.ts';
 import { isMadeHere, isReachable } from '../labels.ts';
-import { projectPrincipal } from '../project-principal.ts';
 import { notRunning } from '../not-running.ts';
 import { accountReader } from './accounts.ts';
 import { invalidUser, type EnvdCaller, type EnvdContext } from './context.ts';
@@ -34,7 +33,6 @@ import { uploads } from './uploads.ts';
 
 export interface EnvdOptions {
   control: Control;
-  sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
   tokens: AccessTokens;
   budgets: Budgets;
   /** How often the access token of one sandbox may be used. */
@@ -47,7 +45,7 @@ export interface EnvdOptions {
 export type Refused = (
   request: IncomingMessage,
   error: CayError,
-  sandbox?: Pick<SandboxRow, 'id' | 'project'>,
+  sandbox?: Pick<EnteredSandbox, 'id' | 'project'>,
 ) => void;
 
 export interface Envd {
@@ -77,7 +75,7 @@ const FilesQuery = z.object({
 type Unary = (context: EnvdContext, message: unknown) => Promise<unknown>;
 type ServerStream<Context> = (context: Context, message: unknown, out: () => StreamOut) => Promise<void>;
 type Plain = (
-  row: SandboxRow,
+  row: EnteredSandbox,
   request: IncomingMessage,
   response: ServerResponse,
   url: URL,
@@ -85,7 +83,7 @@ type Plain = (
 type ClientStream = (context: EnvdContext, messages: AsyncIterable<unknown>) => Promise<unknown>;
 
 export function envd(options: EnvdOptions): Envd {
-  const { control, sandboxes, tokens } = options;
+  const { control, tokens } = options;
   const written = uploads();
   const process = processes();
   const files = filesystem(written);
@@ -118,7 +116,7 @@ export function envd(options: EnvdOptions): Envd {
   };
   const clientStreams: Record<string, ClientStream> = { '/process.Process/StreamInput': process.streamInput };
 
-  function requireToken(row: SandboxRow, request: IncomingMessage): void {
+  function requireToken(row: EnteredSandbox, request: IncomingMessage): void {
     const given = request.headers['x-access-token'];
     if (!tokens.isEnvd(row.id, typeof given === 'string' ? given : undefined))
       throw refused(row, request, UNAUTHORIZED);
@@ -128,7 +126,7 @@ export function envd(options: EnvdOptions): Envd {
    * Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the
    * project's.
    */
-  function admit(row: SandboxRow, response: ServerResponse, kind: BudgetKind): Share {
+  function admit(row: EnteredSandbox, response: ServerResponse, kind: BudgetKind): Share {
     const waitMs = options.tokenLimit.take(row.id);
     if (waitMs > 0) {
       throw new CayError('resource_exhausted', 'Too many requests with the access token of this sandbox', {
@@ -139,14 +137,14 @@ export function envd(options: EnvdOptions): Envd {
     return (traceOf(response).share = options.budgets.take(row.project, kind));
   }
 
-  function refused(row: SandboxRow, request: IncomingMessage, message: string): CayError {
+  function refused(row: EnteredSandbox, request: IncomingMessage, message: string): CayError {
     const error = new CayError('unauthenticated', message);
     options.onRefused(request, error, row);
     return error;
   }
 
   function callerOf(
-    row: SandboxRow,
+    row: EnteredSandbox,
     request: IncomingMessage,
     response: ServerResponse,
     user: string | undefined,
@@ -156,7 +154,7 @@ export function envd(options: EnvdOptions): Envd {
     response.once('close', () => gone.abort(new CayError('cancelled', 'The caller went away')));
     const caller: EnvdCaller = {
       control,
-      principal: projectPrincipal(row),
+      principal: tokenPrincipal(row),
       row,
       user,
       headers: request.headers,
@@ -177,7 +175,7 @@ export function envd(options: EnvdOptions): Envd {
    * counted elsewhere.
    */
   async function rpc(
-    row: SandboxRow,
+    row: EnteredSandbox,
     path: string,
     request: IncomingMessage,
     response: ServerResponse,
@@ -235,7 +233,7 @@ export function envd(options: EnvdOptions): Envd {
   }
 
   async function file(
-    row: SandboxRow,
+    row: EnteredSandbox,
     request: IncomingMessage,
     response: ServerResponse,
     search: URLSearchParams,
@@ -254,7 +252,7 @@ export function envd(options: EnvdOptions): Envd {
   }
 
   function requireSigned(
-    row: SandboxRow,
+    row: EnteredSandbox,
     request: IncomingMessage,
     operation: 'read' | 'write',
     {
@@ -289,10 +287,10 @@ export function envd(options: EnvdOptions): Envd {
     'GET /envs': (row, _request, response) =>
       void sendJson(response, { E2B_SANDBOX: 'true', ...row.spec.env }),
     async 'GET /metrics'(row, _request, response) {
-      const sandbox = control.get(projectPrincipal(row), row.id);
       const { timestampUnix, cpuCount, cpuUsedPct, memTotal, memUsed, diskUsed, diskTotal } = await measure(
-        control.backend,
-        sandbox,
+        control,
+        tokenPrincipal(row),
+        row.id,
       );
       sendJson(response, {
         ts: timestampUnix,
@@ -307,7 +305,7 @@ export function envd(options: EnvdOptions): Envd {
   };
 
   async function plain(
-    row: SandboxRow,
+    row: EnteredSandbox,
     url: URL,
     request: IncomingMessage,
     response: ServerResponse,
@@ -328,11 +326,13 @@ export function envd(options: EnvdOptions): Envd {
     async adopt() {
       // Those that our own API made have no commands of this kind unless one of these clients came later, and
       // then it comes again.
-      for (const row of sandboxes.list({ state: 'active' }).filter(isMadeHere)) {
+      for (const id of control.ids({ state: 'active' })) {
+        const row = control.lookup(id);
+        if (!row || !isMadeHere(row)) continue;
         // A guest that does not answer has nothing that could be read on; whoever comes for its commands
         // later is told so.
         await control
-          .enter(projectPrincipal(row), row.id)
+          .enter(tokenPrincipal(row), row.id)
           .then(({ guest }) => process.adopt(guest, row))
           .catch(() => {});
       }
@@ -349,7 +349,7 @@ export function envd(options: EnvdOptions): Envd {
           Object.hasOwn(table, url.pathname),
         );
         if (isRpc) trace.route = `e2b${url.pathname}`;
-        const row = sandboxes.get(id);
+        const row = control.lookup(id);
         const health = url.pathname === '/health';
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
         if (isRpc) {

@@ -3,7 +3,6 @@ import { posix } from 'node:path';
 import { CayError, type FileInfo } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { collectFiles } from '../../rest/collect-files.ts';
-import { noteFile } from '../../rest/open-files.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { absent, entryInfo, statEntry, type EntryInfo } from './entry-info.ts';
 import { deadlineMs, type StreamOut } from './stream-out.ts';
@@ -40,8 +39,6 @@ const AT_ONCE = 32;
 
 export function filesystem(uploads: Uploads): Filesystem {
   const watchers = openWatchers();
-  const changed = ({ control, principal, row }: EnvdContext, type: string, data: Record<string, unknown>) =>
-    noteFile(control, principal, row, type, data);
 
   /** Begins to watch; events are told with the file they are about if that was asked for. */
   async function watch(context: EnvdContext, message: unknown, signal: AbortSignal) {
@@ -67,7 +64,6 @@ export function filesystem(uploads: Uploads): Filesystem {
       if (info)
         throw new CayError('invalid_argument', `path already exists but it is not a directory: ${path}`);
       await (await changesOf(context)).mkdir(path);
-      changed(context, 'file.created', { path });
       return { entry: await statEntry(context, path) };
     },
 
@@ -81,7 +77,6 @@ export function filesystem(uploads: Uploads): Filesystem {
       const changes = await changesOf(context);
       await changes.mkdir(posix.dirname(to));
       await changes.move(from, to);
-      changed(context, 'file.moved', { from, to });
       return { entry: await statEntry(context, to) };
     },
 
@@ -110,7 +105,6 @@ export function filesystem(uploads: Uploads): Filesystem {
     async remove(context, message) {
       const path = await resolvePath(context, PathRequest.parse(message).path);
       await (await changesOf(context)).remove(path).catch(absent);
-      changed(context, 'file.removed', { path });
       return {};
     },
 

@@ -4,9 +4,8 @@
  */
 import { randomBytes } from 'node:crypto';
 import { CayError, isCayError, type CommandInfo } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../../records/sandboxes.ts';
+import type { EnteredSandbox } from '../../../control/control.ts';
 import type { CommandHandle, Guest } from '../../../guest/guest.ts';
-import { startCommand } from '../../../control/commands/start-command.ts';
 import { toE2bId } from '../sandbox-id.ts';
 import { accountOf, invalidUser, resolvePath, type EnvdCaller, type EnvdContext } from './context.ts';
 import {
@@ -39,7 +38,7 @@ export interface Processes {
    * Reads on what an earlier server read of the processes that it started here: they wait for a reader
    * otherwise.
    */
-  adopt(guest: Guest, row: SandboxRow): Promise<void>;
+  adopt(guest: Guest, row: EnteredSandbox): Promise<void>;
 }
 
 const ID = /^e2b\.[0-9a-f]{16}(?:\.([A-Za-z0-9_-]+))?$/;
@@ -237,7 +236,7 @@ async function launch(
   const { control, principal, row, user, headers } = context;
   const timeoutMs = deadlineMs(headers);
   try {
-    const { handle } = await startCommand(control, principal, row.id, {
+    const { handle } = await control.commands.start(principal, row.id, {
       id: newCommandId(tag),
       argv: [process.cmd, ...process.args],
       env: {

@@ -4,7 +4,6 @@ import { posix } from 'node:path';
 import { createGunzip } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
 import { bodyOf } from '../../http/request-body.ts';
-import { noteFile } from '../../rest/open-files.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { givenEncoding } from './encoding.ts';
 import { absent } from './entry-info.ts';
@@ -75,9 +74,8 @@ async function write(
   const before = await filesOf(context).stat(path, { follow: true }).catch(absent);
   if (before?.type === 'directory') throw new CayError('invalid_argument', `path is a directory: ${path}`);
   uploads.note(context.row.id, path, before ? 'replaced' : 'made');
-  const { sizeBytes } = await changes.write(path, data, { signal: context.signal });
+  await changes.write(path, data, { signal: context.signal });
   await writeMetadata(context, path, metadata);
-  noteFile(context.control, context.principal, context.row, 'file.written', { path, sizeBytes });
   return { path, name: posix.basename(path), type: 'file', ...(noted && { metadata }) };
 }
 

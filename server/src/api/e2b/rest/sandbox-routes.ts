@@ -5,7 +5,7 @@ import { z } from 'zod';
 import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
 import { route, type Call, type Route } from '../../http/route.ts';
-import { idempotencyKeyOf } from '../../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../../http/idempotency-key.ts';
 import { traceOf } from '../../http/trace.ts';
 import type { AccessTokens } from '../access-tokens.ts';
 import { requireE2bId } from '../sandbox-id.ts';
@@ -20,10 +20,13 @@ import {
 } from './create.ts';
 import { ListQuery, listSandboxes } from './list.ts';
 import { measure } from './measure.ts';
+import type { PreparedSandboxes } from './templates/prepared-sandboxes.ts';
 import { e2bState, showAccess, showDetail, showListed } from './show.ts';
 
 export interface E2bRouteOptions {
   control: Control;
+  /** Creates and starts sandboxes. */
+  sandboxes: PreparedSandboxes;
   tokens: AccessTokens;
   /** What hosts of ports end with, as the client that sent this request reaches them. */
   domainOf(request: IncomingMessage): string;
@@ -42,12 +45,12 @@ export function findSandbox(control: Pick<Control, 'get'>, principal: Principal,
   throw new CayError('not_found', `Sandbox "${text}" does not exist`);
 }
 
-export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): Route[] {
+export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRouteOptions): Route[] {
   const find = (principal: Principal, text: string) => findSandbox(control, principal, text);
 
   /** A pause that happens by itself cannot be refused when it does. */
   async function requireMemory(): Promise<void> {
-    const { abilities, notes } = await control.backend.capabilities();
+    const { abilities, notes } = await control.capabilities();
     if (abilities.memorySnapshots) return;
     throw new CayError(
       'unsupported',
@@ -72,7 +75,7 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
         if (wanted.onTimeout === 'pause') await requireMemory();
         const memory =
           wanted.snapshot === undefined ? undefined : control.getSnapshot(principal, wanted.snapshot).memory;
-        const { sandbox } = await control.create(
+        const { sandbox } = await sandboxes.create(
           // Its ports are open to everybody, so nobody gets one without isolation: those ports would be the
           // host's.
           { ...principal, role: 'member' },
@@ -130,7 +133,7 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
     if (sandbox.state === 'paused' && memory) await control.resume(principal, sandbox.id);
     else {
       if (sandbox.state === 'paused') await control.stop(principal, sandbox.id, { graceMs: 0 });
-      await control.start(principal, sandbox.id);
+      await sandboxes.start(principal, sandbox.id);
     }
   }
 
@@ -245,7 +248,7 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
         const asked = (query.start ?? 0) <= nowS && nowS <= (query.end ?? Infinity) + 1;
         return json(
           e2bState(sandbox.state) === 'running' && asked
-            ? [await measure(control.backend, sandbox, signal)]
+            ? [await measure(control, principal, sandbox.id, signal)]
             : [],
         );
       },

@@ -14,28 +14,21 @@ import {
 } from '@cay/sdk/protocol';
 import type { WebSocket } from 'ws';
 import type { z } from 'zod';
-import type { CommandHandle, Guest } from '../../../guest/guest.ts';
+import type { AttachedCommand } from '../../../control/commands/command.ts';
+import type { CommandHandle } from '../../../guest/guest.ts';
 import { invalid } from '../../http/error-answer.ts';
-import { knownCommands } from '../../../control/commands/known-commands.ts';
-import { startCommand } from '../../../control/commands/start-command.ts';
 import { closeWith, receive, send, signalOf } from './socket-flow.ts';
 import type { SocketContext } from './sockets.ts';
 
 const FIRST_MESSAGE_MS = 10_000;
 
-/** A command that is only known from its record has no guest. */
-interface Attached {
-  guest?: Guest;
-  handle: CommandHandle;
-}
-
 export async function execSocket(socket: WebSocket, context: SocketContext): Promise<void> {
   const signal = signalOf(socket);
-  const opened = Promise.withResolvers<Attached>();
+  const opened = Promise.withResolvers<AttachedCommand>();
   // Without a reader this must not count as unhandled.
   opened.promise.catch(() => {});
   let first = true;
-  let opening: Promise<Attached> | undefined;
+  let opening: Promise<AttachedCommand> | undefined;
   const timer = setTimeout(
     () => opened.reject(new CayError('deadline_exceeded', 'The first message did not come in time')),
     FIRST_MESSAGE_MS,
@@ -74,16 +67,16 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
 type Open = z.infer<typeof SocketOpenSchema>;
 
 function open(
-  { control, logs, principal, ref }: SocketContext,
+  { control: { commands }, principal, ref }: SocketContext,
   message: Open,
   signal: AbortSignal,
-): Promise<Attached> {
-  if ('exec' in message) return startCommand(control, principal, ref, message.exec, { signal });
+): Promise<AttachedCommand> {
+  if ('exec' in message) return commands.start(principal, ref, message.exec, { signal });
   const { id, offset } = message.attach;
-  return knownCommands(control, logs).attach(principal, ref, id, { offset, signal });
+  return commands.attach(principal, ref, id, { offset, signal });
 }
 
-async function take({ guest, handle }: Attached, data: Buffer, binary: boolean): Promise<void> {
+async function take({ guest, handle }: AttachedCommand, data: Buffer, binary: boolean): Promise<void> {
   try {
     if (binary) return await handle.write(data);
     const message = parse(SocketMessageSchema, data);

@@ -3,8 +3,7 @@ import type { Duplex } from 'node:stream';
 import { CayError, PortSchema } from '@cay/sdk/protocol';
 import type { Logger } from 'pino';
 import { WebSocketServer, type WebSocket } from 'ws';
-import type { CommandLogs } from '../../../control/commands/command-logs.ts';
-import type { Control } from '../../../control/open-control.ts';
+import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
 import type { Authenticator } from '../../http/authenticate.ts';
 import type { Budgets } from '../../http/budgets.ts';
@@ -22,7 +21,6 @@ export interface Sockets {
 
 export interface SocketContext {
   control: Control;
-  logs: CommandLogs;
   principal: Principal;
   ref: string;
   log: Logger;
@@ -35,14 +33,13 @@ const PATH = /^\/v1\/sandboxes\/([^/?]{1,80})\/(?:(exec)|ports\/(\d{1,5})\/tcp)(
 
 export interface SocketsOptions {
   control: Control;
-  logs: CommandLogs;
   authenticator: Authenticator;
   budgets: Budgets;
   log: Logger;
 }
 
 export function openSockets(options: SocketsOptions): Sockets {
-  const { control, logs, authenticator, budgets, log } = options;
+  const { control, authenticator, budgets, log } = options;
   const server = new WebSocketServer({
     noServer: true,
     maxPayload: MAX_MESSAGE,
@@ -79,7 +76,7 @@ export function openSockets(options: SocketsOptions): Sockets {
     // Told now, so that a stranger's sandbox is a plain 404.
     control.get(principal, ref);
     log.info({ path: safePath(request.url), key: principal.key }, 'websocket');
-    const context: SocketContext = { control, logs, principal, ref, log };
+    const context: SocketContext = { control, principal, ref, log };
     if (isExec) return (socket) => execSocket(socket, context);
     const port = PortSchema.safeParse(Number(match[3]));
     if (!port.success) throw new CayError('invalid_argument', `"${match[3]}" is not a port`);

@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { CayError, SomeLimitsSchema, isCayError, type SnapshotId } from '@cay/sdk/protocol';
 import { Semaphore } from '../../../lib/semaphore.ts';
-import type { Control } from '../../control.ts';
 import type { Principal } from '../../tenants/principal.ts';
 import type { Database } from '../../../records/database.ts';
 import { awaitReady } from './await-ready.ts';
@@ -9,10 +8,10 @@ import { buildFiles, type BuildFilesOptions } from './build-files.ts';
 import { buildLog, type BuildLog } from './build-log.ts';
 import { buildRecords } from './build-records.ts';
 import type { Build, BuildFailure, Builds, Recipe } from './build.ts';
-import { explained, runBuild, sandboxesOf } from './run-build.ts';
+import { explained, runBuild, sandboxesOf, type BuildControl } from './run-build.ts';
 
 export interface BuildsOptions {
-  control: Control;
+  control: BuildControl;
   database: Database;
   /** Where files that are brought are kept. */
   directory: string;
@@ -40,7 +39,7 @@ interface Running {
 export async function openBuilds(options: BuildsOptions): Promise<Builds> {
   const { control, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
   const records = buildRecords(options.database);
-  const files = buildFiles(options.directory, { quota: control.quota, ...options.files });
+  const files = buildFiles(options.directory, options.files);
   const permits = new Semaphore(AT_ONCE);
   const closing = new AbortController();
   const running = new Map<string, Running>();
@@ -134,10 +133,7 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
         ({ name, snapshot }) => snapshot === null && names.includes(name),
       );
       if (brought)
-        throw new CayError(
-          'already_exists',
-          `A template named "${brought.name}" comes with the ${control.backend.name} backend`,
-        );
+        throw new CayError('already_exists', `A template named "${brought.name}" comes with the server`);
       records.prune(principal.project, { keep: KEPT, waitingBeforeMs: now() - WAITING_MS });
       if (records.unfinished(principal.project).length >= MOST_OPEN)
         throw new CayError('resource_exhausted', `There are ${MOST_OPEN} builds under way already`);

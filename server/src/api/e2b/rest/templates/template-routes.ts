@@ -18,7 +18,6 @@ import type { UploadLinks } from './upload-links.ts';
 
 export interface TemplateRouteOptions {
   control: Control;
-  builds: Builds;
   links: UploadLinks;
   onRefused: Refused;
   /** What is not there before somebody uses it. */
@@ -38,12 +37,12 @@ const Tags = z.array(z.string().min(1).max(64)).max(50);
 
 export function templateRoutes({
   control,
-  builds,
   links,
   onRefused,
   interpreter,
   publicUrl,
 }: TemplateRouteOptions): Route[] {
+  const { builds } = control;
   const own = async (principal: Principal) => await control.templates(principal);
 
   /** The templates of that name, with each of its tags. */
