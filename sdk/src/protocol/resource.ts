@@ -74,6 +74,11 @@ export const ExposedPortSchema = z.object({
   port: PortSchema,
   visibility: PortVisibilitySchema,
   url: z.string(),
+  /**
+   * Opens in a browser as it is. Of a private port it has the token in its query, which the server replaces
+   * with a cookie: share it only with those who may see the port.
+   */
+  openUrl: z.string(),
   /** Given to those who may see the sandbox; never to the preview's visitors. */
   token: z.string().optional(),
 });

@@ -8,7 +8,7 @@ import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
-import { CayError } from '@cay/sdk/protocol';
+import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { Control } from '../control/control.ts';
 import { callAudit } from './http/audit-calls.ts';
 import { authenticator, limitAnonymous } from './http/authenticate.ts';
@@ -23,6 +23,7 @@ import { openMetrics } from './http/metrics.ts';
 import { openApiDocument } from './http/openapi.ts';
 import { openConnections } from './preview/open-connections.ts';
 import { previewAddresses, type PreviewAddress } from './preview/preview-address.ts';
+import { sendPreviewError } from './preview/error-page.ts';
 import { previewProxy } from './preview/preview-proxy.ts';
 import { rateLimit, type RateLimitOptions } from './http/rate-limit.ts';
 import { safePath } from '../control/events/redact.ts';
@@ -254,7 +255,10 @@ export function openApi(options: ApiOptions): Api {
       trace.endless = true;
       // Whatever the application answers says nothing about this server.
       trace.expected = true;
-      return previews.handle(receiver.preview, request, response);
+      return previews.handle(receiver.preview, request, response).catch((error: unknown) => {
+        if (!isCayError(error) || isCayError(error, 'internal') || response.headersSent) throw error;
+        sendPreviewError(receiver.preview, request, response, error);
+      });
     }
     if (receiver?.claim.kind === 'port') return e2b.handle(receiver.claim, request, response);
     response.setHeader('X-Content-Type-Options', 'nosniff');

@@ -1,5 +1,6 @@
 import { CayError, ERRORS, type WireError } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { suggestField } from './suggest-field.ts';
 
 export interface ErrorAnswer {
   status: number;
@@ -45,14 +46,16 @@ function asCayError(error: unknown): CayError {
   return new CayError('internal', 'internal', { cause: error });
 }
 
-/** Names the first fault in words and all of them in details. */
-export function invalid(error: z.ZodError, where = 'request'): CayError {
+/** Names the first fault in words, all of them in details, and in the hint the field that may have been meant. */
+export function invalid(error: z.ZodError, where = 'request', schema?: z.ZodType): CayError {
   const issues = error.issues
     .slice(0, 20)
     .map((issue) => ({ path: issue.path.map(String).join('.'), message: issue.message }));
   const first = issues[0];
   const at = first?.path ? `"${first.path.slice(0, 100)}" in the ${where}` : `The ${where}`;
+  const suggestion = schema && suggestField(error, schema);
   return new CayError('invalid_argument', `${at} is not valid: ${first?.message ?? 'unknown'}`, {
     details: { issues },
+    ...(suggestion !== undefined && { hint: `did you mean "${suggestion}"?` }),
   });
 }

@@ -165,7 +165,7 @@ export function mount(
 
 function parse(schema: z.ZodType, value: unknown, where: string): unknown {
   const result = schema.safeParse(value);
-  if (!result.success) throw invalid(result.error, where);
+  if (!result.success) throw invalid(result.error, where, schema);
   return result.data;
 }
 

@@ -66,7 +66,7 @@ function noAnswer(why: string, cause: unknown): CayError {
 }
 
 /** Whether it was the application's answer that was at fault, rather than that nothing listens. */
-export function isBadAnswer(error: unknown): boolean {
+export function isBadAnswer(error: unknown): error is CayError {
   return error instanceof CayError && error.details['badAnswer'] === true;
 }
 

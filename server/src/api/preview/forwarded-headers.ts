@@ -2,7 +2,8 @@ import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { ACCESS_TOKEN } from '../../control/events/redact.ts';
 import type { PreviewAddress } from './preview-address.ts';
-import { TOKEN_HEADER, TOKEN_QUERY, withoutOurCookies } from './preview-token.ts';
+import { TOKEN_QUERY } from '../../control/tenants/preview-tokens.ts';
+import { TOKEN_HEADER, withoutOurCookies } from './preview-token.ts';
 
 /** They are between two neighbours and not for whoever comes after. */
 const HOP_BY_HOP = new Set([

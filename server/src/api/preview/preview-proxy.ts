@@ -10,12 +10,11 @@ import { pipeline, type Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
 import { inBackground } from '../../lib/in-background.ts';
-import { errorAnswer } from '../http/error-answer.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
-import { sendJson } from '../http/send-json.ts';
 import type { Upgrade } from '../http/upgrades.ts';
 import { answerOf, isBadAnswer } from './application-answer.ts';
 import { connectionStream } from './connection-stream.ts';
+import { sendPreviewError } from './error-page.ts';
 import { isEncrypted, toApplication, toVisitor } from './forwarded-headers.ts';
 import type { OpenConnections } from './open-connections.ts';
 import type { PreviewAddress } from './preview-address.ts';
@@ -163,7 +162,7 @@ export function previewProxy({
         await forward(address, request, response, path, stream);
       } catch (error) {
         if (!isBadAnswer(error) || response.headersSent) throw error;
-        sendJson(response, errorAnswer(error).body, BAD_GATEWAY);
+        sendPreviewError(address, request, response, error, { status: BAD_GATEWAY });
       }
     },
     upgrade(address, request, socket, head, upgrade) {

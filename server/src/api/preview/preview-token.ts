@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http';
+import { TOKEN_QUERY } from '../../control/tenants/preview-tokens.ts';
 import type { PreviewAddress } from './preview-address.ts';
 
 export const TOKEN_HEADER = 'x-cay-preview-token';
-export const TOKEN_QUERY = 'cay_token';
 const COOKIE = 'cay_preview';
 /** An HMAC in base64url. Anything else is no token, and must not become part of a cookie. */
 const SHAPE = /^[A-Za-z0-9_-]{43}$/;
@@ -24,13 +24,13 @@ export function tokenOf(request: IncomingMessage, address: PreviewAddress): Give
   const header = request.headers[TOKEN_HEADER];
   if (typeof header === 'string') return { token: shaped(header), inQuery: false, path };
   if (inQuery !== undefined) return { token: shaped(inQuery), inQuery: true, path };
-  const cookies = (request.headers.cookie ?? '').split(';').map((cookie) => cookie.trim());
-  const cookie = cookies.find((candidate) => candidate.startsWith(`${COOKIE}=`));
-  return {
-    token: cookie === undefined ? undefined : shaped(cookie.slice(COOKIE.length + 1)),
-    inQuery: false,
-    path,
-  };
+  const cookie = cookieOf(request, COOKIE);
+  return { token: cookie === undefined ? undefined : shaped(cookie), inQuery: false, path };
+}
+
+export function cookieOf({ headers }: Pick<IncomingMessage, 'headers'>, name: string): string | undefined {
+  const cookies = (headers.cookie ?? '').split(';').map((cookie) => cookie.trim());
+  return cookies.find((candidate) => candidate.startsWith(`${name}=`))?.slice(name.length + 1);
 }
 
 function shaped(text: string): string | undefined {

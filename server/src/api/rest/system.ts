@@ -56,7 +56,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       path: '/metrics',
       name: 'metrics',
       summary: "Read the server's metrics",
-      description: 'Needs an admin key or one with the role `metrics`, which may do nothing else.',
+      description: 'A key with the role `metrics` may do nothing else.',
       tag,
       access: openMetrics ? 'open' : 'metrics',
       answers: { 200: { description: "In Prometheus' text format", media: ['text/plain'] } },

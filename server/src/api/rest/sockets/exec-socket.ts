@@ -121,6 +121,6 @@ function parse<T extends z.ZodType>(schema: T, data: Buffer): z.infer<T> {
     throw new CayError('invalid_argument', 'The message is not JSON');
   }
   const result = schema.safeParse(value);
-  if (!result.success) throw invalid(result.error, 'message');
+  if (!result.success) throw invalid(result.error, 'message', schema);
   return result.data;
 }
