@@ -18,12 +18,13 @@ import type { TokenEpochs } from '../control/tenants/token-epochs.ts';
 import type { Webhooks } from '../control/events/webhooks/webhooks.ts';
 import type { SandboxRecords } from '../records/sandboxes.ts';
 import { callAudit } from './http/audit-calls.ts';
-import { authenticator, limitStrangers, openStrangers } from './http/authenticate.ts';
+import { authenticator, limitStrangers, openStrangers, secretOf } from './http/authenticate.ts';
 import { openBudgets, type BudgetLimits } from './http/budgets.ts';
 import { answerCors } from './http/cors.ts';
 import { openE2b, type OwnClaim } from './e2b/e2b.ts';
 import { errorAnswer, type ErrorAnswer } from './http/error-answer.ts';
 import { inBackground } from '../lib/in-background.ts';
+import { networkOf } from '../lib/network-of.ts';
 import { inRequest } from './http/current-request.ts';
 import { malformed, malformedPath } from './http/malformed-request.ts';
 import { openMetrics } from './http/metrics.ts';
@@ -61,6 +62,7 @@ import { openSockets } from './rest/sockets/sockets.ts';
 import { formatTraceparent } from '../lib/trace-context.ts';
 import { beginTrace, traceOf, type Trace } from './http/trace.ts';
 import type { RequestSpans } from './http/tracing/request-spans.ts';
+import { openTurns } from './http/turns.ts';
 import { upgradeWatch } from './http/upgrades.ts';
 
 export interface ApiOptions {
@@ -161,6 +163,7 @@ export function openApi(options: ApiOptions): Api {
   const sockets = openSockets({ control, logs, authenticator: authenticate, budgets, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));
   const files = openFiles(control);
+  const turns = openTurns();
   const open = new Set<ServerResponse>();
   const upgraded = new Set<Duplex>();
 
@@ -318,21 +321,37 @@ export function openApi(options: ApiOptions): Api {
     response.destroy();
   }
 
+  function begin(request: IncomingMessage, response: ServerResponse): void {
+    // The caller may have gone away while the request waited for its turn.
+    if (response.destroyed) return;
+    const trace = beginTrace(request, response);
+    open.add(response);
+    response.once('close', () => {
+      open.delete(response);
+      trace.share?.release();
+      finish(request, response, trace);
+    });
+    const answer = async () => {
+      if (spans) traced(request, response, trace, spans);
+      await serve(request, response, trace);
+    };
+    const fail = (error: unknown) => giveUp(response, error);
+    inRequest({ fail }, () => inBackground(answer(), fail));
+  }
+
+  /** Whose turn a request takes: its project's, or that of all who come from its address without a key. */
+  function callerOf(request: IncomingMessage): string {
+    const secret = secretOf(request);
+    const key = secret === undefined ? undefined : keys.find(secret);
+    return key ? key.project : networkOf(request.socket.remoteAddress);
+  }
+
   return {
     handle(request, response) {
-      const trace = beginTrace(request, response);
-      open.add(response);
-      response.once('close', () => {
-        open.delete(response);
-        trace.share?.release();
-        finish(request, response, trace);
-      });
-      const answer = async () => {
-        if (spans) traced(request, response, trace, spans);
-        await serve(request, response, trace);
-      };
-      const fail = (error: unknown) => giveUp(response, error);
-      inRequest({ fail }, () => inBackground(answer(), fail));
+      turns.take(
+        () => callerOf(request),
+        () => begin(request, response),
+      );
     },
     upgrade(request, socket, head) {
       upgraded.add(socket);

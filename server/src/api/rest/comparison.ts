@@ -73,7 +73,7 @@ export function comparisonRoutes(control: Control): Route[] {
         };
         if (format === 'patch')
           return bytesAnswer(context, patchOf(sides), { headers: { 'Content-Type': PATCH } });
-        return sendLargeJson(response, await statOf(sides));
+        return sendLargeJson(response, await statOf(sides), principal.project);
       },
     }),
     route({

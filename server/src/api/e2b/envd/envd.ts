@@ -209,14 +209,16 @@ export function envd(options: EnvdOptions): Envd {
           maxBytes: MAX_MESSAGE,
           timeoutMs: options.bodyTimeoutMs,
           admit,
+          owner: row.project,
         });
         return void (await sendLargeJson(
           response,
           (await call(await enter(caller), message ?? {})) as object,
+          row.project,
         ));
       }
       traceOf(response).endless = true;
-      const messages = decodeEnvelopes(bodyOf(request), MAX_MESSAGE, admit);
+      const messages = decodeEnvelopes(bodyOf(request), MAX_MESSAGE, { admit, owner: row.project });
       const stream = serverStreams[path];
       if (!stream) {
         const answer = await clientStreams[path]!(await enter(caller), messages);
