@@ -11,12 +11,13 @@ import type { Logger } from 'pino';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import type { Control } from '../control/control.ts';
 import { callAudit } from './http/audit-calls.ts';
-import { authenticator, limitAnonymous } from './http/authenticate.ts';
+import { authenticator, limitAnonymous, openAnonymousClients, secretOf } from './http/authenticate.ts';
 import { openBudgets, type BudgetLimits } from './http/budgets.ts';
 import { answerCors } from './http/cors.ts';
 import { openE2b, type OwnClaim } from './e2b/e2b.ts';
 import { errorAnswer, type ErrorAnswer } from './http/error-answer.ts';
 import { inBackground } from '../lib/in-background.ts';
+import { networkOf } from '../lib/network-of.ts';
 import { inRequest } from './http/current-request.ts';
 import { malformed, malformedPath } from './http/malformed-request.ts';
 import { openMetrics } from './http/metrics.ts';
@@ -54,6 +55,7 @@ import { openSockets } from './rest/sockets/sockets.ts';
 import { formatTraceparent } from '../lib/trace-context.ts';
 import { beginTrace, traceOf, type Trace } from './http/trace.ts';
 import type { RequestSpans } from './http/tracing/request-spans.ts';
+import { openTurns } from './http/turns.ts';
 import { upgradeWatch } from './http/upgrades.ts';
 
 export interface ApiOptions {
@@ -82,7 +84,7 @@ export interface ApiOptions {
   ready(): Promise<{ records: boolean; backend: boolean }>;
 }
 
-/** Requests without a key that is known, of one address of the network. */
+/** Requests without a valid key, token or signature, of one network address. */
 const ANONYMOUS: RateLimitOptions = { perSecond: 200, burst: 2000 };
 /** What strangers can make us answer as often as they like. The audit notes it, once a minute. */
 const REFUSALS = [401, 429];
@@ -101,7 +103,8 @@ export function openApi(options: ApiOptions): Api {
   const metrics = openMetrics({ version, control: control.metrics });
   const audit = callAudit(control.events);
   const known = authenticator(control.keys, rateLimit(options.rateLimit));
-  const authenticate = audit.authenticator(limitAnonymous(known, rateLimit(ANONYMOUS)));
+  const anonymous = openAnonymousClients(rateLimit(ANONYMOUS));
+  const authenticate = audit.authenticator(limitAnonymous(known, anonymous));
   const budgets = openBudgets(options.budgets);
   const addresses = previewAddresses(options.previewDomains);
   const carrying = {
@@ -123,6 +126,7 @@ export function openApi(options: ApiOptions): Api {
     authenticator: authenticate,
     budgets,
     tokenLimit: rateLimit(options.rateLimit),
+    anonymous,
     domains: options.previewDomains,
     domain: options.previewDomain,
     bodyTimeoutMs: options.bodyTimeoutMs,
@@ -132,6 +136,7 @@ export function openApi(options: ApiOptions): Api {
   });
   const sockets = openSockets({ control, authenticator: authenticate, budgets, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));
+  const turns = openTurns();
   const open = new Set<ServerResponse>();
   const upgraded = new Set<Duplex>();
 
@@ -280,21 +285,37 @@ export function openApi(options: ApiOptions): Api {
     response.destroy();
   }
 
+  function begin(request: IncomingMessage, response: ServerResponse): void {
+    // The caller may have gone away while the request waited for its turn.
+    if (response.destroyed) return;
+    const trace = beginTrace(request, response);
+    open.add(response);
+    response.once('close', () => {
+      open.delete(response);
+      trace.share?.release();
+      finish(request, response, trace);
+    });
+    const answer = async () => {
+      if (spans) traced(request, response, trace, spans);
+      await serve(request, response, trace);
+    };
+    const fail = (error: unknown) => giveUp(response, error);
+    inRequest({ fail }, () => inBackground(answer(), fail));
+  }
+
+  /** Who shares a turn with the request: its project, or all requests without a key from its address. */
+  function callerOf(request: IncomingMessage): string {
+    const secret = secretOf(request);
+    const principal = secret === undefined ? undefined : control.keys.authenticate(secret);
+    return principal ? principal.project : networkOf(request.socket.remoteAddress);
+  }
+
   return {
     handle(request, response) {
-      const trace = beginTrace(request, response);
-      open.add(response);
-      response.once('close', () => {
-        open.delete(response);
-        trace.share?.release();
-        finish(request, response, trace);
-      });
-      const answer = async () => {
-        if (spans) traced(request, response, trace, spans);
-        await serve(request, response, trace);
-      };
-      const fail = (error: unknown) => giveUp(response, error);
-      inRequest({ fail }, () => inBackground(answer(), fail));
+      turns.take(
+        () => callerOf(request),
+        () => begin(request, response),
+      );
     },
     upgrade(request, socket, head) {
       upgraded.add(socket);

@@ -132,7 +132,9 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const operations = openOperations();
   const activity = openActivity({ save: (used) => sandboxes.used(used), clock, onError });
   const commands = commandLimit(policy.maxima.commands);
-  const keyed = idempotency(database, now, clock.ageing);
+
+  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
+  const keyed = idempotency(database, { now, ageing: clock.ageing, quota });
 
   const note: Context['note'] = (type, row, principal, data = {}) =>
     events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data });
@@ -162,7 +164,6 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   });
 
   const snapshots = snapshotRecords(database);
-  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
   quota.counts('snapshots', 'snapshots', (project) => snapshots.usage(project).count);
   quota.counts('snapshotBytes', 'snapshots', (project) => snapshots.usage(project).bytes);
   quota.counts('snapshotBytes', 'hibernated', (project) => sandboxes.imageBytes(project));
@@ -247,6 +248,14 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       if (platform !== undefined) backend.place(row.id, platform);
     }
   }
+  // An earlier server may have allowed more time. A timeout is this server's own to keep, so that it is lowered
+  // at once, while limits of processes wait for the next start.
+  const { timeoutMs: longest } = policy.maxima;
+  if (longest !== null)
+    database.transaction(() => {
+      for (const row of sandboxes.lowerTimeouts(longest, now()))
+        note('sandbox.updated', row, undefined, { fields: ['timeoutMs'], cause: 'policy' });
+    });
   const changes = backend.watch({ signal: closing.signal });
   await forking.undoUnkeyed();
   await lifecycle.recover(async (row, observed) => {
@@ -280,6 +289,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     connect,
     events,
     quota,
+    mostRunning: policy.maxima.commands,
     onError: failed('command logs'),
   }));
   const createTimes = openHistogram();
@@ -321,7 +331,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       expose: verbs.expose,
       sandboxes,
       events,
-      keys: commandKeys(database, now, clock.ageing),
+      keys: commandKeys(database, { now, ageing: clock.ageing, quota }),
       logs: commandLogs,
       onStarted: (seconds) => commandTimes.observe(seconds),
       onError,
@@ -381,7 +391,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     control: core,
     database,
     directory: options.directories.buildFiles,
-    files: { quota },
+    quota,
     onError: failed('builds'),
   });
   return { ...core, builds };

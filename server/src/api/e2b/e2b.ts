@@ -16,12 +16,13 @@ import { malformedPath } from '../http/malformed-request.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import type { PreviewProxyOptions } from '../preview/preview-proxy.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
+import type { AnonymousClients } from '../http/authenticate.ts';
 import type { RateLimit } from '../http/rate-limit.ts';
 import { mount, type Env, type MountOptions } from '../http/route.ts';
 import { sendJson } from '../http/send-json.ts';
 import { traceOf } from '../http/trace.ts';
 import type { Upgrade } from '../http/upgrades.ts';
-import { accessTokens } from './access-tokens.ts';
+import { accessTokens, signedFileOf } from './access-tokens.ts';
 import { openInterpreter } from './code-interpreter/interpreter.ts';
 import { answerEnvdCors } from './envd-cors.ts';
 import { envd, type Refused } from './envd/envd.ts';
@@ -38,6 +39,8 @@ export interface E2bOptions extends MountOptions {
   control: Control;
   /** How often the access token of one sandbox may be used. */
   tokenLimit: RateLimit;
+  /** Limits requests of one network address that have no valid credential. */
+  anonymous: AnonymousClients;
   /** How clients reach the server, if not by the address that they came by. */
   publicUrl?: string;
   /** Domains whose subdomains are ports of sandboxes. */
@@ -88,6 +91,7 @@ export function openE2b(options: E2bOptions): E2b {
     tokens,
     budgets: options.budgets,
     tokenLimit: options.tokenLimit,
+    anonymous: options.anonymous,
     bodyTimeoutMs: options.bodyTimeoutMs,
     onRefused,
   });
@@ -97,8 +101,9 @@ export function openE2b(options: E2bOptions): E2b {
   const telling = {
     ...tokens,
     envd(id: SandboxId) {
-      signers.told(id);
-      return tokens.envd(id);
+      const token = tokens.envd(id);
+      signers.told(id, token);
+      return token;
     },
   };
 
@@ -115,6 +120,7 @@ export function openE2b(options: E2bOptions): E2b {
     control,
     links: uploadLinks(secret, { epochOf: epochs.ofProject }),
     onRefused,
+    anonymous: options.anonymous,
     interpreter,
     publicUrl: options.publicUrl,
   };
@@ -144,17 +150,9 @@ export function openE2b(options: E2bOptions): E2b {
     if (typeof token === 'string') return tokens.claimed(token);
     const problem = malformedPath(request.url ?? '/');
     if (problem) throw problem;
-    const { searchParams, pathname } = new URL(request.url ?? '/', 'http://sandbox');
-    const signature = searchParams.get('signature');
-    if (pathname !== '/files' || signature === null || signature.length > 200) return undefined;
-    const expiration = searchParams.get('signature_expiration');
-    const signed = {
-      path: searchParams.get('path') ?? '',
-      operation: request.method === 'POST' ? ('write' as const) : ('read' as const),
-      user: searchParams.get('username') ?? '',
-      ...(expiration !== null && { expiration: Number(expiration) }),
-    };
-    return signers.find(signed, signature, networkOf(request.socket.remoteAddress));
+    const url = new URL(request.url ?? '/', 'http://sandbox');
+    const asked = signedFileOf(request.method, url);
+    return asked && signers.find(asked.file, asked.signature, networkOf(request.socket.remoteAddress));
   }
 
   function named(id: string, port: string | undefined, url: string): Claim {
@@ -205,6 +203,7 @@ export function openE2b(options: E2bOptions): E2b {
         if (claim.kind === 'nobody') return notRunning(response);
         const id = claim.kind === 'envd' ? claim.id : meant(request);
         if (id) return await inside.handle(id, request, response);
+        options.anonymous.requireTurn(request);
         const error = new CayError(
           'unauthenticated',
           'Neither an access token nor a signature names a sandbox',

@@ -75,27 +75,41 @@ function wrongRole(role: Role, roles: readonly Role[]): CayError {
 }
 
 /**
- * Limits how often one network address may call without a known key. A caller with a known key is not
- * limited by others that share its address, such as those behind the same proxy.
+ * Limits requests without a valid credential, by network address. Keys, access tokens and signatures are
+ * checked first, which takes microseconds, so a client with a valid one is never held up by others that share
+ * its address, such as those behind the same proxy.
  */
-export function limitAnonymous(inner: Authenticator, limit: RateLimit): Authenticator {
+export interface AnonymousClients {
+  /** Throws `resource_exhausted` for an address that has sent too many requests. */
+  requireTurn(request: Caller): void;
+}
+
+export function openAnonymousClients(limit: RateLimit): AnonymousClients {
+  return {
+    requireTurn(request) {
+      const waitMs = limit.take(networkOf(request.socket?.remoteAddress));
+      if (waitMs === 0) return;
+      throw new CayError(
+        'resource_exhausted',
+        'Too many requests without a valid key, token or signature from this address',
+        {
+          details: { retryAfterMs: Math.ceil(waitMs) },
+          hint: 'wait as long as Retry-After says, or send a valid one',
+        },
+      );
+    },
+  };
+}
+
+/** Limits requests without a known key. */
+export function limitAnonymous(inner: Authenticator, anonymous: AnonymousClients): Authenticator {
   return {
     authenticate(request, roles) {
       try {
         return inner.authenticate(request, roles);
       } catch (error) {
-        const waitMs = isCayError(error, 'unauthenticated')
-          ? limit.take(networkOf(request.socket?.remoteAddress))
-          : 0;
-        if (waitMs === 0) throw error;
-        throw new CayError(
-          'resource_exhausted',
-          'Too many requests without a valid API key from this address',
-          {
-            details: { retryAfterMs: Math.ceil(waitMs) },
-            hint: 'wait as long as Retry-After says, or send a key',
-          },
-        );
+        if (isCayError(error, 'unauthenticated')) anonymous.requireTurn(request);
+        throw error;
       }
     },
   };

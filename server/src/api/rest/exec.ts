@@ -7,7 +7,7 @@ import {
   type ExecEvent,
 } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
-import { collect } from '../../guest/collect.ts';
+import { collectOutput } from '../../guest/collect.ts';
 import { JsonText } from '../../lib/json-pieces.ts';
 import type { Share } from '../http/budgets.ts';
 import { outputEvents } from './output-events.ts';
@@ -57,7 +57,8 @@ export function execRoutes(control: Control): Route[] {
           signal,
         });
         if (format) return eventsAnswer(context, streamed(started, body), { format });
-        return sendLargeJson(response, await waited(started, body, startedAt, traceOf(response).share));
+        const result = await waited(started, body, startedAt, traceOf(response).share);
+        return sendLargeJson(response, result, principal.project);
       },
     }),
   ];
@@ -76,7 +77,7 @@ async function waited(
 ) {
   await using _ = handle;
   const encoding = body.encoding ?? 'utf8';
-  const { stdout, stderr, end, truncated } = await collect(handle, {
+  const { stdout, stderr, end, truncated } = await collectOutput(handle, {
     maxBytes: body.maxOutputBytes ?? DEFAULT_OUTPUT_BYTES,
     ...(share && { mayHold: share.hold }),
   });

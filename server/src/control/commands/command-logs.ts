@@ -35,6 +35,8 @@ export interface CommandLogsOptions {
   connect: ConnectGuest;
   events: Pick<EventLog, 'append' | 'export' | 'listen'>;
   quota: Pick<QuotaLedger, 'counts' | 'limit' | 'requireRoom' | 'used'>;
+  /** How many commands of a sandbox may run at once. */
+  mostRunning: number;
   now?(): number;
   onError?(error: unknown): void;
 }
@@ -102,6 +104,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     connect,
     events,
     quota,
+    mostRunning,
     now = Date.now,
     onError = () => {},
   } = options;
@@ -119,6 +122,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     records,
     sandboxes,
     quota,
+    mostRunning,
     runningBytes,
     forget: (sandbox, id) => logs.forget(sandbox, id),
   });

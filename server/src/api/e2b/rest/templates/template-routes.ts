@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { CayError, type Template } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import type { AnonymousClients } from '../../../http/authenticate.ts';
 import { bodyOf } from '../../../http/request-body.ts';
 import type { Builds } from '../../../../control/templates/builds/build.ts';
 import type { Control } from '../../../../control/control.ts';
@@ -20,6 +21,7 @@ export interface TemplateRouteOptions {
   control: Control;
   links: UploadLinks;
   onRefused: Refused;
+  anonymous: AnonymousClients;
   /** What is not there before somebody uses it. */
   interpreter: Pick<Interpreter, 'prepare'>;
   /** How clients reach the server; absent, as they did. */
@@ -39,6 +41,7 @@ export function templateRoutes({
   control,
   links,
   onRefused,
+  anonymous,
   interpreter,
   publicUrl,
 }: TemplateRouteOptions): Route[] {
@@ -65,7 +68,10 @@ export function templateRoutes({
     try {
       return check();
     } catch (error) {
-      if (error instanceof CayError) onRefused(request, error);
+      if (error instanceof CayError) {
+        anonymous.requireTurn(request);
+        onRefused(request, error);
+      }
       throw error;
     }
   }
