@@ -1,7 +1,6 @@
 /**
- * The HTTP API on one port: previews by Host or path, WebSockets by upgrade, and everything else
- * by the routes. What a request passes through first is the same for all: an id, a log line,
- * a metric, and headers that keep browsers careful.
+ * The HTTP API on one port: previews by Host or path, WebSockets by upgrade, everything else by routes. Every
+ * request gets an id, a log line, a metric, and security headers.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -64,17 +63,17 @@ export interface ApiOptions {
   version: string;
   /** Domains whose subdomains are previews. */
   previewDomains: readonly string[];
-  /** The one shown, with the server's port if that is not the usual one. */
+  /** The domain that is shown to clients, with the port of the server unless it is the default one. */
   previewDomain: string;
-  /** How clients reach the server, if not by the address that they came by. */
+  /** Public address of the server. Default: the address that a client used. */
   publicUrl?: string;
-  /** Origins whose pages may call the API; `*` for all. None by default. */
+  /** Origins whose pages may call the API; `*` for all. Default none. */
   corsOrigins: readonly string[];
   rateLimit: RateLimitOptions;
   budgets: BudgetLimits;
-  /** How long a JSON body may take to arrive. Streams may take as long as they like. */
+  /** How long a JSON body may take to arrive. Streams have no such bound. */
   bodyTimeoutMs: number;
-  /** Connections that visitors may hold open into one sandbox. */
+  /** Open connections of visitors to one sandbox. */
   previewConnections: number;
   /** How long an application behind a preview may take until its answer begins. */
   previewAnswerMs: number;
@@ -86,15 +85,18 @@ export interface ApiOptions {
 
 /** Requests without a valid key, token or signature, of one network address. */
 const ANONYMOUS: RateLimitOptions = { perSecond: 200, burst: 2000 };
-/** What strangers can make us answer as often as they like. The audit notes it, once a minute. */
+/**
+ * Refusals that anonymous clients can cause at any rate. They are logged at `debug`; the audit writes them
+ * once a minute.
+ */
 const REFUSALS = [401, 429];
 
 export interface Api {
   handle(request: IncomingMessage, response: ServerResponse): void;
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
-  /** Counts a failure that nothing had caught. */
+  /** Counts a failure that nothing caught. */
   unhandled(): void;
-  /** Hangs up on those who follow something; requests that have an end are let finish. */
+  /** Ends streams and WebSockets. Requests that end by themselves are finished. */
   close(): void;
 }
 
@@ -227,7 +229,7 @@ export function openApi(options: ApiOptions): Api {
     );
   }
 
-  /** What the request leads to, an application behind a preview among it, goes on in the same trace. */
+  /** Everything that the request causes belongs to the same trace, also the application behind a preview. */
   function traced(request: IncomingMessage, response: ServerResponse, trace: Trace, by: RequestSpans): void {
     trace.span = by.begin(request);
     const context = formatTraceparent(trace.span);
@@ -235,7 +237,7 @@ export function openApi(options: ApiOptions): Api {
     response.setHeader('Traceresponse', context);
   }
 
-  /** Who a request is for. What is named in two ways at once is nobody's. */
+  /** Which surface a request is for: a preview, E2B, or the routes of the API (undefined). */
   function receiverOf(
     request: IncomingMessage,
   ): { preview: PreviewAddress } | { claim: OwnClaim } | undefined {
@@ -249,7 +251,7 @@ export function openApi(options: ApiOptions): Api {
   async function serve(request: IncomingMessage, response: ServerResponse, trace: Trace): Promise<void> {
     const problem = malformed(request, { upgrade: false });
     if (problem) {
-      // What follows on this connection may be no request either.
+      // The next bytes on this connection may not be a request either.
       response.setHeader('Connection', 'close');
       throw problem;
     }
@@ -258,7 +260,7 @@ export function openApi(options: ApiOptions): Api {
       trace.route = 'preview';
       trace.sandbox = receiver.preview.target?.id;
       trace.endless = true;
-      // Whatever the application answers says nothing about this server.
+      // The status of the application says nothing about this server.
       trace.expected = true;
       return previews.handle(receiver.preview, request, response).catch((error: unknown) => {
         if (!isCayError(error) || isCayError(error, 'internal') || response.headersSent) throw error;
@@ -278,7 +280,7 @@ export function openApi(options: ApiOptions): Api {
     await listener(request, response);
   }
 
-  /** The one place where a request ends that nothing else has answered. */
+  /** Answers a request that failed. This is the only place that does. */
   function giveUp(response: ServerResponse, error: unknown): void {
     if (!response.headersSent) return void respond(response, error);
     explain(response, error);
@@ -286,7 +288,7 @@ export function openApi(options: ApiOptions): Api {
   }
 
   function begin(request: IncomingMessage, response: ServerResponse): void {
-    // The caller may have gone away while the request waited for its turn.
+    // The client may have disconnected while the request waited for its turn.
     if (response.destroyed) return;
     const trace = beginTrace(request, response);
     open.add(response);
@@ -319,7 +321,7 @@ export function openApi(options: ApiOptions): Api {
     },
     upgrade(request, socket, head) {
       upgraded.add(socket);
-      // Node's own listeners are gone by now; ours are one for each that has to know of its end.
+      // Node has removed its own listeners by now; each part that follows the socket adds one.
       socket.setMaxListeners(30);
       socket.on('error', () => socket.destroy());
       const upgrade = watchUpgrade(request, socket);

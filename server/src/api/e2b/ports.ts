@@ -1,7 +1,6 @@
 /**
- * Ports of sandboxes that E2B's clients made: whoever knows the host's name reaches them, as there, unless
- * their maker wished otherwise; then it takes the traffic token. Ports of all other sandboxes are previews,
- * with rules of their own.
+ * Ports of sandboxes that E2B clients created. They are public, as at E2B, unless the client turned that off;
+ * then they need the traffic token. Ports of all other sandboxes are previews, with rules of their own.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
@@ -16,7 +15,7 @@ import type { AccessTokens } from './access-tokens.ts';
 import { INTERPRETER_PORT } from './code-interpreter/interpreter.ts';
 import { e2bError } from './e2b-error.ts';
 import type { Refused } from './envd/envd.ts';
-import { MASK_HOST, PUBLIC_TRAFFIC, isMadeHere, isReachable } from './labels.ts';
+import { MASK_HOST, PUBLIC_TRAFFIC, isE2bSandbox, isReachable } from './labels.ts';
 import { NOT_FOUND, notRunning } from './not-running.ts';
 
 export interface PortAddress extends PreviewAddress {
@@ -24,9 +23,9 @@ export interface PortAddress extends PreviewAddress {
 }
 
 export interface Ports {
-  /** Whether this is a port that is reached by the rules here when its host is named. */
+  /** Whether the rules of this file apply to the port. */
   has(address: PortAddress): boolean;
-  /** Whether it was exposed by our own API, whose rules it has then. */
+  /** Whether our own API exposed the port. Then the rules of previews apply. */
   isExposed(address: PortAddress): boolean;
   handle(address: PortAddress, request: IncomingMessage, response: ServerResponse): Promise<void>;
   upgrade: PreviewProxy['upgrade'];
@@ -39,18 +38,13 @@ export interface PortsOptions {
   previews: Omit<PreviewProxyOptions, 'control' | 'isPrivate'>;
 }
 
-/**
- * What a host in a header may be made of. Labels may come from anywhere, archives of other servers among it.
- */
+/** Characters of a Host header. Labels may come from an imported archive, so they are checked. */
 const HOST = /^[A-Za-z0-9.:_-]{1,253}$/;
 
 export function ports({ control, tokens, onRefused, previews }: PortsOptions): Ports {
   const gone = new CayError('unavailable', NOT_FOUND);
 
-  /**
-   * What the request may do is decided from its headers. None of them gets to the application: the proxy
-   * takes tokens out.
-   */
+  /** Decides from the headers of the request. The proxy removes tokens before the application sees them. */
   function admit({ id, port }: PortAddress['target'], request: IncomingMessage): void {
     const row = control.lookup(id);
     const { 'x-access-token': access, 'e2b-traffic-access-token': traffic } = request.headers;
@@ -58,7 +52,7 @@ export function ports({ control, tokens, onRefused, previews }: PortsOptions): P
     const given = (header: string | string[] | undefined) =>
       typeof header === 'string' ? header : undefined;
     const allowed = tokens.isEnvd(id, given(access)) || tokens.isTraffic(id, given(traffic));
-    // Whoever reaches the code interpreter runs code, so that its port is never a public one.
+    // A client that reaches the code interpreter runs code, so its port is never public.
     const isOpen = row.labels[PUBLIC_TRAFFIC] === 'true' && port !== INTERPRETER_PORT;
     if (!isOpen && !allowed) {
       const error = new CayError('permission_denied', 'The traffic access token is missing or wrong');
@@ -90,7 +84,7 @@ export function ports({ control, tokens, onRefused, previews }: PortsOptions): P
   return {
     has(address) {
       const row = control.lookup(address.target.id);
-      return row !== undefined && isMadeHere(row) && !isExposed(address);
+      return row !== undefined && isE2bSandbox(row) && !isExposed(address);
     },
     isExposed,
     async handle(address, request, response) {

@@ -8,7 +8,7 @@ import type { RateLimit } from './rate-limit.ts';
 const SUBPROTOCOL = 'cay.key.';
 
 /**
- * The key that a request carries. A browser cannot set headers on a WebSocket, so there it is a subprotocol.
+ * The API key of a request. A browser cannot set headers on a WebSocket, so there the key is a subprotocol.
  */
 export function secretOf(request: Pick<IncomingMessage, 'headers'>): string | undefined {
   const { authorization, 'x-api-key': apiKey, 'sec-websocket-protocol': protocols } = request.headers;

@@ -97,7 +97,7 @@ describe('every route of the OpenAPI document', () => {
     expect(socket.readyState).not.toBe(WebSocket.OPEN);
   });
 
-  it('shows a stranger nothing of a sandbox by any route', async () => {
+  it('shows another project nothing of a sandbox by any route', async () => {
     for (const operation of operations.filter(({ path }) => path.includes('{id}'))) {
       for (const reference of [sandbox, 'mine']) {
         const { status, text } = await test.call(operation.method, operation.url(reference), {

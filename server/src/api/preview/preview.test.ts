@@ -27,7 +27,7 @@ interface GuestCall {
   seen: { method: string; url: string; headers: Record<string, string>; body: string };
 }
 
-/** By Host header, which `fetch` does not let anybody set. */
+/** Sends a Host header, which `fetch` does not allow. */
 async function visit(
   path: string,
   options: { host?: string; headers?: Record<string, string>; method?: string; body?: string } = {},

@@ -17,7 +17,7 @@ export function auditRoutes({ events }: Pick<Control, 'events'>): Route[] {
       summary: 'Verify that no event was changed, removed, inserted or moved',
       description:
         'Walks the chain of hashes from the first event that is kept to the last, checkpoints included. `head` is worth noting elsewhere: ' +
-        'whoever has it can tell later that nothing before it was changed.',
+        'with it you can verify later that no earlier event was changed.',
       tag,
       access: 'admin',
       answers: {

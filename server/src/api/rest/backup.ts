@@ -14,8 +14,8 @@ export function backupRoutes(control: Pick<Control, 'backup'>): Route[] {
       name: 'backup',
       summary: 'Stream a backup of all records and events',
       description:
-        'Taken while the server goes on. It has the secrets of the installation in it, sealed, and not the files of sandboxes. With `key` it has the key that they are sealed with, too. ' +
-        '`cay backup --verify` tells whether one is whole.',
+        'Taken while the server runs. It has the secrets of the installation, sealed, and not the files of sandboxes. With `key` it also has the key that they are sealed with. ' +
+        '`cay backup --verify` checks that one is complete.',
       tag: 'admin',
       access: 'admin',
       query: z.object({ key: Flag.optional() }).strict(),

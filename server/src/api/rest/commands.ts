@@ -51,7 +51,7 @@ export function commandRoutes(control: Control): Route[] {
           durable: true,
         });
         const { existing, id } = handle;
-        // The input goes through this handle; a command that never reads it does not hold the answer.
+        // This handle writes the input. A command that never reads it must not delay the answer.
         const letGo = () => handle[Symbol.asyncDispose]();
         if (body.input === undefined) await letGo();
         else fed.then(letGo).catch(() => {});

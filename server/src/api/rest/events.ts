@@ -39,7 +39,7 @@ export function eventRoutes(control: Pick<Control, 'events' | 'get'>): Route[] {
       },
       handle({ context, json, request, principal, query, signal }) {
         const { since: sinceMs, tail } = query;
-        // A sandbox that is gone still has its events, under its id.
+        // A removed sandbox still has its events, under its id.
         const sandbox =
           query.sandbox === undefined || query.sandbox.startsWith('sbx_')
             ? query.sandbox

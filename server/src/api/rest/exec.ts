@@ -20,7 +20,7 @@ import { STREAMS, eventsAnswer, streamFormat } from '../http/stream-answer.ts';
 import { traceOf } from '../http/trace.ts';
 
 const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
-/** `input` may be 8 MiB, and JSON may need two characters for one. */
+/** `input` may have 8 MiB, and JSON may need two characters for one. */
 export const EXEC_BODY_BYTES = 20 * 1024 * 1024;
 
 export function execRoutes(control: Control): Route[] {
@@ -32,7 +32,7 @@ export function execRoutes(control: Control): Route[] {
       summary: 'Run a command, and wait for its result or stream its output',
       description:
         'Waits for the end and answers with the result, or streams events if `Accept` is `application/x-ndjson` or `text/event-stream`. ' +
-        'A client that goes away detaches: the command goes on to its end or its `timeoutMs`. ' +
+        'A client that disconnects detaches: the command runs to its end or its `timeoutMs`. ' +
         'With an `Idempotency-Key` or an `id` the command is started once, however often the call is repeated.',
       budget: 'stream',
       tag: 'commands',

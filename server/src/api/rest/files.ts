@@ -17,7 +17,7 @@ import { STREAMS, eventsAnswer, streamFormat } from '../http/stream-answer.ts';
 import { traceOf } from '../http/trace.ts';
 
 const tag = 'files';
-/** What one JSON answer may hold; a stream has no such bounds. */
+/** Bounds of a JSON answer. A stream has none. */
 const LIST_MAX = 10_000;
 const LIST_BYTES = 8 * 1024 * 1024;
 
@@ -28,7 +28,7 @@ export function fileRoutes(control: Pick<Control, 'files'>): Route[] {
       path: '/v1/sandboxes/{id}/files',
       name: 'readFile',
       summary: "Read a file's content",
-      description: 'Takes a `Range` of bytes. `HEAD` tells the size alone.',
+      description: 'Takes a `Range` of bytes. `HEAD` answers the size alone.',
       tag,
       headers: { Range: 'For example `bytes=0-1023`' },
       params: SandboxParams,
@@ -89,7 +89,7 @@ export function fileRoutes(control: Pick<Control, 'files'>): Route[] {
       method: 'get',
       path: '/v1/sandboxes/{id}/files/stat',
       name: 'statFile',
-      summary: 'Tell what a path is',
+      summary: 'Get the type, size and attributes of a path',
       tag,
       params: SandboxParams,
       query: PathQuery.extend({ follow: Flag.optional() }).strict(),

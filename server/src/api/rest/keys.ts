@@ -47,12 +47,12 @@ export function keyRoutes({ keys }: Pick<Control, 'keys'>): Route[] {
       summary: 'Revoke an API key',
       description:
         'A key that does not exist is revoked already. The last admin key stays. What was got with the key, such as access tokens of sandboxes, ' +
-        'goes on being valid; with `tokens` all tokens and signed addresses of its project are revoked, too.',
+        'stays valid; with `tokens` all tokens and signed addresses of its project are revoked, too.',
       tag,
       access: 'admin',
       params: z.object({ key: z.string().min(1).max(80) }),
       query: z.object({ tokens: Flag.optional() }).strict(),
-      answers: { 204: { description: 'It is of no use any more' } },
+      answers: { 204: { description: 'It is revoked' } },
       handle({ context, principal, params, query }) {
         keys.revoke(principal, params.key, query);
         return context.body(null, 204);

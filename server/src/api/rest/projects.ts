@@ -58,13 +58,13 @@ export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] 
       method: 'post',
       path: '/v1/projects/{project}/revoke-tokens',
       name: 'revokeTokens',
-      summary: "Make a project's tokens and signed addresses worthless",
+      summary: "Revoke a project's tokens and signed addresses",
       description:
         'Access tokens, traffic tokens and tokens of private ports, signed addresses and upload links, all that were given out before: ' +
-        'whoever has a key asks for new ones. Keys stay as they are, and so do connections that are open. Others than admins can do it in their own project.',
+        'callers with a key ask for new ones. API keys stay valid, and open connections stay open. A member can do it in its own project.',
       tag,
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
-      answers: { 204: { description: 'None of them opens anything any more' } },
+      answers: { 204: { description: 'All of them are revoked' } },
       handle({ context, principal, params }) {
         projects.revokeTokens(principal, params.project);
         return context.body(null, 204);

@@ -7,7 +7,7 @@ import { route, type Route } from '../http/route.ts';
 
 const KEY = 'Browsers offer the subprotocols `cay` and `cay.key.<key>` in place of a header.';
 
-/** The WebSockets as the document tells of them, and what a plain request to one is told. */
+/** Describes the WebSockets in the OpenAPI document, and refuses plain requests to them. */
 export function socketRoutes(control: Control): Route[] {
   function refuse(principal: Principal, ref: string): never {
     control.get(principal, ref);

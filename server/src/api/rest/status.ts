@@ -5,7 +5,7 @@ import { Count, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { traceOf } from '../http/trace.ts';
 
-/** Longer than this proxies do not wait for an answer, some of them. */
+/** Some proxies do not wait longer than this for an answer. */
 const LONGEST_WAIT_MS = 60_000;
 const DEFAULT_WAIT_MS = 30_000;
 
@@ -15,13 +15,13 @@ export function statusRoutes({ commands }: Pick<Control, 'commands'>): Route[] {
       method: 'get',
       path: '/v1/sandboxes/{id}/status',
       name: 'getStatus',
-      summary: 'Tell how a sandbox and its commands stand',
+      summary: 'Get the status of a sandbox and its commands',
       description:
         'Answers in every state of the sandbox, wakes nothing and does not count as use. `complete` is true when the command has ended that the sandbox was created with, ' +
         'or when the sandbox has failed or is being removed.',
       tag: 'sandboxes',
       params: SandboxParams,
-      answers: { 200: { description: 'How it stands', schema: SandboxStatusSchema } },
+      answers: { 200: { description: 'The status', schema: SandboxStatusSchema } },
       handle: async ({ json, principal, params }) => json(await commands.status(principal, params.id)),
     }),
     route({
@@ -30,18 +30,18 @@ export function statusRoutes({ commands }: Pick<Control, 'commands'>): Route[] {
       name: 'waitForCommand',
       summary: 'Wait for the end of a command',
       description:
-        'Answers when the command has ended (`completed`, with its `end`), when nobody can know any more how it ended (`lost`: the sandbox was stopped, failed or was removed), ' +
-        `or after \`timeoutMs\` (\`timed_out\`), which is ${DEFAULT_WAIT_MS} unless told otherwise and never more than ${LONGEST_WAIT_MS}: whoever wants to wait longer asks again. ` +
-        'Without `command` it is the one that the sandbox was created with. Who waits counts as attached, so the sandbox is not idle; one that is paused is not woken.',
+        'Answers when the command has ended (`completed`, with its `end`), when its end cannot be known (`lost`: the sandbox was stopped, failed or was removed), ' +
+        `or after \`timeoutMs\` (\`timed_out\`), which is ${DEFAULT_WAIT_MS} by default and at most ${LONGEST_WAIT_MS}: to wait longer, ask again. ` +
+        'Without `command` it is the one that the sandbox was created with. While a caller waits the sandbox is not idle. A paused sandbox is not woken.',
       budget: 'stream',
       tag: 'commands',
       params: SandboxParams,
       query: z
         .object({ command: CommandIdSchema.optional(), timeoutMs: Count(Number.MAX_SAFE_INTEGER).optional() })
         .strict(),
-      answers: { 200: { description: 'What it came to', schema: WaitedSchema } },
+      answers: { 200: { description: 'The outcome', schema: WaitedSchema } },
       async handle({ json, response, principal, params, query, signal }) {
-        // A server that closes does not wait along; who waits asks the next one.
+        // A server that closes ends the request. The client asks again.
         traceOf(response).endless = true;
         const timeoutMs = Math.min(query.timeoutMs ?? DEFAULT_WAIT_MS, LONGEST_WAIT_MS);
         const { command } = query;

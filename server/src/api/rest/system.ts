@@ -17,7 +17,7 @@ export interface SystemOptions {
   control: Control;
   metrics: Metrics;
   version: string;
-  /** Lets anybody read the metrics. */
+  /** Metrics need no key. */
   openMetrics: boolean;
   ready(): Promise<{ records: boolean; backend: boolean }>;
 }
@@ -28,22 +28,22 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       method: 'get',
       path: '/healthz',
       name: 'health',
-      summary: 'Tell that the server is alive',
+      summary: 'Check that the server is alive',
       tag,
       access: 'open',
-      answers: { 200: { description: 'It is', schema: z.object({ alive: z.literal(true) }) } },
+      answers: { 200: { description: 'It is alive', schema: z.object({ alive: z.literal(true) }) } },
       handle: ({ json }) => json({ alive: true }),
     }),
     route({
       method: 'get',
       path: '/readyz',
       name: 'readiness',
-      summary: 'Tell whether the server can do its work',
+      summary: 'Check whether records and backend answer',
       tag,
       access: 'open',
       answers: {
-        200: { description: 'It can', schema: ReadinessSchema },
-        503: { description: 'It cannot', schema: ReadinessSchema },
+        200: { description: 'They do', schema: ReadinessSchema },
+        503: { description: 'They do not', schema: ReadinessSchema },
       },
       async handle({ json }) {
         const checks = await ready();
@@ -67,18 +67,18 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       method: 'get',
       path: '/v1/health',
       name: 'getHealth',
-      summary: 'Tell how the server is',
+      summary: 'Get the health of the server',
       description:
-        'One verdict, and the findings that it comes from. What went wrong of late is told to admins alone, and others see how many sandboxes their own project has.',
+        'One verdict, and the findings that it comes from. Only admins see recent errors. Others see the number of sandboxes of their own project.',
       tag,
-      answers: { 200: { description: 'How it is', schema: HealthSchema } },
+      answers: { 200: { description: 'The health', schema: HealthSchema } },
       handle: async ({ json, principal }) => json(await control.health(principal)),
     }),
     route({
       method: 'post',
       path: '/v1/admin/sweep',
       name: 'sweep',
-      summary: 'Take away what was left behind on the machine',
+      summary: 'Remove orphans',
       description:
         "Containers, cgroups, disks and files that are the installation's own and belong to no sandbox; on a cluster pods, volume claims and warm pools; and sandboxes that no record knows. The server looks for them by itself.",
       tag: 'admin',
@@ -91,7 +91,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       method: 'get',
       path: '/v1/version',
       name: 'getVersion',
-      summary: "Tell the server's version",
+      summary: "Get the server's version",
       tag,
       answers: { 200: { description: 'The version', schema: VersionSchema } },
       handle: ({ json }) => json({ name: 'cay', version, api: 'v1' }),
@@ -100,7 +100,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       method: 'get',
       path: '/v1/capabilities',
       name: 'getCapabilities',
-      summary: 'Tell what sandboxes can do here',
+      summary: 'Get what sandboxes can do here',
       tag,
       answers: {
         200: {

@@ -41,7 +41,7 @@ export function webhookRoutes({ webhooks }: Pick<Control, 'webhooks'>): Route[] 
       method: 'get',
       path: '/v1/webhooks',
       name: 'listWebhooks',
-      summary: "List the project's webhooks, and how far each is",
+      summary: "List the project's webhooks and their progress",
       tag,
       answers: {
         200: { description: 'Webhooks, oldest first, without their secrets', schema: WebhookListSchema },
@@ -65,11 +65,11 @@ export function webhookRoutes({ webhooks }: Pick<Control, 'webhooks'>): Route[] 
       method: 'post',
       path: '/v1/webhooks/{webhook}/test',
       name: 'testWebhook',
-      summary: 'Send an event of type `webhook.test`, and tell what was answered',
-      description: 'If it is taken, a webhook that was disabled is enabled, and goes on where it stopped.',
+      summary: 'Send an event of type `webhook.test`, and answer the outcome',
+      description: 'If the delivery succeeds, a disabled webhook is enabled, and continues where it stopped.',
       tag,
       params: WebhookParams,
-      answers: { 200: { description: 'What became of it', schema: DeliverySchema } },
+      answers: { 200: { description: 'The outcome of the delivery', schema: DeliverySchema } },
       handle: async ({ json, principal, params }) => json(await webhooks.test(principal, params.webhook)),
     }),
   ];

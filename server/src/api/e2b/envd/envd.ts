@@ -1,7 +1,7 @@
 /**
- * What E2B's clients find at a sandbox's own address: processes, files, health. Everything but the health
- * needs the sandbox's access token; a file also takes an address that was signed with it. A sandbox that does
- * not run answers 502, by which clients know that it is gone.
+ * The services at a sandbox's own address, as E2B's envd has them: processes, files, health. All but the
+ * health need the access token of the sandbox; files also accept an address that was signed with it. For a
+ * sandbox that does not run the answer is 502, by which clients know that it is gone.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, ERRORS, UserSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
@@ -20,7 +20,7 @@ import type { AnonymousClients } from '../../http/authenticate.ts';
 import { signedFileOf, type AccessTokens } from '../access-tokens.ts';
 import { measure } from '../rest/measure.ts';
 import { connectError, envdError } from '../e2b-error.ts';
-import { isMadeHere, isReachable } from '../labels.ts';
+import { isE2bSandbox, isReachable } from '../labels.ts';
 import { notRunning } from '../not-running.ts';
 import { accountReader } from './accounts.ts';
 import { invalidUser, type EnvdCaller, type EnvdContext } from './context.ts';
@@ -36,14 +36,14 @@ export interface EnvdOptions {
   control: Control;
   tokens: AccessTokens;
   budgets: Budgets;
-  /** How often the access token of one sandbox may be used. */
+  /** Rate limit of the access token of one sandbox. */
   tokenLimit: RateLimit;
   anonymous: AnonymousClients;
   bodyTimeoutMs: number;
   onRefused: Refused;
 }
 
-/** Told of those who came without what opens a sandbox, or with something else. */
+/** Called for requests without a valid token or signature. */
 export type Refused = (
   request: IncomingMessage,
   error: CayError,
@@ -51,11 +51,11 @@ export type Refused = (
 ) => void;
 
 export interface Envd {
-  /** What there is, as method and path. */
+  /** All routes, as method and path. */
   readonly routes: readonly string[];
-  /** Never rejects: the answer tells. */
+  /** Never rejects: failures are answers. */
   handle(id: SandboxId, request: IncomingMessage, response: ServerResponse): Promise<void>;
-  /** Takes over what an earlier server did for the sandboxes that run. Never rejects. */
+  /** Continues to read the output of commands that an earlier server started. Never rejects. */
   adopt(): Promise<void>;
 }
 
@@ -111,7 +111,7 @@ export function envd(options: EnvdOptions): Envd {
     async (caller, message, out) =>
       call(await enter(caller), message, out);
   const serverStreams: Record<string, { keepalive: unknown; call: ServerStream<EnvdCaller> }> = {
-    // Whoever starts a process enters by that.
+    // `start` enters the sandbox by itself.
     '/process.Process/Start': { keepalive: { event: { keepalive: {} } }, call: process.start },
     '/process.Process/Connect': { keepalive: { event: { keepalive: {} } }, call: inside(process.connect) },
     '/filesystem.Filesystem/WatchDir': { keepalive: { keepalive: {} }, call: inside(files.watchDir) },
@@ -124,7 +124,7 @@ export function envd(options: EnvdOptions): Envd {
       throw refused(row, request, UNAUTHORIZED);
   }
 
-  /** Whether the request has what opens this sandbox, if there is one. What is allowed with it is asked later. */
+  /** Whether the request has a valid token or signature of this sandbox. What it may do is checked later. */
   function isOpenedBy(id: SandboxId, request: IncomingMessage, url: URL): boolean {
     const token = request.headers['x-access-token'];
     if (token !== undefined) return typeof token === 'string' && tokens.isEnvd(id, token);
@@ -133,8 +133,8 @@ export function envd(options: EnvdOptions): Envd {
   }
 
   /**
-   * Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the
-   * project's.
+   * Counts an authorised request. Throws `resource_exhausted`. Call it after the token was checked, so that
+   * anonymous clients take nothing from the budgets of the project.
    */
   function admit(row: EnteredSandbox, response: ServerResponse, kind: BudgetKind): Share {
     const waitMs = options.tokenLimit.take(row.id);
@@ -161,7 +161,7 @@ export function envd(options: EnvdOptions): Envd {
   ): EnvdCaller {
     if (user !== undefined && !UserSchema.safeParse(user).success) throw invalidUser(user);
     const gone = new AbortController();
-    response.once('close', () => gone.abort(new CayError('cancelled', 'The caller went away')));
+    response.once('close', () => gone.abort(new CayError('cancelled', 'The caller disconnected')));
     const caller: EnvdCaller = {
       control,
       principal: tokenPrincipal(row),
@@ -180,10 +180,7 @@ export function envd(options: EnvdOptions): Envd {
     return { ...caller, row, guest, accounts: () => readAccounts(guest, row) };
   }
 
-  /**
-   * `begun` is called when a stream is open: from there on it is the process that goes on, and those are
-   * counted elsewhere.
-   */
+  /** `begun` is called when a stream is open. From then on the process is counted, and not the request. */
   async function rpc(
     row: EnteredSandbox,
     path: string,
@@ -237,7 +234,8 @@ export function envd(options: EnvdOptions): Envd {
       const { status, headers, body, cause } = connectError(error);
       if (cause !== undefined) traceOf(response).error = cause;
       if (out) out.end(body);
-      // A stream fails with an answer that is well formed; only a single message has a status of its own.
+      // A stream that fails is a well-formed answer with an error in it. Only unary calls have a status of
+      // their own.
       else if (streaming && !response.headersSent)
         response.writeHead(200, { 'Content-Type': expected }).end(encodeEnd(body));
       else sendJson(response, body, status, headers);
@@ -289,7 +287,7 @@ export function envd(options: EnvdOptions): Envd {
       throw refused(row, request, 'signature is already expired');
   }
 
-  /** What opens them is their own matter: a file takes a signature too, and the health is for everybody. */
+  /** Routes that check their credentials themselves: files accept a signature, and the health needs none. */
   const open: Record<string, Plain> = {
     'GET /health': (_row, _request, response) => void response.writeHead(204).end(),
     'GET /files': (row, request, response, url) => file(row, request, response, url.searchParams),
@@ -336,13 +334,12 @@ export function envd(options: EnvdOptions): Envd {
       ...Object.keys({ ...open, ...closed }),
     ],
     async adopt() {
-      // Those that our own API made have no commands of this kind unless one of these clients came later, and
-      // then it comes again.
+      // Sandboxes of our own API have such commands only if an E2B client used them, and that client connects
+      // again.
       for (const id of control.ids({ state: 'active' })) {
         const row = control.lookup(id);
-        if (!row || !isMadeHere(row)) continue;
-        // A guest that does not answer has nothing that could be read on; whoever comes for its commands
-        // later is told so.
+        if (!row || !isE2bSandbox(row)) continue;
+        // If a guest does not answer, its commands cannot be read. Clients get that error when they ask.
         await control
           .enter(tokenPrincipal(row), row.id)
           .then(({ guest }) => process.adopt(guest, row))
@@ -388,7 +385,7 @@ export function envd(options: EnvdOptions): Envd {
   };
 }
 
-/** Counts work until it is done, or has begun what goes on by itself. */
+/** Counts work until it is done or its stream is open. */
 function counted(share: Share, work: (begun: () => void) => Promise<void>): Promise<void> {
   const begun = Promise.withResolvers<void>();
   const done = work(begun.resolve);
@@ -396,14 +393,12 @@ function counted(share: Share, work: (begun: () => void) => Promise<void>): Prom
   return done;
 }
 
-/** It stopped between being looked at and being entered. */
+/** Whether the sandbox stopped after it was looked up. */
 function isStopped(error: unknown): boolean {
   return isCayError(error, 'failed_precondition') && error.details['state'] !== undefined;
 }
 
-/**
- * The name in `Basic`, which is how the clients say as whom something is to be done. There is no password.
- */
+/** The user name in `Basic`, by which clients name a user. There is no password. */
 function basicUser(authorization: string | undefined): string | undefined {
   const encoded =
     authorization === undefined ? undefined : /^Basic +([A-Za-z0-9+/=]{1,256})$/i.exec(authorization)?.[1];

@@ -17,7 +17,7 @@ export interface Filesystem {
   listDir(context: EnvdContext, message: unknown): Promise<unknown>;
   remove(context: EnvdContext, message: unknown): Promise<unknown>;
   watchDir(context: EnvdContext, message: unknown, out: () => StreamOut): Promise<void>;
-  /** A watch that is asked for its events from time to time, for clients that cannot follow a stream. */
+  /** A watch that is polled, for clients that cannot read a stream. */
   createWatcher(context: EnvdContext, message: unknown): Promise<unknown>;
   getWatcherEvents(context: EnvdContext, message: unknown): Promise<unknown>;
   removeWatcher(context: EnvdContext, message: unknown): Promise<unknown>;
@@ -40,7 +40,7 @@ const AT_ONCE = 32;
 export function filesystem(uploads: Uploads): Filesystem {
   const watchers = openWatchers();
 
-  /** Begins to watch; events are told with the file they are about if that was asked for. */
+  /** Starts a watch. Events include the entry if the client asks for that. */
   async function watch(context: EnvdContext, message: unknown, signal: AbortSignal) {
     const request = WatchRequest.parse(message);
     const path = await resolvePath(context, request.path);
@@ -151,7 +151,7 @@ async function requireDirectory(context: EnvdContext, path: string): Promise<voi
   if (info.type !== 'directory') throw new CayError('invalid_argument', `path is not a directory: ${path}`);
 }
 
-/** In the order given, many at once. What is gone by then is left out. */
+/** Describes entries in the given order, several at once. Entries that are gone are left out. */
 async function described(context: EnvdContext, found: FileInfo[]): Promise<EntryInfo[]> {
   const entries: (EntryInfo | undefined)[] = [];
   for (let at = 0; at < found.length; at += AT_ONCE) {

@@ -1,4 +1,4 @@
-/** `POST /files`: one file as it is, or any number of them as a form. */
+/** `POST /files`: one file as the body, or several as a form. */
 import type { IncomingMessage } from 'node:http';
 import { posix } from 'node:path';
 import { createGunzip } from 'node:zlib';
@@ -79,11 +79,11 @@ async function write(
   return { path, name: posix.basename(path), type: 'file', ...(noted && { metadata }) };
 }
 
-/** What is not packed as it says is the caller's fault. */
+/** A body that is not valid gzip is an error of the client. */
 async function* unpacked(request: IncomingMessage): AsyncGenerator<Uint8Array> {
   const gunzip = createGunzip();
   request.on('error', (error) => gunzip.destroy(error));
-  request.on('aborted', () => gunzip.destroy(new CayError('cancelled', 'The caller went away')));
+  request.on('aborted', () => gunzip.destroy(new CayError('cancelled', 'The caller disconnected')));
   try {
     for await (const chunk of request.pipe(gunzip) as AsyncIterable<Buffer>) yield chunk;
   } catch (error) {

@@ -1,8 +1,8 @@
 /**
- * A command over a WebSocket. The first text message says which: `{exec}` or `{attach}`. Then
- * binary messages are standard input, and text ones resize, signal or close it. The server's binary
- * messages begin with a byte for the channel; its text ones are events without data. A client that
- * goes away detaches; the command goes on.
+ * A command over a WebSocket. The first text message is `{exec}` or `{attach}`. After it, binary messages are
+ * standard input, and text messages resize the terminal, send a signal or close the input. Binary messages of
+ * the server begin with a byte for the channel; its text messages are events without data. A client that
+ * disconnects detaches, and the command keeps running.
  */
 import {
   CayError,
@@ -25,7 +25,7 @@ const FIRST_MESSAGE_MS = 10_000;
 export async function execSocket(socket: WebSocket, context: SocketContext): Promise<void> {
   const signal = signalOf(socket);
   const opened = Promise.withResolvers<AttachedCommand>();
-  // Without a reader this must not count as unhandled.
+  // A rejection without a reader must not count as unhandled.
   opened.promise.catch(() => {});
   let first = true;
   let opening: Promise<AttachedCommand> | undefined;
@@ -48,9 +48,13 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
       closeWith(socket, error);
     },
   );
-  signal.addEventListener('abort', () => opened.reject(new CayError('cancelled', 'The caller went away')), {
-    once: true,
-  });
+  signal.addEventListener(
+    'abort',
+    () => opened.reject(new CayError('cancelled', 'The caller disconnected')),
+    {
+      once: true,
+    },
+  );
   try {
     const { handle } = await opened.promise;
     await using _ = handle;
@@ -59,7 +63,7 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
     closeWith(socket, error);
   } finally {
     clearTimeout(timer);
-    // One whose client is gone may still wait to get in, with all that came for it.
+    // After the client disconnected the start may still be under way, and holds its input.
     await opening?.catch(() => {});
   }
 }
@@ -84,7 +88,7 @@ async function take({ guest, handle }: AttachedCommand, data: Buffer, binary: bo
     else if ('signal' in message) await guest?.signal(handle.id, message.signal);
     else await handle.closeStdin();
   } catch (error) {
-    // A command that has just ended takes no more; its end tells the client.
+    // A command that has just ended takes no input. The client learns of its end.
     if (
       error instanceof CayError &&
       ['failed_precondition', 'not_found', 'cancelled', 'unavailable'].includes(error.code)

@@ -47,10 +47,10 @@ export function openSockets(options: SocketsOptions): Sockets {
     maxFragments: MAX_FRAGMENTS,
     perMessageDeflate: false,
     autoPong: false,
-    // One event a turn of the event loop: a piece of the network with ten thousand messages in it holds up
-    // nobody else.
+    // One message in each turn of the event loop, so that ten thousand messages in one packet do not block
+    // other clients.
     allowSynchronousEvents: false,
-    // The key may be among those offered; it is chosen only by clients that offer nothing else.
+    // The key may be one of the offered protocols. It is chosen only if the client offers nothing else.
     handleProtocols: (protocols) => (protocols.has('cay') ? 'cay' : ([...protocols][0] ?? false)),
   });
   const alive = new WeakSet<WebSocket>();
@@ -64,7 +64,7 @@ export function openSockets(options: SocketsOptions): Sockets {
 
   function prepare(request: IncomingMessage, { trace }: Upgrade): (socket: WebSocket) => Promise<void> {
     const principal = (trace.principal = authenticator.authenticate(request));
-    // It counts as a stream until its connection has ended, and what it has begun.
+    // Counts as a stream until the connection and the work that it started have ended.
     trace.share = budgets.take(principal.project, 'stream');
     request.socket.once('close', trace.share.release);
     const match = PATH.exec(request.url ?? '');
@@ -73,7 +73,7 @@ export function openSockets(options: SocketsOptions): Sockets {
     const isExec = match[2] !== undefined;
     trace.route = isExec ? 'execSocket' : 'tcpSocket';
     trace.path = `/v1/sandboxes/{id}/${isExec ? 'exec' : 'ports/{port}/tcp'}`;
-    // Told now, so that a stranger's sandbox is a plain 404.
+    // Checked before the upgrade, so that a sandbox of another project is a plain 404.
     control.get(principal, ref);
     log.info({ path: safePath(request.url), key: principal.key }, 'websocket');
     const context: SocketContext = { control, principal, ref, log };
