@@ -21,6 +21,7 @@ import {
   writeCheckpoint,
   writePromise,
 } from './event-store.ts';
+import { eventPositions } from './event-positions.ts';
 import { openPruner, type EventRetention } from './prune-events.ts';
 import { verifyChain } from './verify-chain.ts';
 
@@ -69,6 +70,10 @@ export interface EventLog {
    */
   listen(listener: (event: Pick<CayEvent, 'type' | 'project' | 'sandbox'>) => void): () => void;
   lastId(): number;
+  /** The id before the first event that happened at this time or later. */
+  before(atMs: number): number;
+  /** The id before the last `count` events. */
+  beforeLast(count: number, query: Pick<EventQuery, 'project' | 'sandbox'>): number;
   /** With their hashes, oldest first, up to the last there is now. */
   export(query: AuditQuery): AsyncIterable<AuditEvent>;
   verify(): Promise<AuditVerdict>;
@@ -258,6 +263,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       return () => listeners.delete(guarded);
     },
     lastId: () => head.id,
+    ...eventPositions(sqlite, () => head.id),
     async *export({ sandbox, type, key: by, sinceMs, untilMs }) {
       const end = head.id;
       for (let after = readAnchor(sqlite)?.id ?? 0; after < end; after += WINDOW) {

@@ -1,21 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { CayError, SomeLimitsSchema, isCayError, type SnapshotId } from '@cay/sdk/protocol';
 import { Semaphore } from '../../../lib/semaphore.ts';
-import type { Control } from '../../control.ts';
 import type { Principal } from '../../tenants/principal.ts';
+import type { QuotaLedger } from '../../tenants/quota-ledger.ts';
 import type { Database } from '../../../records/database.ts';
 import { awaitReady } from './await-ready.ts';
 import { buildFiles, type BuildFilesOptions } from './build-files.ts';
 import { buildLog, type BuildLog } from './build-log.ts';
 import { buildRecords } from './build-records.ts';
 import type { Build, BuildFailure, Builds, Recipe } from './build.ts';
-import { explained, runBuild, sandboxesOf } from './run-build.ts';
+import { explained, runBuild, sandboxesOf, type BuildControl } from './run-build.ts';
 
 export interface BuildsOptions {
-  control: Control;
+  control: BuildControl;
   database: Database;
   /** Where files that are brought are kept. */
   directory: string;
+  quota?: Pick<QuotaLedger, 'counts' | 'begin' | 'requireRoom'>;
   files?: BuildFilesOptions;
   /** How long one may take. Default 30 minutes. */
   timeoutMs?: number;
@@ -40,9 +41,9 @@ interface Running {
 
 /** Opens builds, and ends those that a server has left: nobody can go on with them. */
 export async function openBuilds(options: BuildsOptions): Promise<Builds> {
-  const { control, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
+  const { control, quota, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
   const records = buildRecords(options.database);
-  const files = buildFiles(options.directory, { quota: control.quota, ...options.files });
+  const files = buildFiles(options.directory, { quota, ...options.files });
   const permits = new Semaphore(AT_ONCE);
   const closing = new AbortController();
   const running = new Map<string, Running>();
@@ -139,14 +140,11 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
       const templates = await control.templates(principal);
       const brought = templates.find(({ name, snapshot }) => snapshot === null && names.includes(name));
       if (brought)
-        throw new CayError(
-          'already_exists',
-          `A template named "${brought.name}" comes with the ${control.backend.name} backend`,
-        );
+        throw new CayError('already_exists', `A template named "${brought.name}" comes with the server`);
       const known = new Set(templates.map(({ name }) => name));
       // Asked again when they are saved. To find out only then would be a build for nothing.
       const more = names.filter((name) => !known.has(name)).length;
-      if (more > 0) control.quota.requireRoom(principal.project, 'templates', more);
+      if (more > 0) quota?.requireRoom(principal.project, 'templates', more);
       prune(principal.project);
       if (records.unfinished(principal.project).length >= MOST_OPEN)
         throw new CayError('resource_exhausted', `There are ${MOST_OPEN} builds under way already`);
