@@ -74,6 +74,11 @@ export const ExposedPortSchema = z.object({
   port: PortSchema,
   visibility: PortVisibilitySchema,
   url: z.string(),
+  /**
+   * Opens in a browser as it is. Of a private port it has the token in its query, which the server replaces
+   * with a cookie: share it only with those who may see the port.
+   */
+  openUrl: z.string(),
   /** Given to those who may see the sandbox; never to the preview's visitors. */
   token: z.string().optional(),
 });
@@ -267,8 +272,10 @@ export const CayEventSchema = z.object({
   type: z.string(),
   project: z.string().nullable(),
   sandbox: z.string().nullable(),
-  /** The key that asked for it; null when the server acted by itself. */
+  /** The key that asked for it; null if no key did: the server itself, a visitor, or a holder of a token. */
   key: z.string().nullable(),
+  /** The name of that key, or its id after it was revoked. In lists and streams of events. */
+  actor: z.string().nullable().optional(),
   /** `ok`, or the code of the error that it ended in. */
   outcome: z.string(),
   data: z.record(z.string(), z.unknown()),
@@ -295,6 +302,10 @@ const QUOTAS = {
   /** Output of commands that is kept on the server. */
   logBytes: Count,
   webhooks: Count,
+  /** Names of templates, each tag among them. */
+  templates: Count,
+  /** Keys of calls and commands that can be repeated, each for seven days. */
+  idempotencyKeys: Count,
   /** Connections to previews that are open at once. */
   previewConnections: Count,
 };
@@ -311,6 +322,8 @@ export const QuotaSchema = z
     uploadBytes: QUOTAS.uploadBytes.default(null),
     logBytes: QUOTAS.logBytes.default(null),
     webhooks: QUOTAS.webhooks.default(null),
+    templates: QUOTAS.templates.default(null),
+    idempotencyKeys: QUOTAS.idempotencyKeys.default(null),
     previewConnections: QUOTAS.previewConnections.default(null),
   })
   .strict();
@@ -330,12 +343,21 @@ export const ProjectSchema = z.object({
 });
 export type Project = z.infer<typeof ProjectSchema>;
 
+export const KeyRoleSchema = z.enum(['admin', 'member', 'metrics']);
+
+/** What a project has of each quota, and how much it may have. A limit of null is none. */
+export const ProjectUsageSchema = z.record(
+  z.string(),
+  z.object({ used: z.number(), limit: z.number().nullable() }),
+);
+export type ProjectUsage = z.infer<typeof ProjectUsageSchema>;
+
 export const KeySchema = z.object({
   id: z.string(),
   name: z.string(),
   project: z.string(),
-  /** An admin may make projects and keys. */
-  role: z.enum(['admin', 'member']),
+  /** An admin may make projects and keys. `metrics` may read `/metrics` and nothing else. */
+  role: KeyRoleSchema,
   /** The key's first characters, to recognise it by. */
   hint: z.string(),
   createdAtMs: z.int(),

@@ -11,11 +11,13 @@
  * A paused sandbox wakes for whoever needs it: `enter`, `preview` and every verb that needs it here.
  */
 import type {
+  Capabilities,
   Compare,
   CreateSandbox,
   FileChange,
   Fork,
   Forked,
+  Health,
   ImportSnapshot,
   ImportedSnapshot,
   ListSandboxes,
@@ -31,21 +33,26 @@ import type {
   SnapshotPage,
   SnapshotRef,
   SnapshotTree,
+  Stats,
   TakeSnapshot,
   TakeTurn,
   Template,
   UpdateSandbox,
   Validation,
 } from '@cay/sdk/protocol';
-import type { Backend, CallOptions, Orphan, SnapshotFiles } from '../backends/backend.ts';
-import type { Guest } from '../guest/guest.ts';
+import type { CallOptions, Orphan, SnapshotFiles } from '../backends/backend.ts';
+import type { Files, Guest } from '../guest/guest.ts';
 import type { Policy } from '../policy/policy.ts';
-import type { CommandKeys } from './commands/command-keys.ts';
-import type { HealthWatch } from './capacity/health.ts';
-import type { Principal } from './tenants/principal.ts';
-import type { QuotaLedger } from './tenants/quota-ledger.ts';
-import type { EventLog } from './events/event-log.ts';
 import type { PortRecord, SandboxRow } from '../records/sandboxes.ts';
+import type { ControlMetrics } from './capacity/control-metrics.ts';
+import type { CommandVerbs } from './commands/command.ts';
+import type { EventVerbs } from './events/event-verbs.ts';
+import type { WebhookVerbs } from './events/webhooks/webhook-verbs.ts';
+import type { Builds } from './templates/builds/build.ts';
+import type { KeyVerbs } from './tenants/key-verbs.ts';
+import type { Principal } from './tenants/principal.ts';
+import type { ProjectVerbs } from './tenants/project-verbs.ts';
+import type { TokenEpochs } from './tenants/token-epochs.ts';
 
 export interface Keyed {
   /** Makes a call repeatable: the same key and request answer with what the first call made. */
@@ -59,6 +66,14 @@ export interface Creating extends Keyed {
    */
   exactly?: boolean;
 }
+
+/**
+ * A sandbox as callers that are inside it see it. `spec` has the environment, which may hold secrets and is
+ * not part of `Sandbox`.
+ */
+export type EnteredSandbox = Readonly<
+  Pick<SandboxRow, 'id' | 'project' | 'state' | 'labels' | 'ports' | 'incarnation' | 'spec'>
+>;
 
 export interface SandboxVerbs {
   create(
@@ -87,12 +102,36 @@ export interface SandboxVerbs {
    * counts as use, and wakes the sandbox if it was paused meanwhile. Rejects `failed_precondition` if it is
    * stopped or has failed.
    */
-  enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
+  enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: EnteredSandbox }>;
+  /**
+   * Files of a running sandbox as one of its users; default its own user. Every change is an audit event.
+   * Wakes a paused sandbox, and rejects as `enter` does.
+   */
+  files(
+    principal: Principal,
+    ref: string,
+    user?: string,
+  ): Promise<{ files: Files; row: EnteredSandbox; user: string }>;
   /**
    * Counts somebody who waits for something inside as one of its clients, until that is disposed of. Wakes
    * nothing.
    */
   attend(principal: Principal, ref: string): Disposable;
+  /** What a sandbox uses now. */
+  stats(principal: Principal, ref: string, options?: CallOptions): Promise<Stats>;
+  /** A first reading at once, then one at every interval. Rejects before the first as `stats` does. */
+  samples(
+    principal: Principal,
+    ref: string,
+    options: { intervalMs: number; signal?: AbortSignal | undefined },
+  ): Promise<AsyncIterable<Stats>>;
+  /**
+   * A sandbox by its id, for requests that carry no API key: previews, and E2B's clients with a token of the
+   * sandbox. The caller checks the token, and then acts as `tokenPrincipal`.
+   */
+  lookup(id: SandboxId): EnteredSandbox | undefined;
+  /** Ids of all projects' sandboxes, newest first. */
+  ids(query?: { state?: SandboxRow['state'] }): SandboxId[];
   expose(principal: Principal, ref: string, port: PortRecord): Promise<Sandbox>;
   unexpose(principal: Principal, ref: string, port: number): Promise<Sandbox>;
   /** For preview traffic, which carries no key: the guest, if that port is exposed and the token fits. */
@@ -168,7 +207,8 @@ export interface TravelVerbs {
 
 export interface PauseVerbs {
   /**
-   * Refuses new work, waits for what runs, then pauses. A paused one goes further down the ladder, never up.
+   * Waits up to `waitMs` for running commands to end, then pauses. New calls wait until the pause is decided,
+   * and then wake the sandbox again. A paused sandbox goes to a deeper pause level, never to a lighter one.
    */
   pause(principal: Principal, ref: string, request: PauseSandbox): Promise<Sandbox>;
   resume(principal: Principal, ref: string): Promise<Sandbox>;
@@ -185,24 +225,53 @@ export interface TemplateVerbs {
   removeTemplate(principal: Principal, name: string): Promise<void>;
 }
 
-export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs {
-  readonly backend: Backend;
-  /** What may be asked for. */
-  readonly policy: Policy;
-  readonly events: EventLog;
-  /** What projects take of their quotas, for those who keep something for them elsewhere. */
-  readonly quota: QuotaLedger;
-  /** Callers' keys for commands that are to run once. */
-  readonly commandKeys: CommandKeys;
-  readonly health: HealthWatch;
-  /** Notes what a sweep has taken away by itself. */
+/** What tokens of a sandbox are derived from, for surfaces that give out tokens of their own. */
+export interface TokenSource {
+  /** A secret of this installation. Each surface has its own. */
+  secret(surface: 'e2b'): Uint8Array;
+  readonly epochs: Pick<TokenEpochs, 'ofProject' | 'ofSandbox'>;
+}
+
+/** Verbs for those who run the server. */
+export interface OperatorVerbs {
+  /**
+   * One verdict, and the findings it comes from. An admin also sees recent errors; others see the sandboxes of
+   * their own project alone.
+   */
+  health(principal: Principal): Promise<Health>;
+  /** Whether records and backend answer. */
+  ready(): Promise<{ records: boolean; backend: boolean }>;
+  metrics(): ControlMetrics;
+  /** What sandboxes can do here, and what the operator allows. */
+  capabilities(options?: CallOptions): Promise<Capabilities>;
+  /** Adds a failure in the background to the recent errors. */
+  noteError(error: unknown): void;
+  /** Writes an event about orphans that a backend removed by itself. */
   noteSwept(orphans: Orphan[]): void;
   /**
-   * Looks for what was left behind and takes it away; with `dryRun` only tells. Rejects `unsupported` where
-   * there is nothing to look at.
+   * Finds orphans and removes them; with `dryRun` only lists them. Rejects `unsupported` for a backend that
+   * leaves none.
    */
   sweep(principal: Principal, options?: { dryRun?: boolean }): Promise<Orphan[]>;
+  /** All records and events as one tar archive. `withKey` adds the key that secrets are sealed with. */
+  backup(
+    principal: Principal,
+    options: { signal: AbortSignal; withKey: boolean },
+  ): Promise<AsyncIterable<Uint8Array>>;
   /** Sandboxes by state, of one project or of all. */
   counts(project?: string): Record<string, number>;
+}
+
+export interface Control
+  extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs, OperatorVerbs {
+  readonly commands: CommandVerbs;
+  readonly builds: Builds;
+  readonly events: EventVerbs;
+  readonly webhooks: WebhookVerbs;
+  readonly keys: KeyVerbs;
+  readonly projects: ProjectVerbs;
+  readonly tokens: TokenSource;
+  /** What callers may ask for. */
+  readonly policy: Policy;
   close(): Promise<void>;
 }

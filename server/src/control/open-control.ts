@@ -10,16 +10,20 @@
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Store } from '../storage/store.ts';
-import { canRoute, type Backend } from '../backends/backend.ts';
+import { canRoute, type Backend, type CallOptions } from '../backends/backend.ts';
 import { openClock } from '../lib/clock.ts';
+import { openHistogram } from '../lib/histogram.ts';
 import { requireMayHave } from '../policy/allow-runtime.ts';
 import { loweredLimits } from '../policy/bound-limits.ts';
-import { DEFAULT_POLICY, type Policy } from '../policy/policy.ts';
+import { DEFAULT_POLICY, policyFacts, type Policy } from '../policy/policy.ts';
 import { openActivity } from './sandboxes/activity.ts';
 import { archiveSeal } from './snapshots/archive-seal.ts';
 import { openArchiving } from './pausing/archive.ts';
 import { commandLimit } from './commands/command-limit.ts';
 import { commandKeys } from './commands/command-keys.ts';
+import { openCommandLogs, type CommandLogs } from './commands/command-logs.ts';
+import { openCommands } from './commands/open-commands.ts';
+import { controlMetrics } from './capacity/control-metrics.ts';
 import { compareVerb } from './snapshots/compare.ts';
 import type { Context } from './context.ts';
 import type { Control } from './control.ts';
@@ -29,6 +33,9 @@ import { openForking } from './snapshots/fork.ts';
 import { platformOf } from './placement/survey-platforms.ts';
 import { watchHealth, type HealthWatch } from './capacity/health.ts';
 import { idempotency } from './tenants/idempotency.ts';
+import { keyVerbs } from './tenants/key-verbs.ts';
+import { projectVerbs } from './tenants/project-verbs.ts';
+import { tokenEpochs, type TokenEpochs } from './tenants/token-epochs.ts';
 import { openIdling } from './pausing/idle-policy.ts';
 import { openSnapshotRegistry } from './snapshots/snapshot-registry.ts';
 import { openLifecycle } from './sandboxes/lifecycle.ts';
@@ -39,15 +46,21 @@ import { openRelief, type Relief } from './capacity/relief.ts';
 import type { PreviewTokens } from './tenants/preview-tokens.ts';
 import { quotaLedger } from './tenants/quota-ledger.ts';
 import { openReconciling } from './recovery/reconcile.ts';
+import { backupVerb } from './recovery/backup.ts';
 import { recoverSnapshots } from './recovery/recover-snapshots.ts';
 import type { Database } from '../records/database.ts';
 import type { EventLog } from './events/event-log.ts';
+import { eventVerbs } from './events/event-verbs.ts';
+import { webhookVerbs } from './events/webhooks/webhook-verbs.ts';
+import { openWebhooks, type WebhooksOptions } from './events/webhooks/webhooks.ts';
 import { forkRecords } from '../records/forks.ts';
+import { keyRecords } from '../records/keys.ts';
 import type { ProjectRecords } from '../records/projects.ts';
 import type { SandboxRecords } from '../records/sandboxes.ts';
 import { installationSecret } from '../records/secrets.ts';
 import { snapshotRecords } from '../records/snapshots.ts';
 import { templateRecords } from '../records/templates.ts';
+import { offeredCapabilities } from './placement/offered-capabilities.ts';
 import { platformCapabilities } from './placement/platform-capabilities.ts';
 import { openResizing } from './sandboxes/resize-sandbox.ts';
 import { openRetaining } from './snapshots/retention.ts';
@@ -56,6 +69,7 @@ import { sandboxVerbs } from './sandboxes/sandbox-verbs.ts';
 import { showSandbox } from './sandboxes/show-sandbox.ts';
 import { snapshotVerbs } from './snapshots/snapshot-verbs.ts';
 import { sweepVerbs } from './recovery/sweep.ts';
+import { openBuilds } from './templates/builds/builds.ts';
 import { templateVerbs } from './templates/template-verbs.ts';
 import { openIdleDetector } from './pausing/idle-detector.ts';
 import { validateVerb } from './sandboxes/validate-create.ts';
@@ -86,23 +100,31 @@ export interface ControlOptions {
   reconcileMs?: number;
   /** How long a sandbox must not have been used before it is put to rest to make room. Default 30,000. */
   reclaimUnusedMs?: number;
-  /** Called before the processes of a sandbox end, to record what its commands have written. */
-  drain?(id: SandboxId): Promise<void>;
+  /** Where command logs and files for template builds are kept. */
+  directories: { logs: string; buildFiles: string };
+  /** How often tokens were revoked. Default: read from the records. */
+  epochs?: TokenEpochs;
+  webhooks?: Pick<WebhooksOptions, 'allowPrivate' | 'pace'>;
+  /** Makes an archive of the records; see `OperatorVerbs.backup`. Without it backups are refused. */
+  takeBackup?(options: { signal: AbortSignal; withKey: boolean }): Promise<AsyncIterable<Uint8Array>>;
   now?(): number;
   /** Milliseconds since whenever, without jumps. Default: the process's own. */
   monotonic?(): number;
-  onError?(error: unknown): void;
+  /** `part` is the part of the control plane that failed. */
+  onError?(error: unknown, part: string): void;
 }
 
 export async function openControl(options: ControlOptions): Promise<Control> {
   const { backend, database, sandboxes, projects, events, previews, policy = DEFAULT_POLICY } = options;
   const clock = openClock({ now: options.now, monotonic: options.monotonic });
   const { now } = clock;
-  const drain = async (id: SandboxId) => options.drain?.(id);
-  const onError = (error: unknown) => {
+  const drain = async (id: SandboxId) => logs?.drain(id);
+  const failed = (part: string) => (error: unknown) => {
     health?.noteError(error);
-    options.onError?.(error);
+    options.onError?.(error, part);
   };
+  const onError = failed('control');
+  let logs: CommandLogs | undefined;
   let health: HealthWatch | undefined;
   let relief: Relief | undefined;
   let relieving: Promise<unknown> | undefined;
@@ -110,7 +132,9 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const operations = openOperations();
   const activity = openActivity({ save: (used) => sandboxes.used(used), clock, onError });
   const commands = commandLimit(policy.maxima.commands);
-  const keyed = idempotency(database, now, clock.ageing);
+
+  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
+  const keyed = idempotency(database, { now, ageing: clock.ageing, quota });
 
   const note: Context['note'] = (type, row, principal, data = {}) =>
     events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data });
@@ -140,7 +164,6 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   });
 
   const snapshots = snapshotRecords(database);
-  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
   quota.counts('snapshots', 'snapshots', (project) => snapshots.usage(project).count);
   quota.counts('snapshotBytes', 'snapshots', (project) => snapshots.usage(project).bytes);
   quota.counts('snapshotBytes', 'hibernated', (project) => sandboxes.imageBytes(project));
@@ -225,6 +248,14 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       if (platform !== undefined) backend.place(row.id, platform);
     }
   }
+  // An earlier server may have allowed more time. A timeout is this server's own to keep, so that it is lowered
+  // at once, while limits of processes wait for the next start.
+  const { timeoutMs: longest } = policy.maxima;
+  if (longest !== null)
+    database.transaction(() => {
+      for (const row of sandboxes.lowerTimeouts(longest, now()))
+        note('sandbox.updated', row, undefined, { fields: ['timeoutMs'], cause: 'policy' });
+    });
   const changes = backend.watch({ signal: closing.signal });
   await forking.undoUnkeyed();
   await lifecycle.recover(async (row, observed) => {
@@ -249,30 +280,97 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   });
 
   const verbs = sandboxVerbs(context, { pausing, guestAccess, idling, resizing, retaining, previews });
-  const { compare } = compareVerb(context, registry, pausing);
-  return {
-    backend,
-    policy,
+  const { create } = createVerb(context, registry, { start: verbs.start, idling, planning });
+  const connect = (id: SandboxId, call?: CallOptions) => backend.connect(id, call);
+  const commandLogs = (logs = openCommandLogs({
+    directory: options.directories.logs,
+    database,
+    sandboxes,
+    connect,
     events,
     quota,
-    commandKeys: commandKeys(database, now, clock.ageing),
+    mostRunning: policy.maxima.commands,
+    onError: failed('command logs'),
+  }));
+  const createTimes = openHistogram();
+  const commandTimes = openHistogram();
+  const epochs = options.epochs ?? tokenEpochs(database);
+  const keys = keyRecords(database);
+  const webhooks = openWebhooks({
+    ...options.webhooks,
+    database,
+    events,
+    quota,
+    secret: installationSecret(database, 'webhooks'),
+    onError: failed('webhooks'),
+  });
+  const core: Omit<Control, 'builds'> = {
+    policy,
     ...verbs,
-    ...createVerb(context, registry, { start: verbs.start, idling, planning }),
+    async create(...call) {
+      const from = performance.now();
+      const created = await create(...call);
+      createTimes.observe((performance.now() - from) / 1000);
+      return created;
+    },
     ...validateVerb(context, planning),
     ...snapshotVerbs(context, registry, pausing, retaining),
     ...templateVerbs(context, registry),
-    compare,
+    ...compareVerb(context, registry, pausing),
     rollback: rollingBack.rollback,
     fork: forking.fork,
     pause: pausing.pause,
     resume: pausing.resume,
     lease: pausing.lease,
 
-    health,
+    commands: openCommands({
+      find: context.find,
+      enter: (principal, ref) => guestAccess.enter(context.find(principal, ref).id),
+      connect,
+      attend: (id) => activity.within(id, 'client'),
+      expose: verbs.expose,
+      sandboxes,
+      events,
+      keys: commandKeys(database, { now, ageing: clock.ageing, quota }),
+      logs: commandLogs,
+      onStarted: (seconds) => commandTimes.observe(seconds),
+      onError,
+    }),
+    events: eventVerbs({ events, keys }),
+    webhooks: webhookVerbs(webhooks, keyed),
+    keys: keyVerbs({
+      keys,
+      projects,
+      epochs,
+      events,
+      idempotency: keyed,
+      secret: installationSecret(database, 'keys'),
+    }),
+    projects: projectVerbs({ projects, keys, quota, epochs, events, idempotency: keyed }),
+    tokens: { secret: (surface) => installationSecret(database, surface), epochs },
+
     ...sweepVerbs(context),
+    health: (principal) => health!.check(principal.role === 'admin' ? undefined : principal.project),
+    ready: () => health!.ready(),
+    noteError: (error) => health!.noteError(error),
+    capabilities: async (call) => ({
+      ...offeredCapabilities(await backend.capabilities(call)),
+      policy: policyFacts(policy),
+    }),
+    metrics: controlMetrics({
+      counts: () => sandboxes.counts(),
+      pressure,
+      creates: createTimes.snapshot,
+      commandStarts: commandTimes.snapshot,
+      projects,
+      quota,
+      webhooks: webhooks.counts,
+    }),
+    backup: backupVerb(events, options.takeBackup),
     counts: sandboxes.counts,
 
     async close() {
+      await Promise.all([builds.close(), commandLogs.close(), webhooks.close()]);
       closing.abort();
       idling.close();
       pressure.close();
@@ -289,4 +387,12 @@ export async function openControl(options: ControlOptions): Promise<Control> {
       database.close();
     },
   };
+  const builds = await openBuilds({
+    control: core,
+    database,
+    directory: options.directories.buildFiles,
+    quota,
+    onError: failed('builds'),
+  });
+  return { ...core, builds };
 }

@@ -15,7 +15,7 @@ import { tarNames } from '../../lib/patches/tar-names.ts';
 import { SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { sendLargeJson } from '../http/send-large-json.ts';
-import { bytesAnswer, eventsAnswer, STREAMS } from '../http/stream-answer.ts';
+import { begun, bytesAnswer, eventsAnswer, STREAMS } from '../http/stream-answer.ts';
 
 const tag = 'snapshots';
 const TAR = 'application/x-tar';
@@ -44,7 +44,7 @@ export function comparisonRoutes(control: Control): Route[] {
       method: 'get',
       path: '/v1/sandboxes/{id}/diff',
       name: 'diffSandbox',
-      summary: 'Tell what differs between two snapshots, turns, or now',
+      summary: 'Compare two snapshots, turns, or now',
       budget: 'helper',
       tag,
       params: SandboxParams,
@@ -74,8 +74,8 @@ export function comparisonRoutes(control: Control): Route[] {
           files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
         };
         if (format === 'patch')
-          return bytesAnswer(context, await begun(patchOf(sides)), { headers: { 'Content-Type': PATCH } });
-        return sendLargeJson(response, await statOf(sides));
+          return bytesAnswer(context, patchOf(sides), { headers: { 'Content-Type': PATCH } });
+        return sendLargeJson(response, await statOf(sides), principal.project);
       },
     }),
     route({
@@ -94,7 +94,7 @@ export function comparisonRoutes(control: Control): Route[] {
           response,
           await control.compare(principal, params.id, { from: at, to: at }, { signal }),
         );
-        return bytesAnswer(context, await begun(comparison.after.tar(path ?? ['/'], { signal })), {
+        return bytesAnswer(context, comparison.after.tar(path ?? ['/'], { signal }), {
           headers: { 'Content-Type': TAR },
         });
       },
@@ -102,10 +102,7 @@ export function comparisonRoutes(control: Control): Route[] {
   ];
 }
 
-/**
- * Changes at these paths and below; of a directory above them, that it was moved, since that is where they
- * come from.
- */
+/** Changes at these paths and below, and moves of directories above them. */
 async function* below(
   changes: AsyncIterable<FileChange>,
   paths: string[] | undefined,
@@ -123,24 +120,11 @@ async function* below(
   }
 }
 
-/** What was only made for the comparison goes with the answer, also with one that nobody reads. */
+/** Releases the comparison when the answer is closed, also if the client did not read it. */
 function releasedWith(response: ServerResponse, comparison: Comparison): Comparison {
-  // What cannot be removed now is when the server starts the next time.
+  // What cannot be removed now is removed at the next start of the server.
   const release = () => void comparison.release().catch(() => {});
   if (response.closed || response.destroyed) release();
   else response.once('close', release);
   return comparison;
-}
-
-/** What fails before its first value fails the request, and not an answer that has begun. */
-async function begun<T>(source: AsyncIterable<T>): Promise<AsyncIterable<T>> {
-  const values = source[Symbol.asyncIterator]();
-  const first = await values.next();
-  return (async function* () {
-    try {
-      for (let next = first; !next.done; next = await values.next()) yield next.value;
-    } finally {
-      await values.return?.();
-    }
-  })();
 }

@@ -7,12 +7,12 @@ import {
   UpdateSandboxSchema,
   ValidationSchema,
 } from '@cay/sdk/protocol';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { requireOwnLabels } from '../e2b/labels.ts';
 import { Flag, SandboxParams } from './parameters.ts';
-import { requireAdmin } from '../http/authenticate.ts';
+import { requireAdmin } from '../../control/tenants/principal.ts';
 import { route, type Route } from '../http/route.ts';
-import { idempotencyKeyOf } from '../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 import { traceOf } from '../http/trace.ts';
 
 const tag = 'sandboxes';
@@ -47,7 +47,7 @@ export function sandboxRoutes(control: Control): Route[] {
       method: 'post',
       path: '/v1/validate',
       name: 'validateSandbox',
-      summary: 'Tell what would become of a create',
+      summary: 'Validate a create without creating anything',
       description:
         'Takes what a create takes and makes nothing. Answers which platform would be chosen, and all that would be refused or could not be honoured.',
       tag,
@@ -112,7 +112,7 @@ export function sandboxRoutes(control: Control): Route[] {
         const intent = Promise.withResolvers<void>();
         const removed = control.remove(principal, params.id, { onIntent: intent.resolve });
         if (/\brespond-async\b/.test(String(request.headers.prefer))) {
-          // What is refused is refused at once; what fails later is tried again.
+          // A refusal is answered at once. A failure after the intent was recorded is retried by the server.
           await Promise.race([intent.promise, removed]);
           removed.catch(() => {});
           return context.body(null, 202);

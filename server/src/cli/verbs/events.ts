@@ -1,4 +1,4 @@
-import type { CayEvent, EventPage, Key } from '@cay/sdk/client';
+import type { CayEvent, EventPage } from '@cay/sdk/client';
 import { openClient, type Client } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
 import { colour, print, printable } from '../lib/output.ts';
@@ -17,7 +17,7 @@ type Options = CommonOptions & {
 
 /** Shown where nothing says how many. */
 const DEFAULT_TAIL = 100;
-const MOST_TAIL = 1000;
+const MOST_TAIL = 100_000;
 
 export const eventsVerb: Verb = (program) => {
   const command = program
@@ -40,7 +40,7 @@ export const eventsVerb: Verb = (program) => {
     .action(async (options: Options) => {
       const client = openClient(options);
       const sandbox = await sandboxOf(client, options.sandbox);
-      const show = options.json ? showJson : lineOf(await keyNames(client));
+      const show = options.json ? showJson : showLine;
       let after = await showPast(client, sandbox, options, show);
       while (options.follow) {
         try {
@@ -66,7 +66,13 @@ async function sandboxOf(client: Client, ref: string | undefined): Promise<strin
   return ref === undefined || /^sbx_[a-z0-9]{20}$/.test(ref) ? ref : (await client.sandbox(ref)).id;
 }
 
-type Query = { after?: number; sandbox: string | undefined; limit?: number; tail?: number };
+type Query = {
+  after?: number;
+  since?: string;
+  sandbox: string | undefined;
+  limit?: number;
+  tail?: number;
+};
 
 const page = ({ transport }: Client, query: Query) =>
   transport.json<EventPage>('GET', '/v1/events', { query });
@@ -78,64 +84,35 @@ async function showPast(
   options: Options,
   show: (event: CayEvent) => void,
 ): Promise<number> {
-  const { follow, since, tail } = options;
+  const { follow, tail } = options;
+  const since = options.since?.toISOString();
   const bounded = options.after !== undefined || since !== undefined;
-  const begin = options.after ?? (since === undefined ? 0 : await firstSince(client, since.getTime()));
-  if (tail !== undefined || !bounded) {
-    const newest = await page(client, {
-      after: begin,
-      sandbox,
-      tail: Math.max(1, Math.min(tail ?? DEFAULT_TAIL, MOST_TAIL)),
-    });
-    const shown = tail === 0 || (tail === undefined && follow) ? [] : newest.events;
-    for (const event of shown) show(event);
-    return newest.last;
-  }
-  let after = begin;
-  for (;;) {
-    const { events, last } = await page(client, { after, sandbox });
+  const newest = tail ?? (bounded ? undefined : follow ? 0 : DEFAULT_TAIL);
+  const begin = { after: options.after, since, tail: newest, sandbox };
+  let { events, last } = await page(client, begin);
+  while (events.length > 0) {
     for (const event of events) show(event);
-    if (events.length === 0) return after;
-    after = last;
+    ({ events, last } = await page(client, { after: last, sandbox }));
   }
-}
-
-/** The id after which events are not older than `atMs`: they are in the order of time, so it is searched for. */
-async function firstSince(client: Client, atMs: number): Promise<number> {
-  let low = 0;
-  let high = (await page(client, { sandbox: undefined, tail: 1 })).last;
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2);
-    const [event] = (await page(client, { after: middle, sandbox: undefined, limit: 1 })).events;
-    if (event && event.atMs < atMs) low = Math.max(event.id, middle + 1);
-    else high = middle;
-  }
-  return low;
-}
-
-async function keyNames({ transport }: Client): Promise<Map<string, string>> {
-  const { keys } = await transport.json<{ keys: Key[] }>('GET', '/v1/keys');
-  return new Map(keys.map(({ id, name }) => [id, name]));
+  return last;
 }
 
 function showJson(event: CayEvent): void {
   print(JSON.stringify(event));
 }
 
-function lineOf(keys: Map<string, string>): (event: CayEvent) => void {
-  return ({ atMs, type, sandbox, key, outcome, data }) => {
-    const fields = Object.entries(data).map(
-      ([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
-    );
-    const actor = key === null ? 'server' : `key ${keys.get(key) ?? key}`;
-    const parts = [
-      colour.dim(new Date(atMs).toISOString()),
-      type.padEnd(20),
-      (sandbox ?? '-').padEnd(24),
-      colour.cyan(`by ${printable(actor)}`),
-      ...(outcome === 'ok' ? [] : [colour.red(outcome)]),
-      printable(fields.join(' ')),
-    ];
-    print(parts.join('  ').trimEnd());
-  };
+function showLine({ atMs, type, sandbox, key, actor, outcome, data }: CayEvent): void {
+  const fields = Object.entries(data).map(
+    ([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
+  );
+  const by = key === null ? 'the server' : `key ${actor ?? key}`;
+  const parts = [
+    colour.dim(new Date(atMs).toISOString()),
+    type.padEnd(20),
+    (sandbox ?? '-').padEnd(24),
+    colour.cyan(`by ${printable(by)}`),
+    ...(outcome === 'ok' ? [] : [colour.red(outcome)]),
+    printable(fields.join(' ')),
+  ];
+  print(parts.join('  ').trimEnd());
 }

@@ -2,7 +2,6 @@ import type { Sandbox } from '@cay/sdk/client';
 import { openClient } from '../lib/client.ts';
 import { commandsTable } from '../lib/commands-table.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { openUrl } from '../lib/open-url.ts';
 import { colour, print, printJson, printable, stateText } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { expiryText, stateOf } from '../lib/state.ts';
@@ -54,7 +53,7 @@ function linesOf(info: Info): (readonly [string, string])[] {
     ],
     ...(info.turn > 0 ? [['turn', String(info.turn)] as const] : []),
     ...Object.entries(info.labels).map(([key, value]) => ['label', printable(`${key}=${value}`)] as const),
-    ...info.ports.map((port) => ['port', `${port.port} ${port.visibility} ${openUrl(port)}`] as const),
+    ...info.ports.map((port) => ['port', `${port.port} ${port.visibility} ${port.openUrl}`] as const),
   ];
 }
 

@@ -8,7 +8,7 @@ import type { CommonOptions } from '../lib/settings.ts';
 import { formatAge } from '../lib/units.ts';
 import type { Verb } from '../verb.ts';
 
-type CreateOptions = CommonOptions & { admin?: boolean; role: 'member' | 'admin'; project?: string };
+type CreateOptions = CommonOptions & { admin?: boolean; role: Key['role']; project?: string };
 
 export const keyVerb: Verb = (program) => {
   const command = program.command('key').description('API keys');
@@ -36,8 +36,8 @@ export const keyVerb: Verb = (program) => {
     .description('make a key and print it, this once')
     .argument('<name>', 'what it is for')
     .addOption(
-      new Option('--role <role>', 'an admin may make keys and projects')
-        .choices(['member', 'admin'])
+      new Option('--role <role>', 'an admin may make keys and projects; metrics may read /metrics alone')
+        .choices(['member', 'admin', 'metrics'])
         .default('member'),
     )
     .option('--admin', 'the same as --role admin')

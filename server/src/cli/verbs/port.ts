@@ -2,7 +2,6 @@ import type { ExposedPort, Sandbox } from '@cay/sdk/client';
 import type { Command } from 'commander';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { openUrl } from '../lib/open-url.ts';
 import { colour, note, print, printJson, printable, table } from '../lib/output.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import { parsePort } from '../lib/units.ts';
@@ -85,7 +84,7 @@ async function expose(
 ): Promise<void> {
   const exposed = await sandbox.expose(port, { visibility: options.public ? 'public' : 'private' });
   if (options.json) return printJson(exposed);
-  print(openUrl(exposed));
+  print(exposed.openUrl);
   if (exposed.visibility === 'public') note(colour.dim('open to everybody who knows this address'));
 }
 
@@ -94,6 +93,6 @@ function rowOf(port: number, exposed: ExposedPort | undefined, listening: boolea
     String(port),
     listening ? colour.green('yes') : colour.dim('no'),
     exposed?.visibility ?? colour.dim('no'),
-    exposed ? printable(openUrl(exposed)) : colour.dim('-'),
+    exposed ? printable(exposed.openUrl) : colour.dim('-'),
   ];
 }

@@ -1,23 +1,28 @@
-import type { Project } from '@cay/sdk/client';
+import type { Project, ProjectUsage } from '@cay/sdk/client';
 import { openClient } from '../lib/client.ts';
 import { withCommonOptions } from '../lib/common-options.ts';
-import { note, print, printJson, table } from '../lib/output.ts';
+import { colour, print, printJson, table } from '../lib/output.ts';
 import { projectNamed } from '../lib/projects.ts';
-import { QUOTA_NAMES, parseQuotas, quotaRows } from '../lib/quota-values.ts';
+import { QUOTA_NAMES, parseQuotas, quotaRows, usageRows } from '../lib/quota-values.ts';
 import type { CommonOptions } from '../lib/settings.ts';
 import type { Verb } from '../verb.ts';
+
+const pathOf = (project: string) => `/v1/projects/${encodeURIComponent(project)}`;
 
 export const quotaVerb: Verb = (program) => {
   const command = program.command('quota').description('what a project may have in all');
 
   const show = command
     .command('show')
-    .description('show what a project may have')
+    .description('show what a project has, and may have')
     .argument('[project]', 'id or name (default: yours, if there is one alone)');
   withCommonOptions(show).action(async (ref: string | undefined, options: CommonOptions) => {
-    const project = await projectNamed(openClient(options), ref);
-    if (options.json) return printJson({ quota: project.quota, effectiveQuota: project.effectiveQuota });
-    print(quotaTable(project));
+    const client = openClient(options);
+    const project = await projectNamed(client, ref);
+    const usage = await client.transport.json<ProjectUsage>('GET', `${pathOf(project.id)}/usage`);
+    if (options.json)
+      return printJson({ quota: project.quota, effectiveQuota: project.effectiveQuota, usage });
+    print(quotaTable(project, usage));
   });
 
   const set = command
@@ -31,23 +36,23 @@ export const quotaVerb: Verb = (program) => {
       '\n  cay quota set team-a sandboxes=20 memory=16g\n  cay quota set team-a memory=none',
     )
     .action(async (ref: string, quotas: string[], options: CommonOptions) => {
-      const project = await openClient(options).transport.json<Project>(
-        'PATCH',
-        `/v1/projects/${encodeURIComponent(ref)}`,
-        { json: { quota: parseQuotas(quotas) } },
-      );
+      const { transport } = openClient(options);
+      const project = await transport.json<Project>('PATCH', pathOf(ref), {
+        json: { quota: parseQuotas(quotas) },
+      });
       if (options.json) printJson(project);
-      else print(quotaTable(project));
+      else
+        print(quotaTable(project, await transport.json<ProjectUsage>('GET', `${pathOf(project.id)}/usage`)));
     });
 };
 
-function quotaTable({ name, quota, effectiveQuota }: Project): string {
+function quotaTable({ quota }: Project, usage: ProjectUsage): string {
   const set = new Map(quotaRows(quota));
-  const rows = quotaRows(effectiveQuota).map(([what, value]) => [
+  const rows = usageRows(usage).map(([what, used, limit]) => [
     what,
-    value,
-    set.get(what) === value ? 'the project' : "the server's settings",
+    used,
+    limit ?? colour.dim('no limit'),
+    set.has(what) ? 'the project' : limit === undefined ? '-' : "the server's settings",
   ]);
-  if (rows.length === 0) note(`project "${name}" has no quota`);
-  return table(['QUOTA', 'AT MOST', 'SET BY'], rows);
+  return table(['QUOTA', 'IN USE', 'AT MOST', 'SET BY'], rows);
 }

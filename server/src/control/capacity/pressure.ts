@@ -60,6 +60,8 @@ export type Resource = 'memory' | 'disk' | 'pids';
 export interface Pressure {
   level(): Level;
   readings(): Partial<Record<Resource, Reading>>;
+  /** The backend's warm pool at the last look; undefined if it has none. */
+  pool(): { ready: number; wanted: number } | undefined;
   /** Looks now. */
   look(): Promise<Level>;
   /**
@@ -104,6 +106,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     pids: new Gauge(thresholds),
   };
   let readings: Partial<Record<Resource, Reading>> = {};
+  let warmPool: ReturnType<Pressure['pool']>;
   let starting: number[] = [];
   let own: number | undefined;
   /** Bytes that were let in since the last look and the one before: they may not show yet. */
@@ -121,7 +124,8 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     if (options.dataDir !== undefined) own = await freeBytes(options.dataDir);
     written = { now: 0, before: written.now };
     if (!canMeasure(backend)) return 'ok';
-    const { memory, disk, pids } = await backend.capacity();
+    const { memory, disk, pids, pool } = await backend.capacity();
+    warmPool = pool;
     readings = Object.fromEntries([
       ...(memory ? [note('memory', memory.totalBytes, memory.freeBytes)] : []),
       ...(disk ? [note('disk', disk.totalBytes, disk.freeBytes)] : []),
@@ -178,6 +182,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   return {
     level: () => worst(Object.values(readings).map(({ level }) => level)),
     readings: () => readings,
+    pool: () => warmPool,
     look,
     admit({ memoryBytes, diskBytes }, { starts = true, platform, asking = false } = {}) {
       if (platform !== undefined && canRoute(backend) && !backend.measures(platform)) return;

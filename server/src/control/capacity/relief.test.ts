@@ -88,7 +88,7 @@ describe('admission', () => {
     left.disk = 1 * GiB;
     await open();
     expect(await refusal(create())).toMatchObject({ resource: 'disk' });
-    expect(await opened.control.health.check()).toMatchObject({ verdict: 'critical' });
+    expect(await opened.control.health(opened.principal)).toMatchObject({ verdict: 'critical' });
     const [event] = opened.events.list({});
     expect(event).toMatchObject({
       type: 'pressure.changed',

@@ -21,6 +21,7 @@ import {
   writeCheckpoint,
   writePromise,
 } from './event-store.ts';
+import { eventPositions } from './event-positions.ts';
 import { openPruner, type EventRetention } from './prune-events.ts';
 import { verifyChain } from './verify-chain.ts';
 
@@ -41,8 +42,6 @@ export interface EventQuery {
   project?: string;
   sandbox?: string;
   limit?: number;
-  /** The newest `limit` of them rather than the oldest. They are in the order of their ids all the same. */
-  newest?: boolean;
 }
 
 export interface AuditQuery {
@@ -71,6 +70,10 @@ export interface EventLog {
    */
   listen(listener: (event: Pick<CayEvent, 'type' | 'project' | 'sandbox'>) => void): () => void;
   lastId(): number;
+  /** The id before the first event that happened at this time or later. */
+  before(atMs: number): number;
+  /** The id before the last `count` events. */
+  beforeLast(count: number, query: Pick<EventQuery, 'project' | 'sandbox'>): number;
   /** With their hashes, oldest first, up to the last there is now. */
   export(query: AuditQuery): AsyncIterable<AuditEvent>;
   verify(): Promise<AuditVerdict>;
@@ -121,12 +124,6 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
   );
   const selectOf = sqlite.prepare(
     'SELECT * FROM events WHERE sandbox = ?4 AND id > ?1 AND (?2 IS NULL OR project = ?2) ORDER BY id LIMIT ?3',
-  );
-  const selectNewest = sqlite.prepare(
-    `SELECT * FROM (
-       SELECT * FROM events WHERE id > ?1 AND (?2 IS NULL OR project = ?2) AND (?4 IS NULL OR sandbox = ?4)
-       ORDER BY id DESC LIMIT ?3
-     ) ORDER BY id`,
   );
   const filter =
     '(?3 IS NULL OR type = ?3) AND (?4 IS NULL OR key = ?4) AND (?5 IS NULL OR at >= ?5) AND (?6 IS NULL OR at < ?6)';
@@ -225,10 +222,9 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       if (head.id % CHECKPOINT_EVERY === 0) pruning ??= setTimeout(tend, 0).unref();
     },
     kept: () => kept,
-    list({ after = 0, project, sandbox, limit = 1000, newest = false }) {
-      const rows = newest
-        ? selectNewest.all(after, project ?? null, limit, sandbox ?? null)
-        : sandbox !== undefined
+    list({ after = 0, project, sandbox, limit = 1000 }) {
+      const rows =
+        sandbox !== undefined
           ? selectOf.all(after, project ?? null, limit, sandbox)
           : project !== undefined
             ? selectOfProject.all(after, limit, project)
@@ -267,6 +263,7 @@ export function openEventLog(path: string, options: EventLogOptions = {}): Event
       return () => listeners.delete(guarded);
     },
     lastId: () => head.id,
+    ...eventPositions(sqlite, () => head.id),
     async *export({ sandbox, type, key: by, sinceMs, untilMs }) {
       const end = head.id;
       for (let after = readAnchor(sqlite)?.id ?? 0; after < end; after += WINDOW) {

@@ -64,4 +64,6 @@ export const REDACTED = [
   '*.secret',
   'token',
   '*.token',
+  'openUrl',
+  '*.openUrl',
 ];

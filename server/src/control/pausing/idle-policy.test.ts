@@ -20,12 +20,14 @@ const HOUR = 3_600_000;
 
 let place: Installation;
 let memory: MemoryBackend;
+let backend: ReturnType<typeof hibernatingBackend>;
 let opened: TestControl;
 let control: Control;
 beforeEach(async () => {
   place = installation();
   memory = memoryBackend();
-  opened = await place.open(hibernatingBackend(memory), LOOK);
+  backend = hibernatingBackend(memory);
+  opened = await place.open(backend, LOOK);
   control = opened.control;
 });
 afterEach(async () => {
@@ -136,7 +138,7 @@ describe('a sandbox that nobody uses', () => {
     let cpuUsageMs = 0;
     const { stats } = memory;
     let busy = true;
-    control.backend.stats = async (...given) => {
+    backend.stats = async (...given) => {
       const reading = await stats(...given);
       if (busy) cpuUsageMs += 1000;
       return { ...reading, cpuUsageMs };
@@ -174,8 +176,8 @@ describe('a sandbox that nobody uses', () => {
   it('is tried again a while later, and not at every look, if it cannot be paused now', async () => {
     let tries = 0;
     const { freeze } = memory;
-    control.backend.stats = memory.stats;
-    Object.assign(control.backend, {
+    backend.stats = memory.stats;
+    Object.assign(backend, {
       async freeze(id: SandboxId) {
         if (tries++ === 0) throw new Error('not now');
         await freeze(id);
@@ -214,7 +216,7 @@ describe('a sandbox that nobody uses', () => {
   it('without a policy is never looked at', async () => {
     let looks = 0;
     const { stats } = memory;
-    control.backend.stats = (...given) => {
+    backend.stats = (...given) => {
       looks++;
       return stats(...given);
     };

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { logThrottle } from '../../lib/log-throttle.ts';
 import { requireLimits } from '../../policy/bound-limits.ts';
@@ -11,6 +12,7 @@ import type { Principal } from '../tenants/principal.ts';
 import { recorded, type SandboxRow } from '../../records/sandboxes.ts';
 import type { Resizing } from './resize-sandbox.ts';
 import type { Retaining } from '../snapshots/retention.ts';
+import { auditedFiles, type OnFileChange } from './audited-files.ts';
 import { notForVisitors, type GuestAccess } from './guest-access.ts';
 
 const MAX_PORTS = 64;
@@ -163,6 +165,32 @@ export function sandboxVerbs(
     },
 
     enter: (principal, ref) => guestAccess.enter(find(principal, ref).id),
+
+    async files(principal, ref, asked) {
+      const { guest, row } = await guestAccess.enter(find(principal, ref).id);
+      const user = asked ?? row.spec.user;
+      const onChange: OnFileChange = (type, data) => note(type, row, principal, data);
+      return { files: auditedFiles(guest.files(user), user, onChange), row, user };
+    },
+
+    stats: async (principal, ref, options) => backend.stats(find(principal, ref).id, options),
+
+    async samples(principal, ref, { intervalMs, signal }) {
+      const { id } = find(principal, ref);
+      const first = await backend.stats(id, { signal });
+      return (async function* () {
+        yield first;
+        for (;;) {
+          await sleep(intervalMs, undefined, { signal });
+          yield await backend.stats(id, { signal });
+        }
+      })();
+    },
+
+    lookup: (id) => sandboxes.get(id),
+
+    ids: ({ state } = {}) =>
+      state === undefined ? sandboxes.ids() : sandboxes.list({ state }).map(({ id }) => id),
 
     async expose(principal, ref, port) {
       const row = find(principal, ref);

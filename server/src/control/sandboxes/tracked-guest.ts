@@ -3,7 +3,7 @@
  * first: it waits while a pause is being decided, and wakes the sandbox if that came before it. Whoever holds
  * one need not know of pauses.
  */
-import type { CommandHandle, Files, Guest } from '../../guest/guest.ts';
+import type { CommandHandle, Connection, Files, Guest } from '../../guest/guest.ts';
 import type { Use } from './activity.ts';
 
 /** One call inside, until it is disposed of. */
@@ -28,28 +28,50 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
     return await operation(inside.guest);
   }
 
-  /** The visit lasts until what came of it is disposed of. */
-  async function lasting<T extends AsyncDisposable>(
+  /** The call lasts until `over` is called. It is over at once if the operation fails. */
+  async function lasting<T>(
     use: Use,
     operation: (guest: Guest) => Promise<T>,
   ): Promise<{ value: T; over(): void }> {
     const inside = await visit(use);
     const over = () => inside[Symbol.dispose]();
     try {
-      return { value: withDispose(await operation(inside.guest), over), over };
+      return { value: await operation(inside.guest), over };
     } catch (error) {
       over();
       throw error;
     }
   }
 
+  /** The call lasts until the command has ended or the handle is disposed of. */
   async function command(
     use: Use,
     operation: (guest: Guest) => Promise<CommandHandle>,
   ): Promise<CommandHandle> {
-    const { value, over } = await lasting(use, operation);
-    value.ended.then(over, over);
-    return value;
+    const { value: handle, over } = await lasting(use, operation);
+    handle.ended.then(over, over);
+    const { id, pid, existing, output, ended } = handle;
+    return {
+      id,
+      pid,
+      existing,
+      output,
+      ended,
+      write: (data) => handle.write(data),
+      closeStdin: () => handle.closeStdin(),
+      [Symbol.asyncDispose]: () => disposed(handle, over),
+    };
+  }
+
+  /** The call lasts until the connection is disposed of. */
+  async function connectPort(...given: Parameters<Guest['ports']['connect']>): Promise<Connection> {
+    const { value, over } = await lasting(connection, (guest) => guest.ports.connect(...given));
+    return {
+      readable: value.readable,
+      write: (data) => value.write(data),
+      end: () => value.end(),
+      [Symbol.asyncDispose]: () => disposed(value, over),
+    };
   }
 
   /** From the first item to the last: what nobody reads is no use. */
@@ -114,26 +136,17 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
     forget: (...given) => call((guest) => guest.forget(...given)),
     files,
     ports: {
-      connect: async (...given) =>
-        (await lasting(connection, (guest) => guest.ports.connect(...given))).value,
+      connect: connectPort,
       list: (...given) => call((guest) => guest.ports.list(...given)),
       watch: (...given) => flowing('client', (guest) => guest.ports.watch(...given)),
     },
   };
 }
 
-/** The same object with something more at its end. */
-function withDispose<T extends AsyncDisposable>(value: T, over: () => void): T {
-  return new Proxy(value, {
-    get(target, name) {
-      const member = Reflect.get(target, name) as unknown;
-      if (name !== Symbol.asyncDispose)
-        return typeof member === 'function' ? (member.bind(target) as unknown) : member;
-      return () =>
-        target[Symbol.asyncDispose]().then(over, (error: unknown) => {
-          over();
-          throw error;
-        });
-    },
-  });
+async function disposed(inner: AsyncDisposable, over: () => void): Promise<void> {
+  try {
+    await inner[Symbol.asyncDispose]();
+  } finally {
+    over();
+  }
 }

@@ -6,6 +6,16 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { inEpoch } from './token-epochs.ts';
 
+/** The parameter of a preview's address that takes its token. */
+export const TOKEN_QUERY = 'cay_token';
+
+/** An address with the token in its query. It is a secret: keep it out of logs and events. */
+export function withToken(url: string, token: string): string {
+  const address = new URL(url);
+  address.searchParams.set(TOKEN_QUERY, token);
+  return address.href;
+}
+
 export interface PreviewTokens {
   token(id: SandboxId, port: number): string;
   matches(id: SandboxId, port: number, token: string): boolean;

@@ -1,3 +1,4 @@
+import { quotaLedger } from './quota-ledger.ts';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { armFaultPoints } from '../../lib/fault-point.ts';
@@ -25,8 +26,7 @@ afterEach(async () => {
   place.remove();
 });
 
-const used = (key: 'snapshots' | 'snapshotBytes') =>
-  test.control.quota.used(test.principal.project, key).used;
+const used = (key: 'snapshots' | 'snapshotBytes') => test.control.projects.usage(test.principal)[key].used;
 const take = (id: SandboxId) => test.control.snapshot(test.principal, id, {});
 
 async function filled(bytes: number): Promise<SandboxId> {
@@ -133,7 +133,7 @@ describe('what snapshots take of a quota', () => {
   });
 
   it('counts what is under way, of all who write at once', () => {
-    const { quota } = test.control;
+    const quota = quotaLedger({ sandboxes: test.sandboxes, projects: test.projects });
     const { project } = test.principal;
     test.projects.setQuota(project, { uploadBytes: 100 });
     using one = quota.begin(project, 'uploads', ['uploadBytes']);

@@ -64,6 +64,7 @@ export function installation(): Installation {
         previews: previewTokens(installationSecret(database, 'previews')),
         previewUrl: (id, port) => `http://${port}-${id}.localhost/`,
         archives: await openDirectoryStore({ dir: archives }),
+        directories: { logs: join(directory, 'logs'), buildFiles: join(directory, 'build-files') },
         now: () => clock.nowMs,
         monotonic: () => clock.nowMs - clock.jumpedMs,
         onError: (error) => errors.push(error),

@@ -17,16 +17,16 @@ export function encodeEnvelope(value: unknown, flags = 0): Buffer {
   return envelope;
 }
 
-/** Nothing comes after it. */
+/** The last message of a stream. */
 export function encodeEnd(error?: { code: number | string; message: string }): Buffer {
   return encodeEnvelope(error ? { error } : {}, END);
 }
 
-/** The messages in a request's body, as they come. Rejects `invalid_argument` for what is not well formed. */
+/** Messages of a request body, as a stream. Rejects `invalid_argument` if it is malformed. */
 export async function* decodeEnvelopes(
   body: AsyncIterable<Uint8Array>,
   maxBytes: number,
-  admit?: BodyLimits['admit'],
+  limits: Pick<BodyLimits, 'admit' | 'owner'> = {},
 ): AsyncGenerator<unknown> {
   const reader = byteReader(body);
   for (;;) {
@@ -41,7 +41,7 @@ export async function* decodeEnvelopes(
     const json = await take(reader, length);
     if (json.length < length) throw cut();
     if ((flags & END) !== 0) return;
-    yield parseJson(json, 'A message', admit);
+    yield await parseJson(json, 'A message', limits);
   }
 }
 

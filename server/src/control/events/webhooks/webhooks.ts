@@ -41,6 +41,15 @@ export interface WebhooksOptions {
   onError?(error: unknown): void;
 }
 
+export interface WebhookCounts {
+  /** Those whose last delivery succeeded, failed, and those that were given up. */
+  healthy: number;
+  failing: number;
+  disabled: number;
+  /** Age of the oldest event that an enabled webhook has not delivered. 0 if there is none. */
+  lagSeconds: number;
+}
+
 export interface Webhooks {
   create(principal: Principal, request: CreateWebhook): { webhook: Webhook; secret: string };
   /** Rejects `not_found` for what is not the project's. */
@@ -50,6 +59,8 @@ export interface Webhooks {
   remove(principal: Principal, id: string): void;
   /** Sends an event that is in no log. If it is taken, a disabled webhook is enabled again. */
   test(principal: Principal, id: string): Promise<Delivery>;
+  /** Of all projects. */
+  counts(): WebhookCounts;
   close(): Promise<void>;
 }
 
@@ -181,6 +192,22 @@ export function openWebhooks(options: WebhooksOptions): Webhooks {
         begin({ ...current, ...anew });
       }
       return delivery;
+    },
+    counts() {
+      const all = records.list();
+      const enabled = all.filter(({ disabledAtMs }) => disabledAtMs === null);
+      const failing = enabled.filter(({ failingSinceMs }) => failingSinceMs !== null).length;
+      // An event that the webhook does not want is skipped within moments, so it does not count as lag.
+      const oldestMs = enabled.map(({ project, deliveredTo }) => {
+        const [next] = events.list({ after: deliveredTo, project, limit: 1 });
+        return next ? Math.max(0, now() - next.atMs) : 0;
+      });
+      return {
+        healthy: enabled.length - failing,
+        failing,
+        disabled: all.length - enabled.length,
+        lagSeconds: Math.max(0, ...oldestMs) / 1000,
+      };
     },
     async close() {
       closing.abort();

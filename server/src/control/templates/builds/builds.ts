@@ -1,21 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { CayError, SomeLimitsSchema, isCayError, type SnapshotId } from '@cay/sdk/protocol';
 import { Semaphore } from '../../../lib/semaphore.ts';
-import type { Control } from '../../control.ts';
 import type { Principal } from '../../tenants/principal.ts';
+import type { QuotaLedger } from '../../tenants/quota-ledger.ts';
 import type { Database } from '../../../records/database.ts';
 import { awaitReady } from './await-ready.ts';
 import { buildFiles, type BuildFilesOptions } from './build-files.ts';
 import { buildLog, type BuildLog } from './build-log.ts';
 import { buildRecords } from './build-records.ts';
 import type { Build, BuildFailure, Builds, Recipe } from './build.ts';
-import { explained, runBuild, sandboxesOf } from './run-build.ts';
+import { explained, runBuild, sandboxesOf, type BuildControl } from './run-build.ts';
 
 export interface BuildsOptions {
-  control: Control;
+  control: BuildControl;
   database: Database;
   /** Where files that are brought are kept. */
   directory: string;
+  quota?: Pick<QuotaLedger, 'counts' | 'begin' | 'requireRoom'>;
   files?: BuildFilesOptions;
   /** How long one may take. Default 30 minutes. */
   timeoutMs?: number;
@@ -27,6 +28,8 @@ const AT_ONCE = 2;
 /** Of one project, with those that wait for their files. */
 const MOST_OPEN = 50;
 const KEPT = 1000;
+/** A log may have megabytes, so that only those of the newest are kept. */
+const KEPT_LOGS = 100;
 const TIMEOUT_MS = 30 * 60_000;
 const WAITING_MS = 24 * 3600_000;
 const SETTLE_MS = 60_000;
@@ -38,9 +41,9 @@ interface Running {
 
 /** Opens builds, and ends those that a server has left: nobody can go on with them. */
 export async function openBuilds(options: BuildsOptions): Promise<Builds> {
-  const { control, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
+  const { control, quota, timeoutMs = TIMEOUT_MS, now = Date.now, onError = () => {} } = options;
   const records = buildRecords(options.database);
-  const files = buildFiles(options.directory, { quota: control.quota, ...options.files });
+  const files = buildFiles(options.directory, { quota, ...options.files });
   const permits = new Semaphore(AT_ONCE);
   const closing = new AbortController();
   const running = new Map<string, Running>();
@@ -117,7 +120,11 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
         else if (!isCayError(error, 'failed_precondition') && !isCayError(error, 'conflict')) onError(error);
       }
     }
-    records.prune(principal.project, { keep: KEPT, waitingBeforeMs: now() - WAITING_MS });
+    prune(principal.project);
+  }
+
+  function prune(project: string): void {
+    records.prune(project, { keep: KEPT, keepLogs: KEPT_LOGS, waitingBeforeMs: now() - WAITING_MS });
   }
 
   return {
@@ -130,15 +137,15 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
           'invalid_argument',
           `The limits are not valid: ${allowed.error.issues[0]?.message}`,
         );
-      const brought = (await control.templates(principal)).find(
-        ({ name, snapshot }) => snapshot === null && names.includes(name),
-      );
+      const templates = await control.templates(principal);
+      const brought = templates.find(({ name, snapshot }) => snapshot === null && names.includes(name));
       if (brought)
-        throw new CayError(
-          'already_exists',
-          `A template named "${brought.name}" comes with the ${control.backend.name} backend`,
-        );
-      records.prune(principal.project, { keep: KEPT, waitingBeforeMs: now() - WAITING_MS });
+        throw new CayError('already_exists', `A template named "${brought.name}" comes with the server`);
+      const known = new Set(templates.map(({ name }) => name));
+      // Asked again when they are saved. To find out only then would be a build for nothing.
+      const more = names.filter((name) => !known.has(name)).length;
+      if (more > 0) quota?.requireRoom(principal.project, 'templates', more);
+      prune(principal.project);
       if (records.unfinished(principal.project).length >= MOST_OPEN)
         throw new CayError('resource_exhausted', `There are ${MOST_OPEN} builds under way already`);
       const build: Build = {

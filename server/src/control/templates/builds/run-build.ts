@@ -10,8 +10,22 @@ import type { Build, Recipe } from './build.ts';
 import { loginShell, type RunIn, type Surroundings } from './run-in.ts';
 import { runStep } from './run-step.ts';
 
+/** What a build asks of the control plane. */
+export type BuildControl = Pick<
+  Control,
+  | 'create'
+  | 'remove'
+  | 'enter'
+  | 'snapshot'
+  | 'getSnapshot'
+  | 'removeSnapshot'
+  | 'templates'
+  | 'saveTemplate'
+  | 'policy'
+>;
+
 export interface BuildRun {
-  control: Control;
+  control: BuildControl;
   files: Pick<BuildFiles, 'read'>;
   principal: Principal;
   build: Build;
