@@ -147,8 +147,8 @@ describe('projects and quotas', () => {
     expect((await cay.run('ls', '-q')).stdout).toBe('');
     expect((await cay.run('ls', '--all-projects')).stdout).toMatch(/theirs +team-a/);
     expect((await cay.run('ls', '--all-projects', { env })).code).toBe(77);
-    expect((await cay.run('quota', 'show', 'team-a')).stdout).toMatch(/^memory +8g +the project$/m);
-    expect((await cay.run('quota', 'set', 'team-a', 'sandboxes=5')).stdout).toMatch(/^sandboxes +5 /m);
+    expect((await cay.run('quota', 'show', 'team-a')).stdout).toMatch(/^memory +\S+ +8g +the project$/m);
+    expect((await cay.run('quota', 'set', 'team-a', 'sandboxes=5')).stdout).toMatch(/^sandboxes +1 +5 /m);
     expect((await cay.run('quota', 'set', 'team-a', 'sandbags=5')).stderr).toContain('sandboxes, cpus');
     expect((await cay.json<Key[]>('key', 'ls')).some(({ name }) => name === 'robot')).toBe(true);
     expect((await cay.run('key', 'ls')).stdout).toMatch(/robot +member +team-a/);

@@ -34,6 +34,16 @@ describe('DELETE /v1/projects/{project}', () => {
   });
 });
 
+describe('GET /v1/projects/{project}/usage', () => {
+  it('shows what is in use to members of the project and to admins', async () => {
+    await test.create();
+    const own = await test.call('GET', '/v1/projects/alice/usage');
+    expect(own.json.sandboxes.used).toBeGreaterThan(0);
+    expect((await test.call('GET', '/v1/projects/alice/usage', admin())).json).toEqual(own.json);
+    expect((await test.call('GET', '/v1/projects/alice/usage', { key: test.bob })).status).toBe(404);
+  });
+});
+
 describe('listing', () => {
   it('shows sandboxes of all projects to admins alone', async () => {
     const mine = await test.create();
