@@ -32,9 +32,25 @@ export async function writeWhole(
   }
 }
 
+/** Chunks of a network are small: several are written at once. */
+const WRITE_BYTES = 1024 * 1024;
+
 async function writeAll(file: FileHandle, content: AsyncIterable<Uint8Array>): Promise<void> {
-  for await (const chunk of content)
-    for (let at = 0; at < chunk.length;) at += (await file.write(chunk, at)).bytesWritten;
+  let waiting: Uint8Array[] = [];
+  let bytes = 0;
+  const flush = async () => {
+    const { bytesWritten } = await file.writev(waiting);
+    // A disk that is full takes a part of it first; the rest then fails with the reason.
+    if (bytesWritten < bytes) await file.writeFile(Buffer.concat(waiting).subarray(bytesWritten));
+    waiting = [];
+    bytes = 0;
+  };
+  for await (const chunk of content) {
+    waiting.push(chunk);
+    bytes += chunk.length;
+    if (bytes >= WRITE_BYTES) await flush();
+  }
+  if (bytes > 0) await flush();
 }
 
 /** Passes chunks on and says how many bytes have passed so far. */

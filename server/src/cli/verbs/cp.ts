@@ -95,7 +95,7 @@ async function copyIn(sandbox: Sandbox, from: string, to: string, { user }: Opti
   } else {
     await sandbox.files.write(
       path,
-      counted(createReadStream(from, { highWaterMark: 256 * 1024 }), onProgress),
+      counted(createReadStream(from, { highWaterMark: 1024 * 1024 }), onProgress),
       {
         user,
         mode: source.mode & 0o777,
