@@ -1,4 +1,4 @@
-/** What users get wrong, and what they are told. On a server without sandboxes of its own. */
+/** Mistakes of users, and the errors and hints that answer them. On the memory backend. */
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -125,7 +125,7 @@ describe('addresses and directories', () => {
     expect(existsSync(join(other.dataDir, 'certificates'))).toBe(false);
   });
 
-  it('a backup that cannot be written is told in words', async () => {
+  it('a backup that cannot be written is an error in words', async () => {
     expect((await cay.run('backup', '/nonexistent/file')).stderr).toBe(
       'error: Cannot write "/nonexistent/file": no such file or directory\n',
     );

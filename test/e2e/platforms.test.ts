@@ -57,7 +57,7 @@ describe.skipIf(reason)('one server over this machine and Docker', () => {
   it('says beforehand what the chosen platform cannot do, and refuses it by its name', async () => {
     expect(await cay.run('create', '--dry-run', '--runtime', 'runc')).toMatchObject({
       code: 0,
-      stdout: 'would be made on local\n',
+      stdout: 'would be created on local\n',
     });
     const refused = await cay.run(
       'create',

@@ -56,7 +56,7 @@ describe('clients of a server that is killed and started again', () => {
     await cay.run('kill', '--all', 'box');
   });
 
-  it('give up when they are told to', async () => {
+  it('give up on SIGINT', async () => {
     const child = cay.start('exec', 'box', '--', 'sh', '-c', 'echo ready; sleep 60');
     const end = ended(child);
     await printed(child, 'ready');

@@ -12,7 +12,7 @@ afterAll(() => cay[Symbol.asyncDispose]());
 
 async function create(...flags: string[]): Promise<string> {
   const { code, stdout, stderr } = await cay.run('create', ...flags);
-  // Starting the server may be told of on standard error.
+  // A start of the server may be announced on standard error.
   expect(code, stderr).toBe(0);
   return stdout.trim();
 }

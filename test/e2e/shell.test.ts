@@ -38,7 +38,7 @@ describe.each(['runc', 'runsc'])('cay shell on %s', (runtime) => {
     expect((await cay.run('exec', '-t', 'term', '--', '/bin/bash', '--norc', '-i')).code).toBe(0);
   });
 
-  it('ends when it is told to, also on a terminal', async () => {
+  it('ends on SIGTERM, also on a terminal', async () => {
     const child = cay.spawn(['exec', '-t', 'term', '--', '/bin/bash', '--norc', '-i'], 'pipe');
     const end = ended(child);
     await printed(child, '$');

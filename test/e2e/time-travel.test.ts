@@ -43,7 +43,7 @@ const shown = async (ref: string) => {
 };
 
 describe('the command line under runc', () => {
-  it('keeps turns, tells them apart, and goes back and forth', async () => {
+  it('takes turns, compares them, and goes back and forth', async () => {
     await out('create', '--name', 'travel');
     await sh('travel', 'echo one > a; echo gone > b');
     expect(await out('turn', 'travel')).toBe('1');
@@ -208,7 +208,7 @@ describe('the command line under gVisor', () => {
   });
 });
 
-describe('a sandbox that nobody uses', () => {
+describe('an idle sandbox', () => {
   it('is frozen by its policy and paused by its timeout, and wakes for a visitor of its preview', async () => {
     await out(
       'create',

@@ -77,7 +77,10 @@ export async function loadProgram(
     .showSuggestionAfterError(false)
     .exitOverride()
     .helpCommand('help [verb]', 'show the help of a verb')
-    .addHelpText('after', '\n"cay help VERB" tells more. Start with  cay run -- python3 -c \'print(6 * 7)\'')
+    .addHelpText(
+      'after',
+      '\n"cay help VERB" shows the flags of a verb. Start with:\n  cay run -- python3 -c \'print(6 * 7)\'',
+    )
     .hook('preAction', (_, action) => reportFailuresAsJson(action.opts<{ json?: boolean }>().json === true));
   for (const name of names) (await VERBS[name]())(program, composition);
   return program;

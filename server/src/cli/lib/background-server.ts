@@ -33,7 +33,7 @@ export async function ensureServer(composition: Composition, options: CommonOpti
   return true;
 }
 
-/** `flags` are those of `up`. Rejects with the server's own words if it ends before it is ready. */
+/** `flags` are those of `up`. Rejects with the error that the server printed if it ends before it is ready. */
 export async function startInBackground(composition: Composition, flags: string[]): Promise<ServerFile> {
   const dataDir = dataDirOf({ data: flags[flags.indexOf('--data') + 1]! });
   const made = makeDataDirectory(dataDir);
@@ -52,7 +52,7 @@ export async function startInBackground(composition: Composition, flags: string[
   child.on('exit', (code) => (ended = code ?? 1)).on('error', () => (ended = 1));
   child.unref();
   const begun = performance.now();
-  let told = false;
+  let announced = false;
   for (;;) {
     const server = runningServer(dataDir);
     if (server && server.pid === child.pid) return server;
@@ -69,8 +69,8 @@ export async function startInBackground(composition: Composition, flags: string[
       throw new CayError('deadline_exceeded', `The server is not ready after ${START_MS / 1000} s`, {
         hint: `its log is ${logFile}`,
       });
-    if (!told && waited > QUIET_MS) {
-      told = true;
+    if (!announced && waited > QUIET_MS) {
+      announced = true;
       note(errorColour.dim('starting the server in the background; the first time it prepares its storage…'));
     }
     await sleep(POLL_MS);
@@ -91,9 +91,9 @@ function failed(logFile: string, from: number): CayError {
       .trim();
   return new CayError(
     'unavailable',
-    `The server did not start: ${said('error:') ?? lines.at(-1) ?? 'it said nothing'}`,
+    `The server did not start: ${said('error:') ?? lines.at(-1) ?? 'it printed nothing'}`,
     {
-      hint: said('hint:') ?? `its log is ${logFile}; "cay doctor" looks for what is missing`,
+      hint: said('hint:') ?? `its log is ${logFile}; "cay doctor" shows what is missing`,
     },
   );
 }

@@ -55,7 +55,7 @@ describe('inCliWords()', () => {
     ['ENOTFOUND', 'the name is unknown', 'check the name'],
     ['DEPTH_ZERO_SELF_SIGNED_CERT', 'its certificate is not trusted', 'NODE_EXTRA_CA_CERTS'],
     ['ERR_SSL_WRONG_VERSION_NUMBER', 'it does not speak TLS', 'http://'],
-  ])('tells why a server cannot be reached: %s', (code, why, hint) => {
+  ])('says why a server cannot be reached: %s', (code, why, hint) => {
     const cause = new TypeError('fetch failed', { cause: Object.assign(new Error('x'), { code }) });
     const said = words('unavailable', { url: 'https://x' }, { cause });
     expect(said.message).toBe(`Cannot reach the server at https://x: ${why}`);

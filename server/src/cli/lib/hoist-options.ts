@@ -1,5 +1,5 @@
 /**
- * Moves flags that stand between a sandbox and its command in front of the sandbox.
+ * Moves flags between a sandbox and its command in front of the sandbox.
  *
  * `cay exec box --data DIR -- ls` would else run a program named `--data`: what follows the first argument
  * is the command's. A program whose name begins with a dash can still be run, after `--`.

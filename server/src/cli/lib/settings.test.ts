@@ -72,7 +72,7 @@ describe('addressOf()', () => {
 });
 
 describe('places and ports', () => {
-  it('tell a sandbox from a path with a colon', () => {
+  it('distinguish a sandbox from a path with a colon', () => {
     expect(parsePlace('box:/a:b')).toEqual({ ref: 'box', path: '/a:b' });
     expect(parsePlace('box:a')).toEqual({ ref: 'box', path: '/home/user/a' });
     expect(parsePlace('box:')).toEqual({ ref: 'box', path: '/home/user/' });

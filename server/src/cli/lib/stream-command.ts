@@ -25,16 +25,16 @@ export interface StreamOptions {
   stdin: boolean;
   /** The command has a terminal. */
   pty: boolean;
-  /** What a terminal's command gets when this process is told to end. Default `hangup`. */
+  /** What a terminal's command gets when this process gets SIGTERM. Default `hangup`. */
   onTerminate?: 'hangup' | 'detach';
-  /** Called with every chunk of input; `detach` lets go of the command. */
+  /** Called with every chunk of input; `detach` leaves the command running. */
   intercept?(data: Buffer): 'pass' | 'detach';
   /** Takes the output in place of our own. */
   onOutput?(channel: 'stdout' | 'stderr' | 'pty', data: Uint8Array): void;
 }
 
 export interface Streamed {
-  /** Absent if we let go of the command, which runs on. */
+  /** Absent if we detached from the command, which runs on. */
   end?: CommandEnd;
   exitCode: number;
 }
@@ -42,7 +42,7 @@ export interface Streamed {
 interface State {
   command: Process;
   connected: boolean;
-  /** Aborted when we let go of the command. */
+  /** Aborted when we detach from the command. */
   leaving: AbortController;
   /** What to exit with then. */
   code?: number;
@@ -203,7 +203,7 @@ function lostWithInput(command: Process, sandbox: Sandbox, cause: unknown): CayE
   );
 }
 
-/** An exit code alone does not tell these from a command that chose it. */
+/** A command could have chosen the same exit code, so these are explained. */
 function explain(end: CommandEnd): void {
   if (end.kind === 'timed_out')
     reportFailure(new CayError('deadline_exceeded', 'The command ran into its timeout and was killed'));

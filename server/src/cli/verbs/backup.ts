@@ -13,14 +13,14 @@ export const backupVerb: Verb = (program) => {
   const command = program
     .command('backup')
     .description(
-      'keep all records and events in a file, while the server goes on; "cay up --restore" starts from one',
+      'write all records and events to a file while the server runs; "cay up --restore" starts from it',
     )
-    .argument('<file>', 'what to write, readable by you alone')
+    .argument('<file>', 'where to write it, readable by you alone')
     .option(
       '--with-key',
       'with the key that the secrets in it are sealed with; without, keep the file "control/secret.key" elsewhere',
     )
-    .option('--verify', 'tell whether the file is a whole backup, and write nothing');
+    .option('--verify', 'check that the file is a whole backup, and write nothing');
   withCommonOptions(command).action(
     async (file: string, options: CommonOptions & { verify?: boolean; withKey?: boolean }) => {
       if (!options.verify) await write(file, options);

@@ -10,7 +10,7 @@ const MAIN = fileURLToPath(new URL('../../../../bench/main.ts', import.meta.url)
 export const benchVerb: Verb = (program) => {
   program
     .command('bench')
-    .description('measure this machine beside the tools that Cay stands on')
+    .description('measure Cay on this machine beside docker, runc and runsc')
     .argument(
       '[section...]',
       'exec, create, files, idle, burst, travel, e2b, restart, api or kubernetes (default: all but the last)',

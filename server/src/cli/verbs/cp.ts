@@ -20,7 +20,7 @@ import { counted, writeWhole } from '../lib/write-whole.ts';
 type Options = CommonOptions & { user?: string; limit?: number };
 
 const HOME = '/home/user';
-/** What a sandbox may put on this machine unless somebody allows more. */
+/** What a sandbox may put on this machine without --limit. */
 const DEFAULT_LIMIT = 64 * 1024 ** 3;
 
 interface Copied {
@@ -36,12 +36,12 @@ export const cpVerb: Verb = (program) => {
     .description('copy files and directories into a sandbox or out of it')
     .argument('<from>', 'a path here, or SANDBOX:PATH')
     .argument('<to>', 'the other of the two; a directory that exists is copied into')
-    .option('-u, --user <user>', 'as whom files are read and written in the sandbox')
+    .option('-u, --user <user>', 'the user who reads and writes the files in the sandbox')
     .option('--limit <size>', 'how much may come out of a sandbox at most (default: 64G)', parseSize);
   withCommonOptions(command)
     .addHelpText(
       'after',
-      '\n  cay cp ./project my-box:/home/user/project\n  cay cp my-box:/home/user/result.csv .\n\nSymlinks that would lead out of a copied directory are left out, and told.',
+      '\n  cay cp ./project my-box:/home/user/project\n  cay cp my-box:/home/user/result.csv .\n\nSymlinks that would lead out of a copied directory are left out and reported.',
     )
     .action(async (from: string, to: string, options: Options) => {
       const [source, target] = [parsePlace(from), parsePlace(to)];

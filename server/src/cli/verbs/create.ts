@@ -23,7 +23,7 @@ const parsePorts = (text: string, before: number[] | undefined) => [...(before ?
 export const createVerb: Verb = (program, composition) => {
   const command = program
     .command('create')
-    .description('make a sandbox that stays, and print its id')
+    .description('create a sandbox that stays, and print its id')
     .argument('[command...]', 'a command that is started with the sandbox')
     .passThroughOptions();
   withLifetimeOptions(command);
@@ -31,7 +31,7 @@ export const createVerb: Verb = (program, composition) => {
     .option('--snapshot <id>', 'start from this snapshot rather than a template')
     .option('-p, --port <number>', 'a port to be reached from outside; may be repeated', parsePorts)
     .option('--get-or-create', 'with --name: take the one of that name if there is one')
-    .option('--dry-run', 'only tell where it would be made, and what would be refused or not be honoured');
+    .option('--dry-run', 'create nothing; show the platform, and what would be refused or ignored');
   withSandboxOptions(command);
   withCommonOptions(command)
     .addHelpText(
@@ -79,7 +79,7 @@ function requestOf(cmd: string[], options: Options): CreateSandboxInput {
   };
 }
 
-/** Exits as the create would. */
+/** Exits with the code of the refusal, if there is one. */
 async function dryRun(
   composition: Composition,
   request: CreateSandboxInput,
@@ -94,11 +94,11 @@ async function dryRun(
   if (options.json) return printJson(validation);
   print(
     ok
-      ? `${colour.green('would be made')} on ${platform}`
+      ? `${colour.green('would be created')} on ${platform}`
       : `${colour.red('would be refused')}${platform === null ? '' : ` on ${platform}`}`,
   );
   for (const { code, message, hint, refused } of problems) {
-    print(`  ${refused ? colour.red(code) : colour.yellow('not honoured')} ${printable(message)}`);
+    print(`  ${refused ? colour.red(code) : colour.yellow('ignored')} ${printable(message)}`);
     if (hint !== undefined) print(`    ${colour.cyan('hint:')} ${printable(hint)}`);
   }
 }

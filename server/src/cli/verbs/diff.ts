@@ -24,7 +24,7 @@ const gather = (text: string, before: string[] = []) => [...before, text];
 export const diffVerb: Verb = (program) => {
   const command = program
     .command('diff')
-    .description('tell what has changed between two snapshots or turns, or since then')
+    .description('show what has changed between two snapshots or turns, or since then')
     .argument('<sandbox>', 'its id, name or the beginning of its id')
     .argument('[from]', 'a snapshot’s id or name, or a turn’s number (default: the newest)')
     .argument('[to]', 'the same, or "now"', 'now')

@@ -14,7 +14,7 @@ const HIGH_BYTES = 1024 * 1024;
 export const forwardVerb: Verb = (program) => {
   const command = program
     .command('forward')
-    .description('make a port of a sandbox a port of this machine, until Ctrl-C')
+    .description('forward a port of this machine to a port of a sandbox, until Ctrl-C')
     .argument('<sandbox>', 'id, name or beginning of an id')
     .argument(
       '<local:remote>',
@@ -77,7 +77,7 @@ async function forward(
 }
 
 async function tunnel(sandbox: Sandbox, remote: number, socket: Socket): Promise<void> {
-  // What the client was given to make its sockets with.
+  // The client makes its sockets with the class that it was given.
   const web = (await sandbox.tcp(remote)) as unknown as WebSocket;
   web.addEventListener('message', ({ data }) => {
     if (typeof data === 'string' || socket.write(new Uint8Array(data as ArrayBuffer))) return;
@@ -100,6 +100,6 @@ async function tunnel(sandbox: Sandbox, remote: number, socket: Socket): Promise
 
 function unreachable(sandbox: Sandbox, port: number, reason: string): CayError {
   return new CayError('unavailable', `Cannot reach port ${port} of sandbox "${sandbox.id}": ${reason}`, {
-    hint: 'does something listen there? "cay inspect" and "cay logs" tell more',
+    hint: '"cay port ls" shows the ports that something listens on',
   });
 }

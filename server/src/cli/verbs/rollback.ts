@@ -8,10 +8,10 @@ import type { Verb } from '../verb.ts';
 export const rollbackVerb: Verb = (program) => {
   const command = program
     .command('rollback')
-    .description('put a sandbox back to a snapshot or turn; what it is now becomes a snapshot first')
+    .description('put a sandbox back to a snapshot or turn; a snapshot of its current state is taken first')
     .argument('<sandbox>', 'its whole id or its name')
     .argument('<to>', 'a snapshot’s id or name, or the number of a turn')
-    .option('--memory', 'let the processes of the snapshot go on');
+    .option('--memory', 'restore the processes of the snapshot, too');
   withCommonOptions(command).action(
     async (ref: string, to: string, options: CommonOptions & { memory?: boolean }) => {
       const sandbox = await openClient(options).sandbox(ref, { prefix: false });
@@ -21,7 +21,7 @@ export const rollbackVerb: Verb = (program) => {
       if (options.json) return printJson({ sandbox: info, kept });
       print(info.name ?? info.id);
       if (kept)
-        note(`what it was is ${kept.id}; "cay rollback ${info.name ?? info.id} ${kept.id}" undoes this`);
+        note(`its state before is ${kept.id}; "cay rollback ${info.name ?? info.id} ${kept.id}" undoes this`);
     },
   );
 };

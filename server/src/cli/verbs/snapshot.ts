@@ -17,7 +17,7 @@ type TakeOptions = CommonOptions & { name?: string; label?: Record<string, strin
 type LoadOptions = CommonOptions & { name?: string; platform?: string; trustMemory?: boolean };
 
 const WHY_DROPPED: Record<NonNullable<ImportedSnapshot['memoryDropped']>, string> = {
-  unsigned: 'nobody has signed it; an admin can pass --trust-memory',
+  unsigned: 'it is not signed; an admin can pass --trust-memory',
   foreign: 'another installation has signed it; an admin can pass --trust-memory',
   runtime: 'the isolation that it is of is not here',
 };
@@ -77,7 +77,7 @@ export const snapshotVerb: Verb = (program) => {
 
   const remove = command
     .command('rm')
-    .description('remove snapshots that nothing stands on')
+    .description('remove snapshots that no sandbox or template needs')
     .argument('<snapshot...>', 'their ids');
   withCommonOptions(remove).action(async (ids: string[], options: CommonOptions) => {
     const { transport } = openClient(options);

@@ -31,7 +31,7 @@ export const statsVerb: Verb = (program) => {
     const live = process.stdout.isTTY && !options.json && !options.once;
     let before = new Map<string, Stats>();
     if (options.once) {
-      // The use of a processor is told by two readings.
+      // The share of a processor needs two readings.
       const first = await readAll(client, refs, before);
       before = new Map(first.map(({ sandbox, stats }) => [sandbox.id, stats]));
       await sleep(ONCE_MS);
@@ -54,7 +54,7 @@ async function readAll(client: Client, refs: string[], before: Map<string, Stats
     for await (const sandbox of Sandbox.list({ ...client.options, state: 'active' })) sandboxes.push(sandbox);
   const readings = await Promise.all(
     sandboxes.map(async (sandbox) => {
-      // Without being named, one that has just ended is no failure.
+      // A sandbox that was not named may end meanwhile.
       const stats = await sandbox.stats().catch((error: unknown) => {
         if (refs.length > 0) throw error;
       });

@@ -20,7 +20,7 @@ export const statusVerb: Verb = (program) => {
   const command = program
     .command('status')
     .description(
-      `tell whether the server runs and how it is (exits with ${NOT_RUNNING} if it does not), or how a sandbox and its commands stand`,
+      `show whether the server runs and its health (exits with ${NOT_RUNNING} if it does not run), or the state of a sandbox and its commands`,
     )
     .argument('[sandbox]', 'id, name or beginning of an id');
   withCommonOptions(command).action(async (ref: string | undefined, options: CommonOptions) => {

@@ -25,7 +25,7 @@ function snapshot(letter: string, parent: string | null, more: Partial<Snapshot>
   };
 }
 
-const stands = (name: string) => [{ id: 'sbx_a' as const, name, state: 'active' }];
+const at = (name: string) => [{ id: 'sbx_a' as const, name, state: 'active' }];
 const plain = (lines: string[]) =>
   // oxlint-disable-next-line no-control-regex -- the test is not about colours
   lines.map((line) => line.replaceAll(/\u001b\[[0-9;]*m/g, '').replaceAll(/ snap_(\w)\w+/g, ' $1'));
@@ -37,8 +37,8 @@ describe('the tree of snapshots', () => {
       nodes: [
         { snapshot: snapshot('a', null, { turn: 1 }), sandboxes: [] },
         { snapshot: snapshot('b', 'a', { turn: 2, name: 'works', memory: true }), sandboxes: [] },
-        { snapshot: snapshot('c', 'b', { turn: 3 }), sandboxes: stands('one') },
-        { snapshot: snapshot('d', 'b', { cause: 'fork' as const }), sandboxes: stands('two') },
+        { snapshot: snapshot('c', 'b', { turn: 3 }), sandboxes: at('one') },
+        { snapshot: snapshot('d', 'b', { cause: 'fork' as const }), sandboxes: at('two') },
       ],
     };
     expect(plain(drawTree(tree, { self: 'sbx_b', now: 5000 }))).toEqual([
@@ -52,7 +52,7 @@ describe('the tree of snapshots', () => {
 
   it('draws a snapshot whose parent is gone below the start', () => {
     const tree = {
-      start: stands('one'),
+      start: at('one'),
       nodes: [{ snapshot: snapshot('b', 'a', { turn: 2 }), sandboxes: [] }],
     };
     expect(plain(drawTree(tree, { self: 'sbx_b', now: 0 }))).toEqual([

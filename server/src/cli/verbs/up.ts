@@ -64,10 +64,7 @@ interface Options extends CommonOptions, PolicyOptions, QuotaOptions {
   logLevel: string;
 }
 
-/**
- * By which the kernel chooses whom to end when memory runs out: long after sandboxes, and not before what the
- * machine cannot do without.
- */
+/** When memory runs out the kernel ends sandboxes first, then the server, then what the machine needs. */
 const OOM_SCORE = -500;
 
 const many = (text: string, before: string[] = []) => [...before, text];
@@ -110,7 +107,7 @@ export const upVerb: Verb = (program, composition) => {
     .option('--public-url <url>', 'how clients reach the server, if not by the address it listens on')
     .option('--preview-domain <domain>', 'a domain whose subdomains are previews; may be repeated', many)
     .option('--cors-origin <origin>', 'an origin whose pages may call the API; may be repeated', many)
-    .option('--open-metrics', 'let anybody read the metrics')
+    .option('--open-metrics', 'serve the metrics without a key')
     .addOption(
       new Option('--preview-connections <number>', 'connections that visitors may hold open into one sandbox')
         .default(1000)
@@ -177,7 +174,7 @@ export const upVerb: Verb = (program, composition) => {
         .argParser(parseSize),
     )
     .addOption(
-      new Option('--reclaim <on|off>', 'whether sandboxes that nobody uses are paused when memory runs short')
+      new Option('--reclaim <on|off>', 'whether idle sandboxes are paused when memory runs short')
         .choices(['on', 'off'])
         .default('on')
         .env('CAY_RECLAIM'),
@@ -272,7 +269,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
   const made = makeDataDirectory(dataDir);
   const first = !['control', 'engine'].some((name) => existsSync(join(dataDir, name)));
   const { lockFile } = await import('../../lib/file-lock.ts');
-  // Taken before the backend is opened: opening sweeps what no server holds.
+  // Taken before the backend is opened: opening sweeps orphans.
   const held = lockFile(lockFileOf(dataDir), { pid: process.pid });
   if (!('lock' in held)) throw taken(dataDir, held.heldBy?.['pid']);
   const [{ serve }, { lastResort }, { serverLog }, { tracingSettings }] = await Promise.all([
@@ -282,9 +279,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
     import('../../api/http/tracing/tracing-settings.ts'),
   ]);
   const log = serverLog(options.logLevel);
-  // Sandboxes have a score above 0 in any case.
-  if (!lowerOomScore(OOM_SCORE))
-    log.debug('the score by which the kernel chooses whom to end cannot be lowered here');
+  if (!lowerOomScore(OOM_SCORE)) log.debug('the OOM score cannot be lowered here');
   if (options.restore !== undefined) {
     const { restoreBackup } = await import('../../records/backup.ts');
     const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch(
@@ -311,7 +306,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
   try {
     mkdirSync(join(dataDir, 'control'), { recursive: true, mode: 0o700 });
     const box = openInstallationKey(join(dataDir, 'control'));
-    // Runtimes and other programs that the server starts have no use for it.
+    // Runtimes and other programs that the server starts must not inherit the key.
     for (const name of ['CAY_SECRET_KEY', 'CAY_SECRET_KEY_COMMAND']) delete process.env[name];
     backend = await openBackend(composition, options, dataDir, {
       box,
@@ -321,7 +316,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
         server?.noteError(error);
       },
       onSwept(orphans) {
-        log.warn({ orphans }, 'swept what was left behind');
+        log.warn({ orphans }, 'swept orphans');
         server?.noteSwept(orphans);
       },
     });
@@ -444,7 +439,7 @@ function pressureOf(options: Options): Partial<PressureSettings> {
 
 const dockerOf = ({ dockerHost: host, dockerImage: image }: Options): DockerSettings => ({ host, image });
 
-/** Records may have a key that this machine's file has lost; another one then takes its place. */
+/** The file with the command line's key was lost: another key replaces it. */
 async function newKey(dataDir: string, box: SealedBox): Promise<string> {
   const [{ openDatabase }, { keyRecords }, { projectRecords }] = await Promise.all([
     import('../../records/database.ts'),
@@ -465,7 +460,7 @@ function stopSignal(): Promise<NodeJS.Signals> {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
       process.on(signal, (name: NodeJS.Signals) => resolve(name));
     }
-    // A terminal that goes away takes the server with it, in order.
+    // A terminal that is closed stops the server, in order.
     process.on('SIGHUP', (name: NodeJS.Signals) => resolve(name));
   });
 }
@@ -494,7 +489,7 @@ function taken(dataDir: string, pid: unknown): CayError {
     'failed_precondition',
     `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
     {
-      hint: '"cay status" tells more, "cay down" stops it; --data chooses another directory',
+      hint: '"cay status" shows it, "cay down" stops it; --data chooses another directory',
     },
   );
 }

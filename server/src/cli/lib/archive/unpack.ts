@@ -1,8 +1,8 @@
 /**
  * Unpacks an archive that a sandbox made, on this machine. Nothing in it is trusted.
  *
- * The package "tar" reads the format and writes the files. It places nothing through a symlink, whoever made
- * the link. Here it is decided before, entry by entry: a name that is absolute or climbs ends the whole copy.
+ * The package "tar" reads the format and writes the files. It places nothing through a symlink, of the archive
+ * or of this machine. Each entry is checked here first: a name that is absolute or climbs ends the whole copy.
  * Links that lead outside, devices and the like are left out and reported. Files belong to the user who runs
  * this and have neither setuid nor setgid.
  */
