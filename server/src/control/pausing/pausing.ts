@@ -20,7 +20,7 @@ import { faultPoint } from '../../lib/fault-point.ts';
 import { withHint, type Archiving } from './archive.ts';
 import type { Context } from '../context.ts';
 import { imageEstimate } from '../snapshots/image-estimate.ts';
-import type { PauseVerbs } from '../control.ts';
+import type { PauseVerbs } from './pause.ts';
 import type { Tell } from '../sandboxes/lifecycle.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';

@@ -1,6 +1,6 @@
 import { CayError, newId, type CreateSandbox, type Sandbox, type SandboxSpec } from '@cay/sdk/protocol';
 import type { Context } from '../context.ts';
-import type { Creating, SandboxVerbs } from '../control.ts';
+import type { CreateOptions, SandboxVerbs } from './sandbox.ts';
 import { withHint } from '../pausing/archive.ts';
 import type { Idling } from '../pausing/idle-policy.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
@@ -101,7 +101,7 @@ export function createVerb(
     principal: Principal,
     request: CreateSandbox,
     from: SnapshotRow | undefined,
-    options: Creating,
+    options: CreateOptions,
   ) {
     const spec = await planning.specOf(request, from, options.exactly);
     await planning.requireAllowed(principal, { spec, timeoutMs: planning.timeoutOf(request) });

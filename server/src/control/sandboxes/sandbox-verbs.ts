@@ -2,7 +2,7 @@ import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { logThrottle } from '../../lib/log-throttle.ts';
 import { requireLimits } from '../../policy/bound-limits.ts';
 import type { Context } from '../context.ts';
-import type { SandboxVerbs } from '../control.ts';
+import type { SandboxVerbs } from './sandbox.ts';
 import type { Idling } from '../pausing/idle-policy.ts';
 import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
 import type { Pausing } from '../pausing/pausing.ts';

@@ -8,7 +8,7 @@ import {
   type Validation,
 } from '@cay/sdk/protocol';
 import type { Context } from '../context.ts';
-import type { SandboxVerbs } from '../control.ts';
+import type { SandboxVerbs } from './sandbox.ts';
 import { collectValidationErrors } from './collect-validation-errors.ts';
 import type { Planning } from './plan-sandbox.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';

@@ -1,6 +1,6 @@
 import { CompareSchema, type SnapshotRef } from '@cay/sdk/protocol';
 import { snapshotting, type Context } from '../context.ts';
-import type { TravelVerbs } from '../control.ts';
+import type { TravelVerbs } from './snapshot.ts';
 import type { SnapshotRegistry } from './snapshot-registry.ts';
 import type { Pausing } from '../pausing/pausing.ts';
 import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';

@@ -15,7 +15,7 @@ import type { Observation } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { withHint } from '../pausing/archive.ts';
 import { snapshotting, type Context } from '../context.ts';
-import type { TravelVerbs } from '../control.ts';
+import type { TravelVerbs } from './snapshot.ts';
 import type { SnapshotRegistry } from './snapshot-registry.ts';
 import type { Pausing } from '../pausing/pausing.ts';
 import type { Principal } from '../tenants/principal.ts';

@@ -10,7 +10,7 @@ import { faultPoint } from '../../lib/fault-point.ts';
 import { invalidArchive } from '../pausing/archive.ts';
 import { choosePlatform } from '../placement/choose-platform.ts';
 import { snapshotting, type Context } from '../context.ts';
-import type { SnapshotVerbs } from '../control.ts';
+import type { SnapshotVerbs } from './snapshot.ts';
 import type { SnapshotRegistry } from './snapshot-registry.ts';
 import { formatCursor, parseCursor, parseLabels } from '../listing.ts';
 import type { Pausing } from '../pausing/pausing.ts';

@@ -1,7 +1,7 @@
 import { CayError, SaveTemplateSchema, TemplateNameSchema, type Template } from '@cay/sdk/protocol';
 import { canRoute } from '../../backends/backend.ts';
 import type { Context } from '../context.ts';
-import type { TemplateVerbs } from '../control.ts';
+import type { TemplateVerbs } from './template.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { TemplateRow } from '../../records/templates.ts';
 

@@ -3,6 +3,11 @@ import { CayError } from '@cay/sdk/protocol';
 import type { Database } from '../../records/database.ts';
 import { isDigestOf, requestDigest } from './request-digest.ts';
 
+export interface Keyed {
+  /** Makes a call repeatable: the same key and request resolve what the first call made. */
+  idempotencyKey?: string;
+}
+
 /**
  * What a creating call with a caller's key has made, so that repeating the call makes no other.
  * A key belongs to a project, whatever it makes there. Only digests of keys and requests are kept.
