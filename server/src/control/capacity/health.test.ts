@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { memoryBackend } from '../testing/test-control.ts';
 import { watchHealth } from './health.ts';
 import { openPressure } from './pressure.ts';
+import { openRecentErrors } from './recent-errors.ts';
 
 async function watch({
   freeShare = 0.9,
@@ -19,7 +20,14 @@ async function watch({
     promised: () => ({ memoryBytes: 0, diskBytes: 0 }),
     onError,
   });
-  const health = watchHealth({ backend, pressure, records, counts: () => ({ active: 2 }), now });
+  const health = watchHealth({
+    backend,
+    errors: openRecentErrors(now),
+    pressure,
+    records,
+    counts: () => ({ active: 2 }),
+    now,
+  });
   const close = () => (pressure.close(), health.close());
   return { health, close };
 }

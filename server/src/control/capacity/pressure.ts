@@ -76,8 +76,12 @@ export interface Pressure {
    * show in the measurement. Rejects `resource_exhausted` what would leave less than the reserve.
    */
   write(bytes: number): void;
+  /** Calls the listener at every measurement of a resource that is not `ok`. */
+  onPressure(listener: PressureListener): void;
   close(): void;
 }
+
+export type PressureListener = (level: Level, resource: Resource) => void;
 
 export interface PressureOptions {
   backend: Backend;
@@ -86,8 +90,6 @@ export interface PressureOptions {
   settings?: Partial<PressureSettings>;
   /** Sums of the limits of those that are in memory, and of all that have a disk. */
   promised(): { memoryBytes: number; diskBytes: number };
-  /** Called at every look at which there is too little. */
-  onPressure?(level: Level, resource: Resource): void;
   /** Called when a level is entered or left. */
   onChange?(resource: Resource, reading: Reading, before: Level): void;
   now?(): number;
@@ -103,6 +105,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     disk: new Gauge(thresholds),
     pids: new Gauge(thresholds),
   };
+  const listeners: PressureListener[] = [];
   let readings: Partial<Record<Resource, Reading>> = {};
   let starting: number[] = [];
   let own: number | undefined;
@@ -128,7 +131,8 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
       ...(pids ? [note('pids', pids.total, pids.free)] : []),
     ]);
     for (const [resource, { level }] of Object.entries(readings)) {
-      if (level !== 'ok') options.onPressure?.(level, resource as Resource);
+      if (level === 'ok') continue;
+      for (const listener of listeners) listener(level, resource as Resource);
     }
     return worst(Object.values(readings).map(({ level }) => level));
   }
@@ -204,6 +208,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
       }
       written.now += bytes;
     },
+    onPressure: (listener) => void listeners.push(listener),
     close: () => clearInterval(timer),
   };
 }

@@ -21,7 +21,7 @@ afterEach(() => activity.close());
 describe('activity', () => {
   it('counts each use until it is over, once', () => {
     const command = activity.enter('a', 'command')!;
-    const client = activity.within('a', 'client');
+    const client = activity.hold('a', 'client');
     expect([
       activity.count('a', 'command'),
       activity.count('a', 'command', 'client'),
@@ -36,10 +36,10 @@ describe('activity', () => {
 
   it('waits until there are no uses of a kind, or until the time is up', async () => {
     const command = activity.enter('a', 'command')!;
-    using _ = activity.within('a', 'client');
-    expect(await activity.without('a', ['command'], 0)).toBe(false);
-    expect(await activity.without('a', ['command'], 5)).toBe(false);
-    const quiet = activity.without('a', ['command'], 60_000);
+    using _ = activity.hold('a', 'client');
+    expect(await activity.waitUntilNone('a', ['command'], 0)).toBe(false);
+    expect(await activity.waitUntilNone('a', ['command'], 5)).toBe(false);
+    const quiet = activity.waitUntilNone('a', ['command'], 60_000);
     command[Symbol.dispose]();
     expect(await quiet).toBe(true);
   });
@@ -47,13 +47,13 @@ describe('activity', () => {
   it('keeps newcomers in front of a closed gate, and not those who are inside', async () => {
     const before = activity.epoch('a');
     const open = Promise.withResolvers<void>();
-    const first = activity.closed('a', () => open.promise);
-    const second = activity.closed('a', async () => {});
+    const first = activity.withGateClosed('a', () => open.promise);
+    const second = activity.withGateClosed('a', async () => {});
     await second;
     expect(activity.enter('a', 'call')).toBeUndefined();
-    using _ = activity.within('a', 'client');
+    using _ = activity.hold('a', 'client');
     let through = false;
-    const waiting = activity.opened('a').then(() => (through = true));
+    const waiting = activity.gateOpen('a').then(() => (through = true));
     await Promise.resolve();
     expect(through).toBe(false);
     open.resolve();
@@ -63,7 +63,7 @@ describe('activity', () => {
   });
 
   it('opens the gate when what closed it fails', async () => {
-    await expect(activity.closed('a', () => Promise.reject(new Error('no')))).rejects.toThrow('no');
+    await expect(activity.withGateClosed('a', () => Promise.reject(new Error('no')))).rejects.toThrow('no');
     expect(activity.enter('a', 'call')).toBeDefined();
   });
 
@@ -94,11 +94,11 @@ describe('an attended guest', () => {
     const { sandbox } = await control.create(principal, asked());
     const inner = await backend.connect(sandbox.id);
     const guest = trackedGuest({
-      async visit(use) {
+      async call(use) {
         const inside = activity.enter('a', use)!;
         return { guest: inner, [Symbol.dispose]: () => inside[Symbol.dispose]() };
       },
-      hold: (use) => activity.within('a', use),
+      hold: (use) => activity.hold('a', use),
       admit: (_guest, begin) => begin(),
       connection: 'client',
     });

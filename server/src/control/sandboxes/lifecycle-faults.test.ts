@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, QuotaSchema } from '@cay/sdk/protocol';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Backend } from '../../backends/backend.ts';
-import { startExpiry } from './expiry.ts';
+import { openExpiry } from './expiry.ts';
 import { openDatabase } from '../../records/database.ts';
 import { openEventLog } from '../events/event-log.ts';
 import { keyRecords } from '../../records/keys.ts';
@@ -258,7 +258,7 @@ describe('the expiry timer', () => {
     const errors: unknown[] = [];
     let reads = 0;
     const { promise, resolve } = Promise.withResolvers<void>();
-    const expiry = startExpiry({
+    const expiry = openExpiry({
       shorten() {},
       next: () => 0,
       due() {
@@ -266,11 +266,10 @@ describe('the expiry timer', () => {
         else throw new Error('unreadable');
         return [];
       },
-      expire: async () => {},
       now: () => 0,
       onError: (error) => errors.push(error),
     });
-    expiry.changed();
+    expiry.start(async () => {});
     await promise;
     expiry.stop();
     expect(errors).toHaveLength(1);

@@ -1,39 +1,38 @@
 /**
- * A guest whose every call is counted as a use of its sandbox for as long as it lasts, and which is let in
- * first: it waits while a pause is being decided, and wakes the sandbox if that came before it. Whoever holds
- * one need not know of pauses.
+ * A guest whose every call is counted as a use of its sandbox for as long as the call lasts. A call waits while
+ * the sandbox's gate is closed, and wakes it if it was paused, so callers need not know of pauses.
  */
 import type { CommandHandle, Files, Guest } from '../../guest/guest.ts';
 import type { Use } from './activity.ts';
 
-/** One call inside, until it is disposed of. */
+/** One call that is inside, until it is disposed of. */
 export interface GuestCall extends Disposable {
   guest: Guest;
 }
 
 export interface TrackedGuestOptions {
-  /** Rejects if the sandbox does not run and does not wake. */
-  visit(use: Use): Promise<GuestCall>;
-  /** Counts a use by somebody who is inside already. */
+  /** Begins a call. Rejects if the sandbox is neither active nor paused. */
+  call(use: Use): Promise<GuestCall>;
+  /** Counts a use that is part of a call. */
   hold(use: Use): Disposable;
-  /** Starts a command, if one more may run. */
+  /** Starts a command, unless too many run. */
   admit(guest: Guest, begin: () => Promise<CommandHandle>): Promise<CommandHandle>;
   /** What a connection to a port counts as. */
   connection: Use;
 }
 
-export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOptions): Guest {
+export function trackedGuest({ call: begin, hold, admit, connection }: TrackedGuestOptions): Guest {
   async function call<T>(operation: (guest: Guest) => Promise<T>): Promise<T> {
-    using inside = await visit('call');
+    using inside = await begin('call');
     return await operation(inside.guest);
   }
 
-  /** The visit lasts until what came of it is disposed of. */
+  /** The call lasts until its result is disposed of. */
   async function lasting<T extends AsyncDisposable>(
     use: Use,
     operation: (guest: Guest) => Promise<T>,
   ): Promise<{ value: T; over(): void }> {
-    const inside = await visit(use);
+    const inside = await begin(use);
     const over = () => inside[Symbol.dispose]();
     try {
       return { value: withDispose(await operation(inside.guest), over), over };
@@ -52,7 +51,7 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
     return value;
   }
 
-  /** From the first item to the last: what nobody reads is no use. */
+  /** Counts from the first read to the last: data that no client reads is no use. */
   function held<T>(data: AsyncIterable<T>): AsyncIterable<T> {
     return {
       [Symbol.asyncIterator]() {
@@ -81,7 +80,7 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
   }
 
   async function* flowing<T>(use: Use, operation: (guest: Guest) => AsyncIterable<T>): AsyncGenerator<T> {
-    using inside = await visit(use);
+    using inside = await begin(use);
     yield* operation(inside.guest);
   }
 
@@ -122,7 +121,7 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
   };
 }
 
-/** The same object with something more at its end. */
+/** The same object, which also calls `over` when it is disposed of. */
 function withDispose<T extends AsyncDisposable>(value: T, over: () => void): T {
   return new Proxy(value, {
     get(target, name) {

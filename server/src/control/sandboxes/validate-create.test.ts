@@ -119,7 +119,7 @@ describe('validate()', () => {
       ['onTimeout', false],
       ['onBoot', false],
     ]);
-    expect(problems[0]!.message).toBe('It cannot be frozen here: nothing stands still');
+    expect(problems[0]!.message).toBe('Sandboxes cannot be frozen here: nothing stands still');
   });
 
   it('refuses a platform that is unknown or away, and one where the snapshot is not', async () => {

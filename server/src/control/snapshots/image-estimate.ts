@@ -1,6 +1,6 @@
 import { isCayError } from '@cay/sdk/protocol';
 import { canSnapshot } from '../../backends/backend.ts';
-import type { Context } from '../context.ts';
+import type { Core } from '../core.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 
 /**
@@ -8,7 +8,7 @@ import type { SandboxRow } from '../../records/sandboxes.ts';
  * at most.
  */
 export async function imageEstimate(
-  { backend, capabilities }: Pick<Context, 'backend' | 'capabilities'>,
+  { backend, capabilities }: Pick<Core, 'backend' | 'capabilities'>,
   row: SandboxRow,
   memory: boolean | 'if possible',
 ): Promise<number> {

@@ -1,14 +1,24 @@
 import { CayError, SaveTemplateSchema, TemplateNameSchema, type Template } from '@cay/sdk/protocol';
 import { canRoute } from '../../backends/backend.ts';
-import type { Context } from '../context.ts';
+import type { Core } from '../core.ts';
 import type { TemplateVerbs } from './template.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { TemplateRow } from '../../records/templates.ts';
 
-export function templateVerbs(context: Context, registry: SnapshotRegistry): TemplateVerbs {
-  const { backend, capabilities, database, events, find, now, sandboxes, snapshots, templates } = context;
-  /** Of several platforms one may have come only now. */
-  const brought = async () => (canRoute(backend) ? await backend.capabilities() : capabilities).templates;
+export function templateVerbs({
+  backend,
+  capabilities,
+  clock,
+  events,
+  lookup,
+  records: { database, sandboxes, snapshots, templates },
+  registry,
+}: Pick<Core, 'backend' | 'capabilities' | 'clock' | 'events' | 'lookup' | 'records'> & {
+  registry: SnapshotRegistry;
+}): TemplateVerbs {
+  /** With several platforms the answer changes when another one becomes reachable. */
+  const backendTemplates = async () =>
+    (canRoute(backend) ? await backend.capabilities() : capabilities).templates;
   const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
     name,
     snapshot,
@@ -22,9 +32,9 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
       if (!named.success)
         throw new CayError(
           'invalid_argument',
-          `"${name.slice(0, 80)}" cannot name a template: ${named.error.issues[0]?.message}`,
+          `Invalid template name "${name.slice(0, 80)}": ${named.error.issues[0]?.message}`,
         );
-      if ((await brought()).includes(name)) {
+      if ((await backendTemplates()).includes(name)) {
         throw new CayError(
           'already_exists',
           `A template named "${name}" comes with the ${capabilities.backend} backend`,
@@ -34,14 +44,14 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
         );
       }
       const { project } = principal;
-      const of = sandbox === undefined ? undefined : find(principal, sandbox).id;
-      // One write, so that the snapshot cannot go in between.
+      const of = sandbox === undefined ? undefined : lookup.find(principal, sandbox).id;
+      // One transaction, so that the snapshot cannot be removed in between.
       return database.transaction(() => {
         const row = {
           project,
           name,
           snapshot: registry.resolve(project, snapshot, of).id,
-          createdAtMs: now(),
+          createdAtMs: clock.now(),
         };
         templates.save(row, { replace });
         events.append({
@@ -55,7 +65,7 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
     },
 
     async templates(principal) {
-      const own = (await brought()).map((name) => ({
+      const own = (await backendTemplates()).map((name) => ({
         name,
         snapshot: null,
         memory: false,
@@ -73,9 +83,9 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
         return there;
       });
       if (!row || !gone) return;
-      // If only the template had kept it.
+      // A snapshot of a removed sandbox may have been kept for the template alone.
       const snapshot = snapshots.get(row.snapshot);
-      if (snapshot && !sandboxes.get(snapshot.sandbox)) await registry.dropLeft();
+      if (snapshot && !sandboxes.get(snapshot.sandbox)) await registry.dropAbandoned();
     },
   };
 }
