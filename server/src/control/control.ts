@@ -46,22 +46,22 @@ export type { Comparison } from './snapshots/snapshot.ts';
 
 export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs {
   readonly backend: Backend;
-  /** What may be asked for. */
+  /** What the operator allows callers to ask for. */
   readonly policy: Policy;
   readonly events: EventLog;
-  /** What projects take of their quotas, for those who keep something for them elsewhere. */
+  /** What projects use of their quotas, for other parts of the server that store something for them. */
   readonly quota: QuotaLedger;
   /** Callers' keys for commands that are to run once. */
   readonly commandKeys: CommandKeys;
   readonly health: HealthWatch;
-  /** Notes what a sweep has taken away by itself. */
+  /** Records an event of what a sweep of the backend has removed. */
   noteSwept(orphans: Orphan[]): void;
   /**
-   * Looks for what was left behind and takes it away; with `dryRun` only tells. Rejects `unsupported` where
-   * there is nothing to look at.
+   * Removes orphans: resources without a record. With `dryRun` only lists them. Rejects `unsupported` if the
+   * backend cannot have any.
    */
   sweep(principal: Principal, options?: { dryRun?: boolean }): Promise<Orphan[]>;
-  /** Sandboxes by state, of one project or of all. */
+  /** The number of sandboxes in each state, of one project or of all. */
   counts(project?: string): Record<string, number>;
   close(): Promise<void>;
 }

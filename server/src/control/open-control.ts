@@ -133,7 +133,7 @@ function buildParts(core: Core, options: ControlOptions) {
   };
 }
 
-/** With several platforms: tells the backend where each recorded sandbox and snapshot is. */
+/** With several platforms: passes to the backend where each recorded sandbox and snapshot is. */
 function placeRecorded({ backend, records: { sandboxes, snapshots } }: Core): void {
   if (!canRoute(backend)) return;
   for (const row of [...sandboxes.list({}), ...snapshots.all()]) {

@@ -33,7 +33,7 @@ async function watch({
 }
 
 describe('health', () => {
-  it('is good when nothing is wrong, and tells counts and uptime', async () => {
+  it('is `ok` when nothing is wrong, with counts and uptime', async () => {
     let nowMs = 1_000_000;
     const { health, close } = await watch({ now: () => nowMs });
     nowMs += 5000;
@@ -48,7 +48,7 @@ describe('health', () => {
     close();
   });
 
-  it('is as bad as its worst finding', async () => {
+  it('is as bad as its worst check', async () => {
     const full = await watch({ freeShare: 0.01 });
     expect(await full.health.check()).toMatchObject({ verdict: 'critical' });
     full.close();
@@ -63,7 +63,7 @@ describe('health', () => {
     broken.close();
   });
 
-  it('keeps the last errors and is worried by recent ones only', async () => {
+  it('keeps the last errors, and warns of recent ones only', async () => {
     let nowMs = 1_000_000;
     const { health, close } = await watch({ now: () => nowMs });
     for (let count = 0; count < 30; count++) health.noteError(new Error(`number ${count}`));

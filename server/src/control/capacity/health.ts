@@ -1,4 +1,4 @@
-/** Puts what is measured into one verdict. Asked for rarely; keeps only the last few errors. */
+/** Combines all measurements into one health report. */
 import type { Health } from '@cay/sdk/protocol';
 import { canRoute, type Backend } from '../../backends/backend.ts';
 import { openLoopDelay } from '../../lib/loop-delay.ts';
@@ -17,11 +17,11 @@ export interface HealthOptions {
 }
 
 export interface HealthWatch {
-  /** Notes something that went wrong in the background. */
+  /** Adds an error of background work to the report. */
   noteError(error: unknown): void;
-  /** With a project, sandboxes are counted of that one alone and errors are left out. */
+  /** With a project: counts its sandboxes alone, and leaves errors out. */
   check(project?: string): Promise<Health>;
-  /** Whether the two answer without which nothing can be done. */
+  /** Whether the two parts that every request needs are reachable. */
   ready(): Promise<{ records: boolean; backend: boolean }>;
   close(): void;
 }
@@ -61,7 +61,7 @@ export function watchHealth({
     }
   }
 
-  /** Of several platforms each; as long as one works there is something that can be done. */
+  /** With several platforms the report is critical only if none works. */
   async function checkBackend(): Promise<Check[]> {
     if (!canRoute(backend)) return [await checkOne(backend.name, async () => backend)];
     const checks = await Promise.all(

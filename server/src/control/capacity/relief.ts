@@ -120,7 +120,8 @@ export function openRelief({
 }
 
 /**
- * What the sandboxes of each project that are in memory may take. One without a limit may take all there is.
+ * What the sandboxes of each project that are in memory may take. A sandbox without a limit counts as more
+ * than any other.
  */
 function sharesOf(rows: readonly SandboxRow[], short: 'memory' | 'pids'): Map<string, number> {
   const shares = new Map<string, number>();

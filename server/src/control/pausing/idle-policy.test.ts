@@ -19,7 +19,7 @@ const state = (id: SandboxId) => {
   return pausedAs ?? now;
 };
 
-describe('the rung that is due', () => {
+describe('the level that is due', () => {
   const policy = fc.record({
     freezeAfterMs: fc.option(fc.integer({ min: 1, max: 100 }), { nil: null }),
     suspendAfterMs: fc.option(fc.integer({ min: 1, max: 100 }), { nil: null }),
@@ -29,9 +29,9 @@ describe('the rung that is due', () => {
   });
   const at = fc.constantFrom(null, ...PAUSES);
 
-  it('only ever lies below, and only gets deeper with time', () => {
-    const depth = (rung: string | null | undefined) =>
-      ['frozen', 'suspended', 'hibernated', 'archived', 'destroyed'].indexOf(rung ?? '');
+  it('is always deeper than the present one, and gets deeper with time', () => {
+    const depth = (level: string | null | undefined) =>
+      ['frozen', 'suspended', 'hibernated', 'archived', 'destroyed'].indexOf(level ?? '');
     fc.assert(
       fc.property(policy, at, fc.nat(120), fc.nat(120), (bounds, from, oneMs, moreMs) => {
         const now = dueLevel(bounds, oneMs, from);
@@ -47,8 +47,8 @@ describe('the rung that is due', () => {
   });
 });
 
-describe('a sandbox that nobody uses', () => {
-  it('is not idle while somebody waits for something inside, and is not woken by that', async () => {
+describe('an unused sandbox', () => {
+  it('is not idle while a client waits for something inside, which does not wake it', async () => {
     const id = await create({ freezeAfterMs: 1000 });
     const attended = fixture.control.attend(me(), id);
     later(HOUR);
@@ -61,7 +61,7 @@ describe('a sandbox that nobody uses', () => {
     expect(state(id)).toBe('frozen');
   });
 
-  it('goes down the ladder step by step', async () => {
+  it('is paused deeper and deeper, as the policy says', async () => {
     const id = await create({
       freezeAfterMs: 60_000,
       hibernateAfterMs: HOUR,
@@ -82,7 +82,7 @@ describe('a sandbox that nobody uses', () => {
     await expect.poll(() => fixture.place.archived()).toEqual([]);
   });
 
-  it('is used by a command, a client, a lease, and a command that nobody waits for', async () => {
+  it('is in use by a command, a client, a lease, and a detached command', async () => {
     const id = await create({ freezeAfterMs: 60_000 });
     const { guest } = await fixture.control.enter(me(), id);
     const exec = (name: string) =>
@@ -107,7 +107,7 @@ describe('a sandbox that nobody uses', () => {
     await expect.poll(() => state(id)).toBe('frozen');
   });
 
-  it('is used by what takes processor time', async () => {
+  it('is in use while it takes processor time', async () => {
     const id = await create({ freezeAfterMs: 60_000 });
     let cpuUsageMs = 0;
     const { stats } = fixture.memory;
@@ -127,7 +127,7 @@ describe('a sandbox that nobody uses', () => {
     await expect.poll(() => state(id)).toBe('frozen');
   });
 
-  it('takes the nearest rung where one is missing, and is left in peace there', async () => {
+  it('takes the nearest lighter level where one is missing, and stays there', async () => {
     await fixture.control.close();
     const memory = memoryBackend();
     await fixture.reopen(memory);
@@ -146,7 +146,7 @@ describe('a sandbox that nobody uses', () => {
     expect(frozen).toBe(0);
   });
 
-  it('is tried again a while later, and not at every look, if it cannot be paused now', async () => {
+  it('is retried after a while, and not at every check, if it cannot be paused', async () => {
     let tries = 0;
     const { freeze } = fixture.memory;
     fixture.backend.stats = fixture.memory.stats;
@@ -172,7 +172,7 @@ describe('a sandbox that nobody uses', () => {
     later(HOUR / 2);
     await (await fixture.control.enter(me(), id)).guest.commands();
     const { usedAtMs } = fixture.control.get(me(), id);
-    // What was not saved yet is saved when the server ends.
+    // The last use is recorded when a server closes; this one is killed.
     fixture.opened.database.run('UPDATE sandboxes SET used_at = ?', usedAtMs);
     fixture.opened.kill();
     fixture.opened.errors.length = 0;
@@ -185,7 +185,7 @@ describe('a sandbox that nobody uses', () => {
     await expect.poll(() => state(id)).toBe('frozen');
   });
 
-  it('without a policy is never looked at', async () => {
+  it('without a policy is never checked', async () => {
     let looks = 0;
     const { stats } = fixture.memory;
     fixture.backend.stats = (...given) => {

@@ -38,7 +38,7 @@ describe('a paused sandbox', () => {
     );
   });
 
-  it('hibernates if nothing else is asked for, goes further down, and never up', async () => {
+  it('hibernates by default, can be paused deeper, and never lighter', async () => {
     const id = await create();
     expect((await fixture.control.pause(me(), id, {})).pausedAs).toBe('hibernated');
     expect((await fixture.control.pause(me(), id, { as: 'frozen' })).pausedAs).toBe('hibernated');
@@ -47,7 +47,7 @@ describe('a paused sandbox', () => {
     expect((await fixture.control.resume(me(), id)).state).toBe('active');
   });
 
-  it('is suspended where nothing else is possible, and wakes with its files as another incarnation', async () => {
+  it('is suspended where no other level is possible, and wakes with its files as another incarnation', async () => {
     const other = installation();
     const { freeze: _freeze, thaw: _thaw, ...plain } = memoryBackend();
     const test = await other.open(plain);
@@ -59,7 +59,7 @@ describe('a paused sandbox', () => {
     });
     expect(await readText(test, id)).toBe('kept');
     expect(test.control.get(test.principal, id)).toMatchObject({ state: 'active', incarnation: 2 });
-    // One that was suspended and not recorded so, by a server that died in between.
+    // A sandbox that was suspended by a server that died before it recorded that.
     await plain.suspend(id);
     await expect
       .poll(() => test.control.get(test.principal, id))
@@ -74,7 +74,7 @@ describe('a paused sandbox', () => {
     other.remove();
   });
 
-  it('wakes once for many callers, also for those that hold a guest from before', async () => {
+  it('wakes once for many callers, also for those with a guest from before', async () => {
     const id = await create();
     const { guest } = await fixture.control.enter(me(), id);
     await fixture.control.pause(me(), id, { as: 'hibernated' });
@@ -93,7 +93,7 @@ describe('a paused sandbox', () => {
     expect(woken).toBe(1);
   });
 
-  it('wakes for preview traffic, and not for a stranger', async () => {
+  it('wakes for a visitor with a token, and not for one without', async () => {
     const id = await create({ ports: [3000] });
     const [port] = fixture.control.get(me(), id).ports;
     await fixture.control.pause(me(), id, {});
@@ -104,7 +104,7 @@ describe('a paused sandbox', () => {
     expect(fixture.control.get(me(), id).state).toBe('active');
   });
 
-  it('counts in the quota what it still takes', async () => {
+  it('counts in the quota by its level', async () => {
     const GiB = 1024 ** 3;
     fixture.opened.projects.setQuota(me().project, QuotaSchema.parse({ cpus: 2, memoryBytes: 2 * GiB }));
     const limits = { cpus: 2, memoryBytes: 2 * GiB };
@@ -140,7 +140,7 @@ describe('a paused sandbox', () => {
     },
   );
 
-  it('has failed if its backend says so', async () => {
+  it('becomes failed if the backend reports that', async () => {
     const id = await create();
     await fixture.control.pause(me(), id, { as: 'frozen' });
     fixture.memory.crash(id, 'oom_killed');
@@ -153,23 +153,23 @@ describe('a paused sandbox', () => {
 });
 
 describe('a pause', () => {
-  it('waits for commands, and lets newcomers wait for it', async () => {
+  it('waits for commands, and new calls wait for it', async () => {
     const id = await create();
     const { guest } = await fixture.control.enter(me(), id);
     const long = await run(guest, 'long', 'sleep', '1000');
     const paused = fixture.control.pause(me(), id, { as: 'frozen', waitMs: 60_000 });
-    const newcomer = echo(id);
+    const call = echo(id);
     expect(fixture.control.get(me(), id).state).toBe('active');
-    // Straight to the backend: whoever asks through the front waits.
+    // Asks the backend itself: a call through the control plane would wait.
     await (await fixture.memory.connect(id)).signal('long', 'SIGKILL');
     for await (const _ of long.output);
     await long[Symbol.asyncDispose]();
     expect((await paused).pausedAs).toBe('frozen');
-    expect(await newcomer).toBe('hi\n');
+    expect(await call).toBe('hi\n');
     expect(fixture.control.get(me(), id).state).toBe('active');
   });
 
-  it('pauses what still runs as it is', async () => {
+  it('pauses commands that still run after the wait', async () => {
     const id = await create();
     const { guest } = await fixture.control.enter(me(), id);
     await using _ = await run(guest, 'long', 'sleep', '1000');
@@ -179,7 +179,7 @@ describe('a pause', () => {
     ]);
   });
 
-  it('is refused where the rung is not there', async () => {
+  it('is refused where the level is not supported', async () => {
     const other = installation();
     const plain = memoryBackend();
     const test = await other.open(plain);
@@ -194,7 +194,7 @@ describe('a pause', () => {
 });
 
 describe('an archived sandbox', () => {
-  it('has nothing left here, and its snapshots come back when they are needed', async () => {
+  it('leaves nothing on the machine, and its snapshots are fetched when they are needed', async () => {
     const id = await create();
     await writeText(fixture.opened, id, 'one');
     await fixture.control.turn(me(), id, {});
@@ -202,7 +202,7 @@ describe('an archived sandbox', () => {
     const { id: shared } = await fixture.control.snapshot(me(), id, { name: 'shared' });
     const { sandbox: fork } = await fixture.control.create(me(), asked({ snapshot: shared }));
     await fixture.control.pause(me(), id, { as: 'archived' });
-    // What another sandbox stands on stays.
+    // The base of another sandbox stays.
     expect((await fixture.backend.snapshots()).map((facts) => facts.id)).toEqual([shared]);
     expect(fixture.place.archived()).toHaveLength(2);
     expect(fixture.control.getSnapshot(me(), 1, { sandbox: id }).archived).toBe(true);
@@ -225,7 +225,7 @@ describe('an archived sandbox', () => {
     await fixture.control.remove(me(), fork.id);
   });
 
-  it('leaves no more behind, however often it comes and goes', async () => {
+  it('leaves nothing more behind, however often it is archived', async () => {
     const id = await create();
     for (let round = 0; round < 4; round++) {
       await fixture.control.pause(me(), id, { as: 'archived' });
@@ -236,7 +236,7 @@ describe('an archived sandbox', () => {
     expect([await fixture.backend.snapshots(), fixture.place.archived()]).toEqual([[], []]);
   });
 
-  it('is removed with what it has in the store', async () => {
+  it('is removed together with its objects in the store', async () => {
     const id = await create();
     await fixture.control.turn(me(), id, {});
     await fixture.control.pause(me(), id, { as: 'archived' });

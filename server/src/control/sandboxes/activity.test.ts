@@ -44,7 +44,7 @@ describe('activity', () => {
     expect(await quiet).toBe(true);
   });
 
-  it('keeps newcomers in front of a closed gate, and not those who are inside', async () => {
+  it('keeps new calls out while the gate is closed, and not those that are inside', async () => {
     const before = activity.epoch('a');
     const open = Promise.withResolvers<void>();
     const first = activity.withGateClosed('a', () => open.promise);
@@ -62,12 +62,12 @@ describe('activity', () => {
     expect(activity.epoch('a')).toBeGreaterThan(before);
   });
 
-  it('opens the gate when what closed it fails', async () => {
+  it('opens the gate when the task fails', async () => {
     await expect(activity.withGateClosed('a', () => Promise.reject(new Error('no')))).rejects.toThrow('no');
     expect(activity.enter('a', 'call')).toBeDefined();
   });
 
-  it('saves the last use of each, and all of them together', () => {
+  it('saves the last use of all sandboxes in one write', () => {
     activity.touch('a');
     nowMs = 2000;
     activity.touch('a');
@@ -86,8 +86,8 @@ describe('activity', () => {
   });
 });
 
-describe('an attended guest', () => {
-  it('counts what is read for as long as it is read, and nothing that is not', async () => {
+describe('a tracked guest', () => {
+  it('counts a stream for as long as it is read, and not one that is never read', async () => {
     const place = installation();
     const backend = memoryBackend();
     const { control, principal } = await place.open(backend);

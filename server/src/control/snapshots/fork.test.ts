@@ -7,7 +7,7 @@ const fixture = useControl();
 const { me, createWithText, listed, read, write } = fixture;
 
 describe('fork', () => {
-  it('makes children with names, labels and tokens of their own that go their own way', async () => {
+  it('makes independent children with their own names, labels and tokens', async () => {
     const id = await createWithText('one', { name: 'parent', labels: { team: 'a' }, ports: [3000] });
     const { snapshot, sandboxes } = await fixture.control.fork(me(), 'parent', {
       count: 3,
@@ -30,7 +30,7 @@ describe('fork', () => {
     expect(new Set(tree.nodes[0]!.sandboxes.map(({ name }) => name))).toEqual(
       new Set(['parent', 'try-1', 'try-2', 'try-3']),
     );
-    // The capture goes with the last of them, when the parent has gone on.
+    // The capture is removed with the last of them, when the parent has a later base.
     await fixture.control.turn(me(), id, {});
     await fixture.control.turn(me(), 'try-1', {});
     for (const name of ['try-2', 'try-3']) await fixture.control.remove(me(), name);
@@ -39,7 +39,7 @@ describe('fork', () => {
     expect(listed().map(({ cause }) => cause)).toEqual(['turn']);
   });
 
-  it('of a stopped sandbox gives stopped ones, and can begin at any snapshot', async () => {
+  it('of a stopped sandbox makes stopped ones, and can start from any snapshot', async () => {
     const id = await createWithText('one');
     await fixture.control.turn(me(), id, {});
     await write(id, 'two');

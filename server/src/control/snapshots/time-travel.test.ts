@@ -12,7 +12,7 @@ function sleep(guest: Guest, id: string) {
 }
 
 describe('snapshots', () => {
-  it('have a name of their own, labels, and the one before as their parent', async () => {
+  it('have a name, labels, and the previous one as their parent', async () => {
     const id = await createWithText('one');
     const first = await fixture.control.snapshot(me(), id, { name: 'works', labels: { a: '1' } });
     expect(first).toMatchObject({
@@ -85,7 +85,7 @@ describe('snapshots', () => {
     });
   });
 
-  it('leave their children to their parent when they are removed', async () => {
+  it('make their children those of their parent when they are removed', async () => {
     const id = await createWithText('one');
     const first = await fixture.control.snapshot(me(), id, {});
     const second = await fixture.control.snapshot(me(), id, {});
@@ -97,7 +97,7 @@ describe('snapshots', () => {
     expect((await fixture.backend.snapshots()).map((facts) => facts.id)).toEqual([first.id]);
   });
 
-  it('are not removed while a sandbox stands on them or a template is made of them', async () => {
+  it('are not removed while a sandbox or a template needs them', async () => {
     const id = await createWithText('one');
     const { id: snapshot } = await fixture.control.snapshot(me(), id, {});
     const { sandbox } = await fixture.control.create(me(), asked({ snapshot }));
@@ -117,7 +117,7 @@ describe('snapshots', () => {
     expect(listed()).toEqual([]);
   });
 
-  it('stay when their sandbox goes, if somebody asked for them', async () => {
+  it('stay when their sandbox is removed, if a caller asked for them', async () => {
     const id = await createWithText('one');
     await fixture.control.turn(me(), id, {});
     const asked1 = await fixture.control.snapshot(me(), id, {});
@@ -134,7 +134,7 @@ describe('snapshots', () => {
     expect(await read(sandbox.id)).toBe('one');
   });
 
-  it('travel as archives', async () => {
+  it('can be exported and imported', async () => {
     const id = await createWithText('carried');
     await fixture.control.snapshot(me(), id, { name: 'out' });
     const { data } = await fixture.control.exportSnapshot(me(), 'out', { sandbox: id });
@@ -165,7 +165,7 @@ describe('snapshots', () => {
 });
 
 describe('turns', () => {
-  it('are numbered upwards, whatever is removed or rolled back', async () => {
+  it('are numbered upwards, also after removals and rollbacks', async () => {
     const id = await createWithText('one');
     expect((await fixture.control.turn(me(), id, {})).turn).toBe(1);
     expect((await fixture.control.turn(me(), id, {})).turn).toBe(2);
@@ -178,7 +178,7 @@ describe('turns', () => {
     );
   });
 
-  it('wait for commands that somebody waits for, and say if one went on', async () => {
+  it('wait for commands that a client waits for, and report if one still runs', async () => {
     const id = await createWithText('one');
     const { guest } = await fixture.control.enter(me(), id);
     const long = await sleep(guest, 'long');
@@ -188,12 +188,12 @@ describe('turns', () => {
     for await (const _ of long.output);
     expect((await taking).quiet).toBe(true);
     await long[Symbol.asyncDispose]();
-    // Left to itself it is nobody's tool call.
+    // A detached command has no client that waits for it.
     await (await sleep(guest, 'left'))[Symbol.asyncDispose]();
     expect((await fixture.control.turn(me(), id, { waitMs: 60_000 })).quiet).toBe(true);
   });
 
-  it('are pruned by retention, never those with a name, the newest, or what is stood on', async () => {
+  it('are pruned by retention, but never one with a name, the newest, or one that is a base', async () => {
     const id = await createWithText('one', { retention: { keepLast: 2, maxAgeMs: null } });
     await fixture.control.turn(me(), id, {});
     await fixture.control.turn(me(), id, { name: 'good' });
@@ -301,7 +301,7 @@ describe('a template made of a snapshot', () => {
   });
 });
 
-describe('a snapshot that its backend has lost', () => {
+describe('a snapshot that is gone from its backend', () => {
   it('is not listed any more, nor are templates made of it', async () => {
     const id = await createWithText('one');
     const { id: snapshot } = await fixture.control.snapshot(me(), id, {});
@@ -317,7 +317,7 @@ describe('a snapshot that its backend has lost', () => {
 });
 
 describe('compare', () => {
-  it('tells what differs between two moments, and keeps nothing', async () => {
+  it('lists what differs between two moments, and leaves no snapshot', async () => {
     const id = await createWithText('one');
     await fixture.control.turn(me(), id, {});
     await write(id, 'three');

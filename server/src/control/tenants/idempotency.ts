@@ -9,18 +9,18 @@ export interface Keyed {
 }
 
 /**
- * What a creating call with a caller's key has made, so that repeating the call makes no other.
- * A key belongs to a project, whatever it makes there. Only digests of keys and requests are kept.
+ * What calls with an idempotency key have made, so that a repeated call makes nothing. A key belongs to a
+ * project, whatever it makes there. Only digests of keys and requests are kept.
  */
 export interface Idempotency {
-  /** The id of what this key made. Rejects `conflict` if the key was for another request. */
+  /** The id of what this key made. Throws `conflict` if the key was used for another request. */
   find(project: string, key: string, request: unknown): string | undefined;
   remember(project: string, key: string, request: unknown, made: string, atMs: number): void;
-  /** What never came to be does not use up its key. */
+  /** A call that failed does not use up its key. */
   forget(made: string): void;
   /**
-   * Makes something and remembers it in one step, or finds what was made before. Rejects `not_found` if that
-   * is gone.
+   * Makes something and remembers it in one transaction, or finds what was made before. Throws `not_found` if
+   * that was removed.
    */
   once<T>(
     call: { project: string; key: string | undefined; request: unknown },

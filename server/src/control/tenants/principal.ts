@@ -1,5 +1,5 @@
 /**
- * On whose behalf something is done. Every verb of the control plane takes one and shows it only its own
+ * On whose behalf a call is made. Every verb of the control plane takes a principal and shows it only its own
  * project.
  */
 export interface Principal {
