@@ -149,7 +149,7 @@ describe('builds of templates', () => {
     next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] });
     expect(await next.builds.finished(next.test.principal, waiting.id)).toMatchObject({ state: 'ready' });
     expect(() => next.builds.start(next.test.principal, waiting.id, { from: 'base', steps: [] })).toThrow(
-      /cannot be started/,
+      /Cannot start build/,
     );
   });
 
