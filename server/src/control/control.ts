@@ -33,6 +33,7 @@
 import type { Backend, Orphan } from '../backends/backend.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { CommandKeys } from './commands/command-keys.ts';
+import type { Idempotency } from './tenants/idempotency.ts';
 import type { HealthWatch } from './capacity/health.ts';
 import type { PauseVerbs } from './pausing/pause.ts';
 import type { SandboxVerbs } from './sandboxes/sandbox.ts';
@@ -51,7 +52,9 @@ export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, Pause
   readonly events: EventLog;
   /** What projects use of their quotas, for other parts of the server that store something for them. */
   readonly quota: QuotaLedger;
-  /** Callers' keys for commands that are to run once. */
+  /** Idempotency keys of calls that make something. */
+  readonly idempotency: Idempotency;
+  /** Idempotency keys of commands. */
   readonly commandKeys: CommandKeys;
   readonly health: HealthWatch;
   /** Records an event of what a sweep of the backend has removed. */

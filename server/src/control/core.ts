@@ -82,16 +82,8 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
     recentErrors.add(error);
     options.onError?.(error);
   };
-  const records: ControlRecords = {
-    database,
-    sandboxes: options.sandboxes,
-    snapshots: snapshotRecords(database),
-    templates: templateRecords(database),
-    forks: forkRecords(database),
-    projects: options.projects,
-    idempotency: idempotency(database, clock.now, clock.ageing),
-  };
-  const { sandboxes, snapshots, projects } = records;
+  const { sandboxes, projects } = options;
+  const snapshots = snapshotRecords(database);
   const activity = openActivity({ save: sandboxes.used, clock, onError });
   const reservations = openReservations(sandboxes);
   const pressure = await openPressure({
@@ -110,6 +102,15 @@ export async function openCore(options: ControlOptions, closing: AbortSignal): P
   quota.counts('snapshots', 'snapshots', (project) => snapshots.usage(project).count);
   quota.counts('snapshotBytes', 'snapshots', (project) => snapshots.usage(project).bytes);
   quota.counts('snapshotBytes', 'hibernated', (project) => sandboxes.imageBytes(project));
+  const records: ControlRecords = {
+    database,
+    sandboxes,
+    snapshots,
+    templates: templateRecords(database),
+    forks: forkRecords(database),
+    projects,
+    idempotency: idempotency(database, { now: clock.now, ageing: clock.ageing, quota }),
+  };
   const capabilities = await backend.capabilities();
   return {
     backend,

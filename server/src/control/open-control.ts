@@ -58,6 +58,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const core = await openCore(options, closing.signal);
   const parts = buildParts(core, options);
   placeRecorded(core);
+  lowerTimeouts(core);
   // Watched before the recovery lists sandboxes, so that no change falls in between.
   const changes = core.backend.watch({ signal: closing.signal });
   await recover(parts);
@@ -142,6 +143,19 @@ function placeRecorded({ backend, records: { sandboxes, snapshots } }: Core): vo
   }
 }
 
+/**
+ * An earlier server may have allowed longer timeouts. They are lowered at once, because this server enforces
+ * them; limits of processes are lowered at the next start.
+ */
+function lowerTimeouts({ clock, policy, recordEvent, records: { database, sandboxes } }: Core): void {
+  const { timeoutMs: longest } = policy.maxima;
+  if (longest === null) return;
+  database.transaction(() => {
+    for (const row of sandboxes.lowerTimeouts(longest, clock.now()))
+      recordEvent('sandbox.updated', row, undefined, { fields: ['timeoutMs'], cause: 'policy' });
+  });
+}
+
 async function recover(parts: Parts): Promise<void> {
   await undoForks(parts);
   await recoverSandboxes(parts);
@@ -168,7 +182,8 @@ function verbs(parts: Parts, { previews }: ControlOptions): Omit<Control, 'close
     policy,
     events,
     quota,
-    commandKeys: commandKeys(records.database, clock.now, clock.ageing),
+    idempotency: records.idempotency,
+    commandKeys: commandKeys(records.database, { now: clock.now, ageing: clock.ageing, quota }),
     ...ofSandboxes,
     ...portVerbs({ ...parts, previews }),
     ...createVerb({ ...parts, start: ofSandboxes.start }),

@@ -138,7 +138,11 @@ export function forkVerb({
       if (key === undefined) return start();
       return calls.run(`${principal.project}:${key}`, async () => {
         const known = idempotency.find(principal.project, key, { fork: found.id, ...request });
-        if (known === undefined) return start();
+        if (known === undefined) {
+          // Required again when the key is recorded, which is after the capture.
+          idempotency.requireRoom(principal.project);
+          return start();
+        }
         await forkChildren.settled(known);
         const fork = forks.get(known);
         return fork ? resultOf(fork, key) : start();

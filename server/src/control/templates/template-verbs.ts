@@ -11,11 +11,13 @@ export function templateVerbs({
   clock,
   events,
   lookup,
+  quota,
   records: { database, sandboxes, snapshots, templates },
   registry,
-}: Pick<Core, 'backend' | 'capabilities' | 'clock' | 'events' | 'lookup' | 'records'> & {
+}: Pick<Core, 'backend' | 'capabilities' | 'clock' | 'events' | 'lookup' | 'quota' | 'records'> & {
   registry: SnapshotRegistry;
 }): TemplateVerbs {
+  quota.counts('templates', 'templates', templates.count);
   /** With several platforms the answer changes when another one becomes reachable. */
   const backendTemplates = async () =>
     (canRoute(backend) ? await backend.capabilities() : capabilities).templates;
@@ -53,6 +55,7 @@ export function templateVerbs({
           snapshot: registry.resolve(project, snapshot, of).id,
           createdAtMs: clock.now(),
         };
+        if (!templates.get(project, name)) quota.requireRoom(project, 'templates', 1);
         templates.save(row, { replace });
         events.append({
           type: 'template.saved',
