@@ -1,15 +1,15 @@
 /**
  * The control plane: what the API may ask for, and what keeps every promise that the API made.
  *
- * It owns ids, names, records, quotas and expiry. A backend (`backends/backend.ts`) owns the containers, trees
- * and images, and does what the records say.
+ * It owns ids, names, records, quotas and expiry. A backend (`backends/backend.ts`) owns the containers,
+ * trees and images, and does what the records say.
  *
- * Who calls: the REST API and the E2B API for each request, on behalf of a principal. A principal sees only its
- * own project; anything else is `not_found`. A sandbox is named by its id, or by the name that its project
- * gave it.
+ * Who calls: the REST API and the E2B API for each request, on behalf of a principal. A principal sees only
+ * its own project; anything else is `not_found`. A sandbox is named by its id, or by the name that its
+ * project gave it.
  *
- * Order: every change records the intent, acts, and records the result. Each step can be repeated, so a server
- * that was killed between any two lines finishes or undoes what it finds when it opens again.
+ * Order: every change records the intent, acts, and records the result. Each step can be repeated, so a
+ * server that was killed between any two lines finishes or undoes what it finds when it opens again.
  *
  * Concurrency: all verbs may be called at any time. The changes of one sandbox run one after the other. Where
  * waiting would act on another state than the caller saw (a rollback during a rollback), a verb rejects
@@ -18,15 +18,15 @@
  * Errors are `CayError`s with closed codes. Their messages name fields of the request.
  *
  * ```ts
- * const control = await openControl({ backend, database, sandboxes, projects, events, previews, previewUrl });
- * const alice: Principal = { project: project.id, key: key.id, role: 'member' };
- * const { sandbox } = await control.create(alice, CreateSandboxSchema.parse({ name: 'box' }));
- * const { guest } = await control.enter(alice, 'box');
+ * const control = await openControl({ backend, database, sandboxes, projects, events, previews, … });
+ * const me: Principal = { project: project.id, key: key.id, role: 'member' };
+ * const { sandbox } = await control.create(me, CreateSandboxSchema.parse({ name: 'box' }));
+ * const { guest } = await control.enter(me, 'box');
  * await guest.files('user').write('/home/user/a', Buffer.from('one'));
- * const before = await control.turn(alice, 'box', {});
+ * const before = await control.turn(me, 'box', {});
  * await guest.files('user').write('/home/user/a', Buffer.from('two'));
- * await control.rollback(alice, 'box', { to: before.turn! });
- * await control.remove(alice, 'box');
+ * await control.rollback(me, 'box', { to: before.turn! });
+ * await control.remove(me, 'box');
  * await control.close();
  * ```
  */

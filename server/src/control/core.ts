@@ -1,7 +1,7 @@
 /**
  * The parts that every verb of the control plane is built from: records, clock, queue, quota, events. They
- * depend on the options and on each other alone, and never on a verb. Each folder takes the parts that it uses
- * (`Pick<Core, …>`).
+ * depend on the options and on each other alone, and never on a verb. Each folder takes the parts that it
+ * uses (`Pick<Core, …>`).
  */
 import type { Capabilities, SandboxId } from '@cay/sdk/protocol';
 import type { ArchiveSeal, Backend } from '../backends/backend.ts';

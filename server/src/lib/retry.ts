@@ -13,8 +13,8 @@ export interface RetryOptions {
 }
 
 /**
- * Runs the work, and runs it again in the background while it fails with a transient error. Resolves after the
- * first attempt and never rejects. A pending retry does not keep the process alive.
+ * Runs the work, and runs it again in the background while it fails with a transient error. Resolves after
+ * the first attempt and never rejects. A pending retry does not keep the process alive.
  */
 export async function retry(work: () => unknown, options: RetryOptions): Promise<void> {
   const { isTransient, onError, delayMs, maxDelayMs = delayMs, firstDelayMs = 0 } = options;

@@ -1,9 +1,10 @@
 /**
  * Moves sandboxes into the archive store and back.
  *
- * Everything is copied out first. Then one transaction records that the sandbox is in the store and not on the
- * machine. Then what is on the machine is removed. On the way back it is the same in reverse. So a sandbox is
- * whole on one side at any moment, and the records say on which: what is found on the other side is left over.
+ * Everything is copied out first. Then one transaction records that the sandbox is in the store and not on
+ * the machine. Then what is on the machine is removed. On the way back it is the same in reverse. So a
+ * sandbox is whole on one side at any moment, and the records say on which: what is found on the other side
+ * is left over.
  *
  * Call these from the sandbox's queue, and `archive` with its gate closed.
  */

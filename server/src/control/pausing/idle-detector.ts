@@ -1,6 +1,6 @@
 /**
- * Decides whether a sandbox is unused: no call is inside, no lease holds it, it takes almost no processor time,
- * and no command that a client started is running. For the idle policy, and for making room.
+ * Decides whether a sandbox is unused: no call is inside, no lease holds it, it takes almost no processor
+ * time, and no command that a client started is running. For the idle policy, and for making room.
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';

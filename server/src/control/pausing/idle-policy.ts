@@ -1,10 +1,10 @@
 /**
  * Pauses, archives and destroys sandboxes that are unused, as their idle policies say.
  *
- * Only sandboxes with a policy are checked, every few seconds: whether a call is inside, whether a lease holds
- * it, and how much processor time it took since the last check. The guest is asked for running commands only
- * when the sandbox would be paused otherwise. Idleness is elapsed time: a clock that is set, or a machine that
- * was suspended, makes nothing idle. While no server runs, the recorded time counts.
+ * Only sandboxes with a policy are checked, every few seconds: whether a call is inside, whether a lease
+ * holds it, and how much processor time it took since the last check. The guest is asked for running commands
+ * only when the sandbox would be paused otherwise. Idleness is elapsed time: a clock that is set, or a
+ * machine that was suspended, makes nothing idle. While no server runs, the recorded time counts.
  */
 import { PAUSES, isCayError, type IdlePolicy, type Pause, type SandboxId } from '@cay/sdk/protocol';
 import type { Core } from '../core.ts';

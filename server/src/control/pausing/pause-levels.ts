@@ -1,6 +1,6 @@
 /**
- * Pauses a sandbox at one level. The backend reports whether a sandbox is frozen, suspended or hibernated, so no
- * intent is recorded before; `archive.ts` records its own.
+ * Pauses a sandbox at one level. The backend reports whether a sandbox is frozen, suspended or hibernated, so
+ * no intent is recorded before; `archive.ts` records its own.
  *
  * Call these from the sandbox's queue, with its gate closed.
  */

@@ -6,12 +6,12 @@
  * - `hibernated`: its processes are in a memory image on disk
  * - `archived`: files and memory image are in the archive store, nothing is left on the machine
  *
- * A pause closes the sandbox's gate (`activity.ts`), waits for calls that are inside, and then asks the backend.
- * Calls that come meanwhile wait at the gate and wake the sandbox. A timeout, the idle policy and memory
- * pressure pause sandboxes in the same way.
+ * A pause closes the sandbox's gate (`activity.ts`), waits for calls that are inside, and then asks the
+ * backend. Calls that come meanwhile wait at the gate and wake the sandbox. A timeout, the idle policy and
+ * memory pressure pause sandboxes in the same way.
  *
- * Errors: `unsupported` for a level that the backend or the runtime does not have, `conflict` while a snapshot,
- * a fork or a rollback of the sandbox is under way.
+ * Errors: `unsupported` for a level that the backend or the runtime does not have, `conflict` while a
+ * snapshot, a fork or a rollback of the sandbox is under way.
  */
 import type { PauseSandbox, Sandbox } from '@cay/sdk/protocol';
 import type { Principal } from '../tenants/principal.ts';

@@ -22,7 +22,7 @@ export interface Pausing extends PauseVerbs {
     levels: readonly Pause[],
     why: { principal?: Principal; cause: string; keepsTimeout?: boolean },
   ): Promise<SandboxRow>;
-  /** What `onTimeout` asks for. Resolves false if no level is possible. Call this from the sandbox's queue. */
+  /** Pauses as `onTimeout` says, in the sandbox's queue. Resolves false if no level is possible. */
   pauseOnTimeout(row: SandboxRow): Promise<boolean>;
 }
 

@@ -5,7 +5,9 @@ import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
 import type { Core } from '../core.ts';
 import type { Settler } from './settle-sandbox.ts';
 
-/** Records what the backend reports while the server runs: sandboxes that end or are removed by themselves. */
+/**
+ * Records what the backend reports while the server runs: sandboxes that end or are removed by themselves.
+ */
 export async function followBackend(
   changes: AsyncIterable<Observation>,
   {

@@ -1,6 +1,6 @@
 /**
- * Orphan sandboxes: a backend has them and no record knows them. A sandbox is recorded before any of it is made,
- * and its record is deleted after all of it is gone, so an orphan can be removed.
+ * Orphan sandboxes: a backend has them and no record knows them. A sandbox is recorded before any of it is
+ * made, and its record is deleted after all of it is gone, so an orphan can be removed.
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';

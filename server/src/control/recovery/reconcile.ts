@@ -1,6 +1,6 @@
 /**
- * Compares records with what the backend has, every minute, as recovery does when the server opens. So changes
- * that the server did not see, or could not record, are recorded soon.
+ * Compares records with what the backend has, every minute, as recovery does when the server opens. So
+ * changes that the server did not see, or could not record, are recorded soon.
  *
  * A difference is only a reason to look again, in the queue of the sandbox: what is found there decides.
  */

@@ -3,8 +3,8 @@ import type { Core } from '../core.ts';
 import type { ForkChildren } from '../snapshots/fork-children.ts';
 
 /**
- * Removes the children of forks that no caller can repeat. Call this before the sandboxes are recovered, which
- * would make the children.
+ * Removes the children of forks that no caller can repeat. Call this before the sandboxes are recovered,
+ * which would make the children.
  */
 export async function undoForks({
   backend,

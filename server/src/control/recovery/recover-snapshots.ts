@@ -37,7 +37,9 @@ export async function recoverSnapshots(
     snapshots.delete(row.id);
   }
 
-  /** It is recorded as archived, and a part or all of it is here: it was not removed, or not fetched whole. */
+  /**
+   * It is recorded as archived, and a part or all of it is here: it was not removed, or not fetched whole.
+   */
   async function removeHere(row: SnapshotRow): Promise<void> {
     try {
       await travel.removeSnapshot(row.id);

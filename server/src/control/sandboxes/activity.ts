@@ -2,8 +2,8 @@
  * Which sandboxes are in use at the moment, and when each was used last.
  *
  * Every call that reaches a sandbox is counted here from its first step to its last. So a turn knows which
- * commands to wait for, the idle policy which sandboxes are unused, and a pause that no call is on its way in.
- * Each sandbox has a gate. While it is closed new calls wait; calls that are inside go on.
+ * commands to wait for, the idle policy which sandboxes are unused, and a pause that no call is on its way
+ * in. Each sandbox has a gate. While it is closed new calls wait; calls that are inside go on.
  */
 import type { Clock } from '../../lib/clock.ts';
 
@@ -37,7 +37,9 @@ export interface Activity {
   /** How often the gate was closed. A guest from before must be connected again. */
   epoch(id: string): number;
   count(id: string, ...uses: Use[]): number;
-  /** Resolves whether there are no such uses, at the latest after `waitMs`. Rejects if the signal is aborted. */
+  /**
+   * Resolves whether there are no such uses, at the latest after `waitMs`. Rejects if the signal is aborted.
+   */
   waitUntilNone(id: string, uses: readonly Use[], waitMs: number, signal?: AbortSignal): Promise<boolean>;
   /** It is used now. Recorded within a few seconds. */
   touch(id: string): void;

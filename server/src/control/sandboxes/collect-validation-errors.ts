@@ -11,8 +11,8 @@ export interface ValidationError {
 const NO_LIMITS = { cpus: null, memoryBytes: null, diskBytes: null, pids: null };
 
 /**
- * All errors that a backend has with a spec. `validate` stops at the first, so each field is tried by itself in
- * a spec that is otherwise valid.
+ * All errors that a backend has with a spec. `validate` stops at the first, so each field is tried by itself
+ * in a spec that is otherwise valid.
  */
 export async function collectValidationErrors(
   backend: Pick<Backend, 'validate'>,

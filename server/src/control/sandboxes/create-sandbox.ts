@@ -12,8 +12,8 @@ import type { Planning } from './plan-sandbox.ts';
 import type { CreateOptions, SandboxVerbs } from './sandbox.ts';
 
 /**
- * Makes a sandbox from a template or a snapshot, once for each idempotency key, and with `getOrCreate` once for
- * each name.
+ * Makes a sandbox from a template or a snapshot, once for each idempotency key, and with `getOrCreate` once
+ * for each name.
  */
 export function createVerb({
   backend,

@@ -10,8 +10,8 @@ import type { Expiry } from './expiry.ts';
 
 export interface SandboxDestroyer {
   /**
-   * Records the intent, removes the sandbox from its backend, deletes the record. A removal that fails is tried
-   * again later. Call this from the sandbox's queue.
+   * Records the intent, removes the sandbox from its backend, deletes the record. A removal that fails is
+   * tried again later. Call this from the sandbox's queue.
    */
   destroy(
     row: SandboxRow,
@@ -63,7 +63,9 @@ export function openDestroyer(
     });
   }
 
-  /** Forgets what the server keeps in memory for it, then removes the snapshots that nothing needs any more. */
+  /**
+   * Forgets what the server keeps in memory for it, then removes the snapshots that nothing needs any more.
+   */
   async function cleanUp(row: SandboxRow): Promise<void> {
     activity.forget(row.id);
     commandLimit.forget(row.id);

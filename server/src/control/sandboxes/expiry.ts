@@ -1,9 +1,9 @@
 /**
  * Calls a handler for each sandbox whose timeout has passed.
  *
- * The times are in the records, by the wall clock, so they outlive the server. The timer sleeps until the next
- * one but never longer than a few seconds: a clock that was set, or a machine that was suspended, is noticed
- * soon.
+ * The times are in the records, by the wall clock, so they outlive the server. The timer sleeps until the
+ * next one but never longer than a few seconds: a clock that was set, or a machine that was suspended, is
+ * noticed soon.
  */
 import type { SandboxRow } from '../../records/sandboxes.ts';
 

@@ -1,6 +1,6 @@
 /**
- * How calls reach the guest of a sandbox: they wait at its gate, wake it if it is paused, and are counted while
- * they last.
+ * How calls reach the guest of a sandbox: they wait at its gate, wake it if it is paused, and are counted
+ * while they last.
  */
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Guest } from '../../guest/guest.ts';

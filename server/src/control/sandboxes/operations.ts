@@ -24,11 +24,11 @@ export interface Operations {
   /** Runs the task in the sandbox's queue, after all tasks that were enqueued before it. */
   enqueue<T>(id: string, task: () => Promise<T>): Promise<T>;
   /**
-   * Claims the sandbox for an operation until the task settles. The task is not in the queue; it enqueues what
-   * changes the sandbox.
+   * Claims the sandbox for an operation until the task settles. The task is not in the queue; it enqueues
+   * what changes the sandbox.
    *
-   * Operations that only read go together, and so do removals. A removal waits for the others, and aborts their
-   * signal so that they need not wait for commands first. Rejects `conflict` for any other pair.
+   * Operations that only read go together, and so do removals. A removal waits for the others, and aborts
+   * their signal so that they need not wait for commands first. Rejects `conflict` for any other pair.
    */
   claim<T>(id: string, operation: Operation, task: (signal: AbortSignal) => Promise<T>): Promise<T>;
 }

@@ -29,7 +29,9 @@ export interface Wanted {
 }
 
 export interface Planning {
-  /** The snapshot to start from: `snapshot`, or the one that the project's template of that name is made of. */
+  /**
+   * The snapshot to start from: `snapshot`, or the one that the project's template of that name is made of.
+   */
   originOf(principal: Principal, request: CreateSandbox): SnapshotRow | undefined;
   /**
    * With `exactly` the request's user and workdir are used even when they equal the defaults. Rejects for a
@@ -55,7 +57,9 @@ export function openPlanning({
 }: Pick<Core, 'backend' | 'capabilitiesOf' | 'policy' | 'records'> & {
   registry: Pick<SnapshotRegistry, 'resolve'>;
 }): Planning {
-  /** A default limit is dropped where the backend cannot enforce it; one from the request is refused there. */
+  /**
+   * A default limit is dropped where the backend cannot enforce it; one from the request is refused there.
+   */
   async function limitsFor(asked: Partial<Limits>, platform: string | undefined): Promise<Limits> {
     const { abilities } = await capabilitiesOf(platform);
     const limits = usualLimits(policy);

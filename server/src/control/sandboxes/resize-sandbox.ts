@@ -77,8 +77,8 @@ export function openResizing({
   }
 
   /**
-   * Deletes the intent, which the next server would apply. A retry runs in the queue, so that it cannot delete
-   * the intent of a later resize.
+   * Deletes the intent, which the next server would apply. A retry runs in the queue, so that it cannot
+   * delete the intent of a later resize.
    */
   async function giveUp(id: SandboxId): Promise<void> {
     try {

@@ -4,8 +4,8 @@
  * Callers are the REST API, the E2B API and template builds. They call these verbs once for each request.
  *
  * Concurrency: the changes of one sandbox run one after the other, in its queue (`operations.ts`). Changes of
- * different sandboxes run side by side. A paused sandbox wakes for `enter`, `preview` and every verb that needs
- * its processes; the caller waits.
+ * different sandboxes run side by side. A paused sandbox wakes for `enter`, `preview` and every verb that
+ * needs its processes; the caller waits.
  *
  * Errors: `not_found` for a sandbox of another project, `failed_precondition` for a state that does not allow
  * the verb, `resource_exhausted` for a quota or a machine that is full.
@@ -40,8 +40,8 @@ export interface SandboxVerbs {
     options?: CreateOptions,
   ): Promise<{ sandbox: Sandbox; created: boolean }>;
   /**
-   * What a create would do: the platform that it would choose, everything it would refuse, and everything that
-   * would have no effect there. Makes nothing.
+   * What a create would do: the platform that it would choose, everything it would refuse, and everything
+   * that would have no effect there. Makes nothing.
    */
   validate(principal: Principal, request: CreateSandbox): Promise<Validation>;
   get(principal: Principal, ref: string): Sandbox;
@@ -57,7 +57,8 @@ export interface SandboxVerbs {
   remove(principal: Principal, ref: string, options?: { onIntent?(): void }): Promise<void>;
   /**
    * The guest of an active sandbox, and its record. Every call of that guest counts as use, and wakes the
-   * sandbox if it was paused meanwhile. Rejects `failed_precondition` if the sandbox is stopped or has failed.
+   * sandbox if it was paused meanwhile. Rejects `failed_precondition` if the sandbox is stopped or has
+   * failed.
    */
   enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
   /** Counts a client that waits for something inside, until the result is disposed of. Wakes nothing. */

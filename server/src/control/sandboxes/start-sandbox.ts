@@ -24,8 +24,8 @@ export function openStarter({
   state: StateRecorder;
 }): SandboxStarter {
   /**
-   * The spec for the next processes. The operator may have lowered the maximum of a limit since the sandbox was
-   * made; processes that continue keep their limits.
+   * The spec for the next processes. The operator may have lowered the maximum of a limit since the sandbox
+   * was made; processes that continue keep their limits.
    */
   async function specFor({ spec, state, pausedAs, origin }: SandboxRow): Promise<SandboxSpec> {
     const hasProcesses = state === 'paused' && pausedAs !== 'archived' && pausedAs !== 'suspended';

@@ -1,6 +1,6 @@
 /**
- * A guest whose every call is counted as a use of its sandbox for as long as the call lasts. A call waits while
- * the sandbox's gate is closed, and wakes it if it was paused, so callers need not know of pauses.
+ * A guest whose every call is counted as a use of its sandbox for as long as the call lasts. A call waits
+ * while the sandbox's gate is closed, and wakes it if it was paused, so callers need not know of pauses.
  */
 import type { CommandHandle, Files, Guest } from '../../guest/guest.ts';
 import type { Use } from './activity.ts';

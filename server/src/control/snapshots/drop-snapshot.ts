@@ -1,6 +1,6 @@
 /**
- * Removes a snapshot: records it as `removing`, removes it from the backend and the archive store, deletes the
- * record. A record that is still `removing` after a crash is removed by the next server.
+ * Removes a snapshot: records it as `removing`, removes it from the backend and the archive store, deletes
+ * the record. A record that is still `removing` after a crash is removed by the next server.
  */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
@@ -16,8 +16,8 @@ import type { Pins } from './pins.ts';
 import { requireSnapshots } from './require-snapshots.ts';
 
 /**
- * Rejects `failed_precondition` while a template or an archived sandbox needs it, `conflict` while a sandbox is
- * being made of it.
+ * Rejects `failed_precondition` while a template or an archived sandbox needs it, `conflict` while a sandbox
+ * is being made of it.
  */
 export type DropSnapshot = (
   row: SnapshotRow,

@@ -6,8 +6,8 @@ import { requireSnapshots } from './require-snapshots.ts';
 
 export interface SnapshotFetcher {
   /**
-   * Copies a snapshot from the archive store to the backend, once however many callers ask. With `beyondQuota`
-   * the project's quota does not apply.
+   * Copies a snapshot from the archive store to the backend, once however many callers ask. With
+   * `beyondQuota` the project's quota does not apply.
    */
   fetch(row: SnapshotRow, options: { beyondQuota: boolean }): Promise<SnapshotRow>;
   /** Removes the copy in the archive store. */

@@ -1,8 +1,8 @@
 /**
  * Makes sandboxes that go on from another one: one capture, and as many children as asked for, all or none.
  *
- * The call is recorded before the capture, and its children before any is made. After a crash the children of a
- * call with an idempotency key are finished, because the caller can repeat it; others are removed
+ * The call is recorded before the capture, and its children before any is made. After a crash the children of
+ * a call with an idempotency key are finished, because the caller can repeat it; others are removed
  * (`recovery/recover-forks.ts`).
  */
 import { randomUUID } from 'node:crypto';

@@ -1,6 +1,6 @@
 /**
- * Imports an archive as a snapshot: records it as `taking`, has the backend unpack it, records what the archive
- * says about itself. Archives come from outside: nothing in them is trusted.
+ * Imports an archive as a snapshot: records it as `taking`, has the backend unpack it, records what the
+ * archive says about itself. Archives come from outside: nothing in them is trusted.
  */
 import { CayError, ImportSnapshotSchema, SandboxSpecSchema, newId, type SnapshotId } from '@cay/sdk/protocol';
 import type { SnapshotFacts } from '../../backends/backend.ts';

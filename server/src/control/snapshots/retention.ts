@@ -12,8 +12,8 @@ export interface Kept {
 }
 
 /**
- * The snapshots of a series that its retention does not keep: all but the last `keepLast`, and those older than
- * `maxAgeMs`. Never one with a name, never the newest, never one that something needs.
+ * The snapshots of a series that its retention does not keep: all but the last `keepLast`, and those older
+ * than `maxAgeMs`. Never one with a name, never the newest, never one that something needs.
  */
 export function prunable(
   series: readonly Kept[],

@@ -6,8 +6,8 @@
  * 3. the backend rolls back
  * 4. one transaction records the result and deletes the intent
  *
- * A server that finds the intent after a crash compares incarnations: another one than recorded means that step
- * 3 was done. A failure at any step leaves the sandbox as it was.
+ * A server that finds the intent after a crash compares incarnations: another one than recorded means that
+ * step 3 was done. A failure at any step leaves the sandbox as it was.
  */
 import {
   CayError,
@@ -37,7 +37,9 @@ import type { SnapshotRegistry } from './snapshot-registry.ts';
 import type { TravelVerbs } from './snapshot.ts';
 
 export interface RollingBack extends Pick<TravelVerbs, 'rollback'> {
-  /** Finishes a rollback that an earlier server recorded, or gives it up. Call this from the sandbox's queue. */
+  /**
+   * Finishes a rollback that an earlier server recorded, or gives it up. Call this from the sandbox's queue.
+   */
   finish(row: SandboxRow, operation: RollbackOperation, observed: Observation): Promise<void>;
 }
 
@@ -123,7 +125,9 @@ export function openRollingBack({
     });
   }
 
-  /** The rollback can be neither recorded nor undone. It is recorded in the background, or by the next server. */
+  /**
+   * The rollback can be neither recorded nor undone. It is recorded in the background, or by the next server.
+   */
   function recordResultLater(
     id: SandboxId,
     operation: RollbackOperation,
@@ -195,12 +199,12 @@ export function openRollingBack({
         recordResult(row.id, operation, observed, { cause: 'recovery' });
         return;
       }
-      // It was not done, and is not done now: its caller may have got an error, from a server whose disk was too
-      // full to delete the intent, and may have written to the sandbox since.
+      // It was not done, and is not done now: its caller may have got an error, from a server whose disk was
+      // too full to delete the intent, and may have written to the sandbox since.
       sandboxes.update(row.id, { operation: null });
       settler.settle(lookup.reload(row), observed);
-      // Not every backend counts incarnations of a sandbox without processes, so only a running one proves that
-      // the kept snapshot is of no use.
+      // Not every backend counts incarnations of a sandbox without processes, so only a running one proves
+      // that the kept snapshot is of no use.
       if (isKept && observed.phase === 'ready') await dropKept(operation.kept);
     },
   };

@@ -1,8 +1,8 @@
 /**
  * The snapshots of all projects: as records, in the backend and in the archive store.
  *
- * A snapshot is recorded before it is taken and before it is removed, so a snapshot that was never acknowledged
- * to a caller is found and removed.
+ * A snapshot is recorded before it is taken and before it is removed, so a snapshot that was never
+ * acknowledged to a caller is found and removed.
  */
 import { isCayError, type SandboxId, type SnapshotId, type SnapshotRef } from '@cay/sdk/protocol';
 import type { SandboxRow } from '../../records/sandboxes.ts';
@@ -31,8 +31,8 @@ export interface SnapshotRegistry extends Pick<Pins, 'pin'> {
   /** Removes those that nothing needs. Best effort: refusals are ignored, other errors are reported. */
   dropUnneeded(rows: SnapshotRow[]): Promise<void>;
   /**
-   * Removes snapshots that no caller asked to keep and nothing can use: their sandbox is gone, or all children
-   * of the fork are. Considers all snapshots, or those around one sandbox.
+   * Removes snapshots that no caller asked to keep and nothing can use: their sandbox is gone, or all
+   * children of the fork are. Considers all snapshots, or those around one sandbox.
    */
   dropAbandoned(row?: SandboxRow): Promise<void>;
 }

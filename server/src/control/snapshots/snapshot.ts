@@ -1,13 +1,13 @@
 /**
- * A snapshot is a sandbox at one moment: its files and, with memory, its processes. Its parent is the snapshot
- * that its sandbox last took, went back to or came from, so the snapshots of a sandbox and of its forks form
- * one tree. A *turn* is a snapshot with a number, taken between two steps of an agent.
+ * A snapshot is a sandbox at one moment: its files and, with memory, its processes. Its parent is the
+ * snapshot that its sandbox last took, went back to or came from, so the snapshots of a sandbox and of its
+ * forks form one tree. A *turn* is a snapshot with a number, taken between two steps of an agent.
  *
  * A snapshot is named by its id, or by its name or turn number together with its sandbox.
  *
- * Concurrency: verbs that only read the sandbox (`snapshot`, `turn`, `fork`, `compare`) go together. A rollback
- * excludes them and every other change: the later call is rejected with `conflict`, because its caller decided
- * by a state that no longer exists.
+ * Concurrency: verbs that only read the sandbox (`snapshot`, `turn`, `fork`, `compare`) go together. A
+ * rollback excludes them and every other change: the later call is rejected with `conflict`, because its
+ * caller decided by a state that no longer exists.
  *
  * Errors: `unsupported` where the backend or the runtime cannot take snapshots or keep memory,
  * `resource_exhausted` for the project's quota, `failed_precondition` while something still needs a snapshot.
