@@ -26,7 +26,9 @@ describe('upload links', () => {
     const upload: Upload = { project: 'prj_1', template: 'mine', hash: 'a'.repeat(64) };
     const query = queryOf(links.make(upload));
     const refused = (change: Partial<Upload> & Partial<typeof query>, by = links) =>
-      expect(() => by.require({ ...upload, ...change }, { ...query, ...change })).toThrow(/not valid|expired/);
+      expect(() => by.require({ ...upload, ...change }, { ...query, ...change })).toThrow(
+        /not valid|expired/,
+      );
     refused({ hash: 'b'.repeat(64) });
     refused({ template: 'other' });
     refused({ project: 'prj_2' });
