@@ -1,5 +1,5 @@
-import { byteReader } from '../byte-reader.ts';
-import { BLOCK, decodeHeader, decodeRecords, type Extended, paddingOf } from '../tar-header.ts';
+import { byteReader } from '../../../lib/byte-reader.ts';
+import { BLOCK, decodeHeader, decodeRecords, type Extended, paddingOf } from '../../../lib/tar-header.ts';
 
 const MAX_EXTENDED_BYTES = 2 * 1024 * 1024;
 
