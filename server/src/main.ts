@@ -80,19 +80,19 @@ async function declarationsOf(
   });
 }
 
-/** Several are platforms of one router; a single one stands alone. */
+/** Several are the platforms of one composite; a single one stands alone. */
 async function openBackend(names: string, options: BackendOptions): Promise<OpenedBackend> {
   const each = names.split(',');
   await requireKnownRuntimes(each, options);
   if (each.length === 1) return BACKENDS[names]!(options);
-  const { routerBackend } = await import('./backends/composite/composite.ts');
+  const { platformsBackend } = await import('./backends/composite/platforms.ts');
   const { platformRules: rules, onError } = options;
   const platforms = each.map((name) => ({ name, open: () => BACKENDS[name]!(options) }));
-  const router = await routerBackend({ platforms, rules, onError });
-  return Object.assign(router, {
-    // Each lets go of what it has by that.
+  const composite = await platformsBackend({ platforms, rules, onError });
+  return Object.assign(composite, {
+    // Destroying each platform closes it too.
     async destroy() {
-      for (const name of each) await ((await router.platform(name)) as OpenedBackend).destroy();
+      for (const name of each) await ((await composite.platforms.get(name)) as OpenedBackend).destroy();
     },
   });
 }
@@ -131,8 +131,8 @@ async function requireKnownRuntimes(backends: readonly string[], options: Backen
 }
 
 async function asPlatform(backend: Backend): Promise<Backend> {
-  const { routerBackend } = await import('./backends/composite/composite.ts');
-  return routerBackend({ platforms: [{ name: backend.name, open: async () => backend }] });
+  const { platformsBackend } = await import('./backends/composite/platforms.ts');
+  return platformsBackend({ platforms: [{ name: backend.name, open: async () => backend }] });
 }
 
 async function surveyBackend(names: string, options: BackendOptions): Promise<Orphan[]> {
@@ -149,8 +149,7 @@ async function surveyOne(name: string, options: BackendOptions): Promise<Orphan[
   // The others settle nothing when they are opened.
   const backend = await BACKENDS[name]!(options);
   try {
-    const { canSweep } = await import('./backends/backend.ts');
-    return canSweep(backend) ? await backend.sweep({ dryRun: true }) : [];
+    return (await backend.ability('sweep')?.sweep({ dryRun: true })) ?? [];
   } finally {
     await backend.close();
   }

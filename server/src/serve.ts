@@ -21,7 +21,7 @@ import type { RateLimitOptions } from './api/http/rate-limit.ts';
 import type { RequestSpans } from './api/http/tracing/request-spans.ts';
 import { REDACTED } from './control/events/redact.ts';
 import { refuseUpgrade } from './api/http/refuse-upgrade.ts';
-import { canRoute, type Backend, type Orphan } from './backends/backend.ts';
+import type { Backend, Orphan } from './backends/backend.ts';
 import { openBuilds } from './control/templates/builds/builds.ts';
 import { openCommandLogs, type CommandLogs } from './control/commands/command-logs.ts';
 import { promisedEvents } from './control/events/promised-events.ts';
@@ -310,7 +310,7 @@ async function platformOrBackend(
   database: Database,
 ): Promise<Backend> {
   const elsewhere = recordedPlatforms(database).some((platform) => platform !== backend.name);
-  return asPlatform && elsewhere && !canRoute(backend) ? asPlatform(backend) : backend;
+  return asPlatform && elsewhere && !backend.ability('platforms') ? asPlatform(backend) : backend;
 }
 
 /** Loaded only where it is asked for. */

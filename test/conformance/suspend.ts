@@ -1,14 +1,9 @@
 import { expect } from 'vitest';
-import { canFreeze, canSuspend } from '../../server/src/backends/backend.ts';
 import { drain, within } from './box.ts';
 import { rejects, type Suite } from './suite.ts';
 
 export function suspendCases(suite: Suite): void {
-  const backend = () => {
-    if (!canSuspend(suite.backend))
-      throw new Error('the backend says that it can suspend, and has no such verb');
-    return suite.backend;
-  };
+  const backend = () => suite.ability('suspend');
 
   suite.case(
     'a suspended sandbox keeps its files, and starts anew when it is ensured',
@@ -71,7 +66,7 @@ export function suspendCases(suite: Suite): void {
 
   suite.case('what is frozen can be suspended', ['suspend', 'freeze'], async () => {
     const box = await suite.box();
-    if (canFreeze(suite.backend)) await suite.backend.freeze(box.id);
+    await suite.backend.ability('freeze')?.freeze(box.id);
     expect(await backend().suspend(box.id, { graceMs: 100 })).toMatchObject({
       phase: 'stopped',
       suspended: true,

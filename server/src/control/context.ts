@@ -2,7 +2,7 @@
 import { CayError, type Capabilities, type Sandbox, type SandboxId } from '@cay/sdk/protocol';
 import type { Clock } from '../lib/clock.ts';
 import type { Store } from '../storage/store.ts';
-import { canSnapshot, type ArchiveSeal, type Backend, type Snapshotting } from '../backends/backend.ts';
+import type { ArchiveSeal, Backend, Snapshotting } from '../backends/backend.ts';
 import type { Activity } from './sandboxes/activity.ts';
 import type { Operations } from './sandboxes/operations.ts';
 import type { Idempotency } from './tenants/idempotency.ts';
@@ -64,7 +64,8 @@ export interface Context {
   again(row: Pick<SandboxRow, 'id'>): SandboxRow;
 }
 
-export function snapshotting({ backend }: Pick<Context, 'backend'>): Backend & Snapshotting {
-  if (canSnapshot(backend)) return backend;
+export function snapshotting({ backend }: Pick<Context, 'backend'>): Snapshotting {
+  const snapshots = backend.ability('snapshots');
+  if (snapshots) return snapshots;
   throw new CayError('unsupported', `The ${backend.name} backend cannot take snapshots`);
 }

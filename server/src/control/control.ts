@@ -37,7 +37,7 @@ import type {
   UpdateSandbox,
   Validation,
 } from '@cay/sdk/protocol';
-import type { Backend, CallOptions, Orphan, SnapshotFiles } from '../backends/backend.ts';
+import type { Backend, CallScope, Orphan, SnapshotFiles } from '../backends/backend.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { CommandKeys } from './commands/command-keys.ts';
@@ -124,7 +124,7 @@ export interface SnapshotVerbs {
   exportSnapshot(
     principal: Principal,
     snapshot: SnapshotRef,
-    scope?: SnapshotScope & CallOptions,
+    scope?: SnapshotScope & CallScope,
   ): Promise<{ snapshot: Snapshot; data: AsyncIterable<Uint8Array> }>;
   /**
    * Takes an archive in, whole or not at all. Memory that this installation has not signed is left out,
@@ -134,7 +134,7 @@ export interface SnapshotVerbs {
     principal: Principal,
     data: AsyncIterable<Uint8Array>,
     request: ImportSnapshot,
-    options?: CallOptions,
+    options?: CallScope,
   ): Promise<ImportedSnapshot>;
   tree(principal: Principal, ref: string): SnapshotTree;
 }
@@ -162,7 +162,7 @@ export interface TravelVerbs {
    * stopped.
    */
   fork(principal: Principal, ref: string, request: Fork, options?: Keyed): Promise<Forked>;
-  compare(principal: Principal, ref: string, request: Compare, options?: CallOptions): Promise<Comparison>;
+  compare(principal: Principal, ref: string, request: Compare, options?: CallScope): Promise<Comparison>;
 }
 
 export interface PauseVerbs {

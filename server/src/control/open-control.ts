@@ -10,7 +10,7 @@
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Store } from '../storage/store.ts';
-import { canRoute, type Backend } from '../backends/backend.ts';
+import type { Backend } from '../backends/backend.ts';
 import { openClock } from '../lib/clock.ts';
 import { requireMayHave } from '../policy/allow-runtime.ts';
 import { loweredLimits } from '../policy/bound-limits.ts';
@@ -26,7 +26,6 @@ import type { Control } from './control.ts';
 import { createVerb } from './sandboxes/create-sandbox.ts';
 import { openOperations } from './sandboxes/operations.ts';
 import { openForking } from './snapshots/fork.ts';
-import { platformOf } from './placement/survey-platforms.ts';
 import { watchHealth, type HealthWatch } from './capacity/health.ts';
 import { idempotency } from './tenants/idempotency.ts';
 import { openIdling } from './pausing/idle-policy.ts';
@@ -48,7 +47,7 @@ import type { SandboxRecords } from '../records/sandboxes.ts';
 import { installationSecret } from '../records/secrets.ts';
 import { snapshotRecords } from '../records/snapshots.ts';
 import { templateRecords } from '../records/templates.ts';
-import { platformCapabilities } from './placement/platform-capabilities.ts';
+import { platformCapabilities, rememberPlacements } from './placement/placement.ts';
 import { openResizing } from './sandboxes/resize-sandbox.ts';
 import { openRetaining } from './snapshots/retention.ts';
 import { openRollingBack } from './snapshots/rollback.ts';
@@ -219,12 +218,7 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const forking = openForking(context, registry, pausing);
   const guestAccess = openGuestAccess(context, pausing.wake);
 
-  if (canRoute(backend)) {
-    for (const row of [...sandboxes.list({}), ...context.snapshots.all()]) {
-      const platform = platformOf(row, backend);
-      if (platform !== undefined) backend.place(row.id, platform);
-    }
-  }
+  rememberPlacements(backend, [...sandboxes.list({}), ...context.snapshots.all()]);
   const changes = backend.watch({ signal: closing.signal });
   await forking.undoUnkeyed();
   await lifecycle.recover(async (row, observed) => {

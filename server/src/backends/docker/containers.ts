@@ -1,5 +1,5 @@
 import type { SandboxId } from '@cay/sdk/protocol';
-import type { CallOptions, Observation } from '../backend.ts';
+import type { CallScope, Observation } from '../backend.ts';
 import { LABELS } from './container-config.ts';
 import { formatContainerName, parseContainerName, type ContainerName } from './container-name.ts';
 import { observationOf, type ContainerInspect } from './container-state.ts';
@@ -13,12 +13,12 @@ export interface Found {
 
 /** The containers of one installation. Their labels say which sandbox each is, their names how it stands. */
 export interface Containers {
-  find(id: SandboxId, options?: CallOptions): Promise<Found | undefined>;
-  observeAll(options?: CallOptions): Promise<Observation[]>;
+  find(id: SandboxId, options?: CallScope): Promise<Found | undefined>;
+  observeAll(options?: CallScope): Promise<Observation[]>;
   /** Resolves with its id. Rejects `conflict` if there is one of that name. */
-  create(name: ContainerName, config: object, options?: CallOptions): Promise<string>;
-  start(id: SandboxId, container: string, options?: CallOptions): Promise<void>;
-  rename(found: Pick<Found, 'container' | 'name'>, name: ContainerName, options?: CallOptions): Promise<void>;
+  create(name: ContainerName, config: object, options?: CallScope): Promise<string>;
+  start(id: SandboxId, container: string, options?: CallScope): Promise<void>;
+  rename(found: Pick<Found, 'container' | 'name'>, name: ContainerName, options?: CallScope): Promise<void>;
   kill(found: Pick<Found, 'container' | 'name'>): Promise<void>;
   /** Resolves whether it has ended within that time. */
   ended(found: Pick<Found, 'container' | 'name'>, withinMs: number): Promise<boolean>;

@@ -13,7 +13,14 @@ import type { Guest } from '../../guest/guest.ts';
 import type { GuestLink } from '../../guest/guest-link.ts';
 import { redialling } from '../../guest/redialling-link.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
-import type { Backend, CallOptions, Freezing, Observation, Resizing } from '../backend.ts';
+import {
+  abilityOf,
+  type Backend,
+  type CallScope,
+  type Freezing,
+  type Observation,
+  type Resizing,
+} from '../backend.ts';
 import { allowsRuntime, preferredRuntime, requireRuntime } from '../../policy/allow-runtime.ts';
 import { DEFAULT_POLICY, type Policy } from '../../policy/policy.ts';
 import { requireLimits, requireSandboxId, requireSpec } from '../support/check.ts';
@@ -100,14 +107,14 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     return spec.runtime ?? preferredRuntime(policy, known.defaultRuntime, known.runtimes);
   }
 
-  async function look(id: SandboxId, call: CallOptions = {}): Promise<Observation> {
+  async function look(id: SandboxId, call: CallScope = {}): Promise<Observation> {
     const found = await containers.find(id, call);
     if (!found?.inspect.State.Running) hangUp(id, 'it is not running');
     return found ? observationOf(found.name, found.inspect) : absent(id);
   }
 
   /** The container of a sandbox that must be ready. */
-  async function readyContainer(id: SandboxId, action: string, call: CallOptions = {}): Promise<Found> {
+  async function readyContainer(id: SandboxId, action: string, call: CallScope = {}): Promise<Found> {
     const found = await containers.find(id, call);
     if (!found) throw new CayError('not_found', `Cannot ${action}: sandbox "${id}" does not exist`);
     const { phase, message } = observationOf(found.name, found.inspect);
@@ -158,7 +165,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   }
 
   /** Creates and starts the container of a sandbox that was absent. */
-  async function create(id: SandboxId, spec: SandboxSpec, call: CallOptions): Promise<void> {
+  async function create(id: SandboxId, spec: SandboxSpec, call: CallScope): Promise<void> {
     const [known, runtime] = [await lookedAt(), await check(spec)];
     const image = await images.prepare(spec.template, call);
     for (;;) {
@@ -186,7 +193,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   }
 
   /** Waits for the guest of a container that was started, and lets it make what the image lacks. */
-  async function finish(id: SandboxId, spec: SandboxSpec, call: CallOptions): Promise<Observation> {
+  async function finish(id: SandboxId, spec: SandboxSpec, call: CallScope): Promise<Observation> {
     const found = await containers.find(id, call);
     if (!found) throw new CayError('conflict', `Cannot start sandbox "${id}": somebody removed it meanwhile`);
     const { link, guest } = liveOf(found);
@@ -206,7 +213,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     id: SandboxId,
     spec: SandboxSpec,
     before: Found | undefined,
-    call: CallOptions,
+    call: CallScope,
   ): Promise<Observation> {
     try {
       if (!before) await create(id, spec, call);
@@ -247,7 +254,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     id: SandboxId,
     { container, inspect }: Found,
     { limits }: SandboxSpec,
-    call: CallOptions,
+    call: CallScope,
   ): Promise<void> {
     const { cpus, memoryBytes, pids } = limits;
     const wanted = Object.entries(resources({ cpus, memoryBytes, pids }, (await lookedAt()).machine));
@@ -269,6 +276,10 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       const { runtimes, abilities, notes } = await lookedAt();
       const allowed = runtimes.filter((name) => allowsRuntime(policy, name));
       return { backend: 'docker', runtimes: allowed, templates: await images.list(call), abilities, notes };
+    },
+
+    ability(name) {
+      return abilityOf({ resize: this, freeze: this }, name);
     },
 
     async validate(spec, call) {
@@ -453,7 +464,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     },
   };
 
-  async function unpause(id: SandboxId, container: string, call: CallOptions = {}): Promise<void> {
+  async function unpause(id: SandboxId, container: string, call: CallScope = {}): Promise<void> {
     await client.json('POST', `/containers/${container}/unpause`, {
       action: `thaw sandbox "${id}"`,
       ...call,

@@ -1,5 +1,5 @@
 import { ABILITIES, type Ability, type Capabilities } from '@cay/sdk/protocol';
-import type { CallOptions } from '../backend.ts';
+import type { CallScope } from '../backend.ts';
 import { LABELS, type Machine } from './container-config.ts';
 import { dockerClient, type DockerClient } from './docker-client.ts';
 
@@ -31,7 +31,7 @@ export interface Engine {
 
 export async function lookAtEngine(
   client: DockerClient,
-  options: CallOptions & { installation: string },
+  options: CallScope & { installation: string },
 ): Promise<Engine> {
   const action = 'look at the Docker engine';
   const info = (await client.json('GET', '/info', { action, signal: options.signal })) as EngineInfo;
@@ -100,7 +100,7 @@ function namesOf({ Runtimes }: Pick<EngineInfo, 'Runtimes'>): string[] {
 async function whyNoDiskLimit(
   client: DockerClient,
   info: EngineInfo,
-  options: CallOptions & { installation: string },
+  options: CallScope & { installation: string },
 ): Promise<string | undefined> {
   const filesystem = info.DriverStatus?.find(([name]) => name === 'Backing Filesystem')?.[1];
   const where = `storage driver ${info.Driver}${filesystem ? ` on ${filesystem}` : ''}`;

@@ -6,7 +6,7 @@ import { writeArchive } from '../../host/archives/write-archive.ts';
 import type { Runtime } from '../../host/runtimes/runtime.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
-import type { ArchiveSeal, CallOptions, ImportOptions, SnapshotFacts } from '../backend.ts';
+import type { ArchiveSeal, CallScope, ImportOptions, SnapshotFacts } from '../backend.ts';
 import { requireWanted } from '../support/check.ts';
 import { newName, type Engine } from './engine.ts';
 import { pickRuntime } from './pick-runtime.ts';
@@ -26,7 +26,7 @@ export const IMPORT_FAULTS = [
 export async function* exportSnapshot(
   engine: Engine,
   snapshot: SnapshotId,
-  { signal, seal }: CallOptions & { seal?: ArchiveSeal } = {},
+  { signal, seal }: CallScope & { seal?: ArchiveSeal } = {},
 ): AsyncIterable<Uint8Array> {
   const { resources, images } = engine;
   const record = requireSnapshot(engine, snapshot);

@@ -7,7 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { whyNoLocal } from '../../../../test/support/local-platform.ts';
 import { armFaultPoints } from '../../lib/fault-point.ts';
 import { IMPORT_FAULTS } from './archive.ts';
-import { CLONE_FAULTS } from './clone.ts';
+import { CLONE_FAULTS, CLONE_START_FAULTS } from './clone.ts';
 import { END_FAULTS } from './end-instance.ts';
 import { FREEZE_FAULTS } from './freeze.ts';
 import { HIBERNATE_FAULTS } from './hibernate.ts';
@@ -73,6 +73,20 @@ const files: Scene[] = [
       expect(['absent', 'stopped']).toContain((await backend.observe(child)).phase);
       await backend.clone(child, world.spec, snapshot);
       await backend.ensure(child, world.spec);
+      expect(await world.readNote(backend, child)).toBe('then');
+      await backend.remove(child);
+    },
+  },
+  {
+    verb: 'clone() that starts',
+    faults: CLONE_START_FAULTS,
+    act: ({ backend, world, child, snapshot }) => backend.clone(child, world.spec, snapshot, { start: true }),
+    async check({ backend, world, child, snapshot }) {
+      expect(['absent', 'ready']).toContain((await backend.observe(child)).phase);
+      expect(await backend.clone(child, world.spec, snapshot, { start: true })).toMatchObject({
+        phase: 'ready',
+        incarnation: 1,
+      });
       expect(await world.readNote(backend, child)).toBe('then');
       await backend.remove(child);
     },
@@ -221,6 +235,20 @@ const memory: Scene[] = [
     async check(stage) {
       await runsOrWakes({ ...stage, id: stage.child }, 'then');
       await stage.backend.remove(stage.child);
+    },
+  },
+  {
+    verb: 'clone() with memory that starts',
+    memory: true,
+    faults: CLONE_START_FAULTS,
+    act: ({ backend, world, child, snapshot }) =>
+      backend.clone(child, world.spec, snapshot, { memory: true, start: true }),
+    async check(stage) {
+      const { backend, world, child, snapshot } = stage;
+      expect(['absent', 'ready']).toContain((await backend.observe(child)).phase);
+      await backend.clone(child, world.spec, snapshot, { memory: true, start: true });
+      await runsOrWakes({ ...stage, id: child }, 'then');
+      await backend.remove(child);
     },
   },
   {

@@ -98,12 +98,12 @@ async function settle(engine: Engine, found: SandboxRecord, instances: Map<strin
 /** What becomes of a sandbox that should run and does not. */
 async function settleEnded(engine: Engine, record: SandboxRecord, facts: Found | undefined): Promise<void> {
   const { resources, records } = engine;
-  if (record.phase === 'starting' && record.memory) return fallAsleep(engine, record);
   if (record.phase === 'starting' && record.incarnation === 1) {
-    // Nobody was told that it exists. Whoever asked for it asks again.
+    // The caller was not told that it exists, and asks again. Its memory, if any, is a snapshot's.
     await resources.trees.remove(record.tree);
     return records.delete(record.id);
   }
+  if (record.phase === 'starting' && record.memory) return fallAsleep(engine, record);
   if (record.phase === 'starting' || record.stopping) {
     const { stopping: _stopping, ...rest } = record;
     return records.save({ ...rest, phase: 'stopped', instance: undefined, frozen: false, memory: undefined });

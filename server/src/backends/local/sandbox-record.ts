@@ -4,8 +4,8 @@
  *
  * | phase | instance | memory | what it means after a crash |
  * |---|---|---|---|
- * | `starting` | yes | no | the start is undone: it is stopped, or absent if it never was more |
- * | `starting` | yes | yes | it is being woken: what answers is taken up, else it is hibernated again |
+ * | `starting` | yes | no | the start is undone: it is stopped, or absent if this was its first incarnation |
+ * | `starting` | yes | yes | it is being restored: a guest that answers is adopted, else it is hibernated again, or absent if this was its first incarnation |
  * | `ready` | yes | no | taken up if its processes live |
  * | `ready` | yes | yes | it is being hibernated: the image is not whole, and dropped |
  * | `hibernated` | maybe | yes | the image is whole; an instance that is left is taken away |

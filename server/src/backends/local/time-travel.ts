@@ -33,9 +33,9 @@ export function timeTravel(engine: Engine): Snapshotting {
       await removeSnapshot(engine, snapshot);
     },
 
-    async clone(id, spec, snapshot, { memory = false, signal } = {}) {
+    async clone(id, spec, snapshot, { memory = false, start = false, signal } = {}) {
       requireIds(id, snapshot);
-      return queue.run(id, () => clone(engine, id, { spec, snapshot, memory, signal }));
+      return queue.run(id, () => clone(engine, id, { spec, snapshot, memory, start, signal }));
     },
 
     async rollback(id, snapshot, { memory = false, signal } = {}) {

@@ -1,7 +1,7 @@
 /** What a backend tells its watchers: each change of a sandbox's phase once, whoever noticed it. */
 import type { SandboxId } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
-import type { CallOptions, Observation } from '../backend.ts';
+import type { CallScope, Observation } from '../backend.ts';
 
 export interface News {
   /**
@@ -15,7 +15,7 @@ export interface News {
   learn(observation: Observation): void;
   /** What was told or learnt last. */
   known(): Observation[];
-  subscribe(options?: CallOptions): AsyncIterableIterator<Observation>;
+  subscribe(options?: CallScope): AsyncIterableIterator<Observation>;
   close(): void;
 }
 

@@ -3,7 +3,6 @@
  * wakes it.
  */
 import { isCayError, type Pause } from '@cay/sdk/protocol';
-import { canHibernate } from '../../backends/backend.ts';
 import { USES } from '../sandboxes/activity.ts';
 import type { Context } from '../context.ts';
 import type { Pausing } from '../pausing/pausing.ts';
@@ -65,7 +64,7 @@ export function openRelief(
     const found: Candidate[] = [];
     for (const { row, idleMs, share } of oldest) {
       if (!(await rests(row, watches.get(row.id)!))) continue;
-      const hibernates = canHibernate(backend) && !refused.has(row.id);
+      const hibernates = backend.ability('memorySnapshots') !== undefined && !refused.has(row.id);
       found.push({ id: row.id, idleMs, share, frozen: row.pausedAs === 'frozen', hibernates });
     }
     return found;

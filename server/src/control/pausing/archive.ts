@@ -158,7 +158,7 @@ export function openArchiving(context: Context, registry: SnapshotRegistry): Arc
       try {
         const fetched = async () => {
           await faultPoint('control.restore.fetched');
-          await travel.clone(row.id, row.spec, snapshot.id, { memory });
+          await travel.clone(row.id, row.spec, snapshot.id, { memory, project: row.project });
           await faultPoint('control.restore.cloned');
           if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
           return await lifecycle.activate(

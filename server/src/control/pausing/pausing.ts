@@ -15,7 +15,6 @@ import {
   type Pause,
   type SandboxId,
 } from '@cay/sdk/protocol';
-import { canFreeze, canHibernate, canSuspend } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { withHint, type Archiving } from './archive.ts';
 import type { Context } from '../context.ts';
@@ -115,29 +114,31 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
   }
 
   async function freeze(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
-    if (!canFreeze(backend)) throw cannot(row, 'frozen');
-    const freezing = backend;
+    const freezing = backend.ability('freeze');
+    if (!freezing) throw cannot(row, 'frozen');
     await freezing.freeze(row.id);
     return paused(row, 'frozen', putting, () => freezing.thaw(row.id));
   }
 
   async function suspend(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
-    if (!canSuspend(backend)) throw cannot(row, 'suspended');
+    const suspending = backend.ability('suspend');
+    if (!suspending) throw cannot(row, 'suspended');
     if (row.state === 'active') await context.drain(row.id).catch(onError);
-    await backend.suspend(row.id);
+    await suspending.suspend(row.id);
     return paused(row, 'suspended', putting, () =>
       backend.ensure(row.id, row.spec, { project: row.project }),
     );
   }
 
   async function hibernate(row: SandboxRow, putting: Putting): Promise<SandboxRow> {
-    if (!canHibernate(backend)) throw cannot(row, 'hibernated');
+    const hibernating = backend.ability('memorySnapshots');
+    if (!hibernating) throw cannot(row, 'hibernated');
     using reserved = quota.begin(row.project, 'underWay', putting.forRoom ? [] : ['snapshotBytes']);
     const estimate = await imageEstimate(context, row, true);
     reserved.add(estimate);
     // The guest keeps it on disk as well, and whoever reads meanwhile need not wake it.
     if (row.state === 'active') await context.drain(row.id).catch(onError);
-    const { imageBytes = estimate } = await backend.hibernate(row.id);
+    const { imageBytes = estimate } = await hibernating.hibernate(row.id);
     return paused(
       row,
       'hibernated',
@@ -210,8 +211,9 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
       await faultPoint('control.wake.begun');
       if (pausedAs === 'archived') return archiving.restore(row, { tell });
       const observed = await backend.observe(row.id);
-      if (observed.frozen && canFreeze(backend)) {
-        await backend.thaw(row.id);
+      const freezing = backend.ability('freeze');
+      if (observed.frozen && freezing) {
+        await freezing.thaw(row.id);
         await faultPoint('control.wake.done');
         return lifecycle.standing(row, { ...observed, frozen: false }, tell);
       }
@@ -249,7 +251,7 @@ export function openPausing(context: Context, archiving: Archiving): Pausing {
 
     async halted(row) {
       if (row.pausedAs === 'archived') return archiving.restore(row, { filesOnly: true });
-      if (row.pausedAs === 'frozen' && canFreeze(backend)) await backend.thaw(row.id);
+      if (row.pausedAs === 'frozen') await backend.ability('freeze')?.thaw(row.id);
       return row;
     },
 

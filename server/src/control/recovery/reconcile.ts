@@ -6,9 +6,9 @@
  * and decided by what is found then.
  */
 import type { SnapshotId } from '@cay/sdk/protocol';
-import { canSnapshot, type Observation } from '../../backends/backend.ts';
+import type { Observation } from '../../backends/backend.ts';
 import type { Context } from '../context.ts';
-import { platformOf, survey } from '../placement/survey-platforms.ts';
+import { platformOf, survey } from '../placement/placement.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import { loseSnapshot } from './recover-snapshots.ts';
 import { removeOrphanSandbox } from './orphan-sandboxes.ts';
@@ -58,9 +58,10 @@ export function openReconciling(
   }
 
   async function lookAtSnapshots(): Promise<void> {
-    if (!canSnapshot(backend)) return;
-    const { found: all, unsure } = await survey(backend, async (platform) =>
-      canSnapshot(platform) ? platform.snapshots() : [],
+    if (!backend.ability('snapshots')) return;
+    const { found: all, unsure } = await survey(
+      backend,
+      async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
     );
     const found = new Map(all.map(({ it, platform }) => [it.id, platform]));
     const gone = snapshots
@@ -72,8 +73,8 @@ export function openReconciling(
     }
     missing = new Set(gone.map(({ id }) => id));
     for (const [id, platform] of found) {
-      if (!closed && !snapshots.get(id) && canSnapshot(platform))
-        await platform.removeSnapshot(id).catch(onError);
+      if (!closed && !snapshots.get(id))
+        await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
     }
   }
 

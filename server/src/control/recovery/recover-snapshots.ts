@@ -2,26 +2,26 @@
  * Brings the records of snapshots together with what the backend and the archive store have, when the server
  * opens.
  */
-import { canSnapshot } from '../../backends/backend.ts';
 import { isCayError } from '@cay/sdk/protocol';
 import type { Context } from '../context.ts';
-import { platformOf, survey } from '../placement/survey-platforms.ts';
+import { platformOf, survey } from '../placement/placement.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';
 
 export async function recoverSnapshots(context: Context, registry: SnapshotRegistry): Promise<void> {
   const { archives, backend, onError, snapshots } = context;
-  if (!canSnapshot(backend)) return;
-  const travel = backend;
-  const { found: all, unsure } = await survey(backend, async (platform) =>
-    canSnapshot(platform) ? platform.snapshots() : [],
+  const travel = backend.ability('snapshots');
+  if (!travel) return;
+  const { found: all, unsure } = await survey(
+    backend,
+    async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
   );
   const found = new Map(all.map(({ it, platform }) => [it.id, platform]));
 
   /** Takes away what nobody was told of, or was told that it goes. */
   async function finish(row: SnapshotRow): Promise<void> {
     try {
-      await travel.removeSnapshot(row.id);
+      await travel!.removeSnapshot(row.id);
     } catch (error) {
       // It would have been refused then as it is now.
       if (row.state !== 'removing' || !isCayError(error, 'failed_precondition')) throw error;
@@ -39,7 +39,7 @@ export async function recoverSnapshots(context: Context, registry: SnapshotRegis
         await finish(row);
       } else if (!row.here && there) {
         // What was copied out and should have gone, or was not yet brought back whole.
-        await backend.removeSnapshot(row.id).catch((error: unknown) => {
+        await travel.removeSnapshot(row.id).catch((error: unknown) => {
           if (!isCayError(error, 'failed_precondition')) throw error;
           snapshots.update(row.id, { here: true });
         });
@@ -56,8 +56,7 @@ export async function recoverSnapshots(context: Context, registry: SnapshotRegis
       onError(error);
     }
   }
-  for (const [id, platform] of found)
-    if (canSnapshot(platform)) await platform.removeSnapshot(id).catch(onError);
+  for (const [id, platform] of found) await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
   await registry.dropLeft();
 }
 

@@ -1,5 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
-import { canSweep, type Orphan } from '../../backends/backend.ts';
+import type { Orphan } from '../../backends/backend.ts';
 import type { Context } from '../context.ts';
 import type { Control } from '../control.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -29,7 +29,8 @@ export function sweepVerbs(
   return {
     noteSwept: note,
     async sweep(principal, { dryRun = false } = {}) {
-      if (!canSweep(backend))
+      const sweeping = backend.ability('sweep');
+      if (!sweeping)
         throw new CayError(
           'unsupported',
           `The ${backend.name} backend leaves nothing on this machine to look for`,
@@ -40,7 +41,7 @@ export function sweepVerbs(
         await removeOrphanSandbox(context, stranger).catch(onError);
       const orphans = [
         ...strangers.map(({ id }): Orphan => ({ kind: 'sandbox', name: id })),
-        ...(await backend.sweep({ dryRun })),
+        ...(await sweeping.sweep({ dryRun })),
       ];
       if (!dryRun) note(orphans, principal);
       return orphans;

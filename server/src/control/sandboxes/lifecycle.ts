@@ -14,11 +14,11 @@ import {
   type SandboxId,
   type SandboxSpec,
 } from '@cay/sdk/protocol';
-import { canSnapshot, isAway, type Backend, type Observation } from '../../backends/backend.ts';
+import { isAway, type Backend, type Observation } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { Operations } from './operations.ts';
 import { startExpiry, type Expiry } from './expiry.ts';
-import { platformOf, survey } from '../placement/survey-platforms.ts';
+import { platformOf, survey } from '../placement/placement.ts';
 import type { Idempotency } from '../tenants/idempotency.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { Database } from '../../records/database.ts';
@@ -261,11 +261,15 @@ export function openLifecycle(options: LifecycleOptions): Lifecycle {
     { snapshot, memory, start }: Origin,
     tell: Tell,
   ): Promise<SandboxRow> {
-    if (!canSnapshot(backend))
+    const snapshots = backend.ability('snapshots');
+    if (!snapshots)
       throw new CayError('unsupported', `The ${backend.name} backend cannot make sandboxes of snapshots`);
     const before = await backend.observe(row.id);
+    const spec = start ? await startedFrom(row) : row.spec;
     const observed =
-      before.phase === 'absent' ? await backend.clone(row.id, row.spec, snapshot, { memory }) : before;
+      before.phase === 'absent'
+        ? await snapshots.clone(row.id, spec, snapshot, { memory, start, project: row.project })
+        : before;
     await faultPoint('control.clone.done');
     if (start) return lifecycle.activate(row, tell);
     return change(row, { ...ENDED, state: 'stopped', incarnation: observed.incarnation, origin: null }, tell);

@@ -4,12 +4,7 @@
  * by then.
  */
 import { CayError, isCayError, type SandboxId, type UpdateSandbox } from '@cay/sdk/protocol';
-import {
-  canResize,
-  type Backend,
-  type Observation,
-  type Resizing as CanResize,
-} from '../../backends/backend.ts';
+import type { Observation, Resizing as CanResize } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { requireLimits } from '../../policy/bound-limits.ts';
 import type { Context } from '../context.ts';
@@ -41,11 +36,11 @@ export function openResizing(context: Context): Resizing {
     operation: null,
   });
 
-  function resizing(): Backend & CanResize {
+  function resizing(): CanResize {
     const { backend } = context;
-    if (!canResize(backend))
-      throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
-    return backend;
+    const found = backend.ability('resize');
+    if (!found) throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
+    return found;
   }
 
   /** Those of the limits that would change, as they are. */

@@ -8,7 +8,7 @@ import {
 } from '@cay/sdk/protocol';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { invalidArchive } from '../pausing/archive.ts';
-import { choosePlatform } from '../placement/choose-platform.ts';
+import { choosePlatform } from '../placement/placement.ts';
 import { snapshotting, type Context } from '../context.ts';
 import type { SnapshotVerbs } from '../control.ts';
 import type { SnapshotRegistry } from './snapshot-registry.ts';

@@ -1,14 +1,14 @@
 import { CayError, SaveTemplateSchema, TemplateNameSchema, type Template } from '@cay/sdk/protocol';
-import { canRoute } from '../../backends/backend.ts';
 import type { Context } from '../context.ts';
 import type { TemplateVerbs } from '../control.ts';
+import { hasPlatforms } from '../placement/placement.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { TemplateRow } from '../../records/templates.ts';
 
 export function templateVerbs(context: Context, registry: SnapshotRegistry): TemplateVerbs {
   const { backend, capabilities, database, events, find, now, sandboxes, snapshots, templates } = context;
   /** Of several platforms one may have come only now. */
-  const brought = async () => (canRoute(backend) ? await backend.capabilities() : capabilities).templates;
+  const brought = async () => (hasPlatforms(backend) ? await backend.capabilities() : capabilities).templates;
   const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
     name,
     snapshot,

@@ -3,7 +3,7 @@
  * than.
  */
 import { CayError, QuotaSchema, type Quota, type SomeQuota } from '@cay/sdk/protocol';
-import { canMeasure, type Backend } from '../../backends/backend.ts';
+import type { Backend } from '../../backends/backend.ts';
 
 export interface QuotaBounds {
   /** Of projects whose own quota says nothing. Null is no limit. */
@@ -35,7 +35,12 @@ export const NO_BOUNDS: QuotaBounds = { defaults: {}, maxima: {} };
 export async function quotaBounds(backend: Backend, given: Partial<QuotaBounds> = {}): Promise<QuotaBounds> {
   const { abilities } = await backend.capabilities();
   // What cannot be measured has no share.
-  const disk = canMeasure(backend) ? (await backend.capacity().catch(() => undefined))?.disk : undefined;
+  const disk = (
+    await backend
+      .ability('capacity')
+      ?.capacity()
+      .catch(() => undefined)
+  )?.disk;
   const share = (part: number) => (disk ? Math.floor(disk.totalBytes * part) : Number.POSITIVE_INFINITY);
   const builtIn: SomeQuota = {
     ...BUILT_IN,

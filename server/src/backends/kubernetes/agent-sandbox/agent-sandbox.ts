@@ -1,6 +1,6 @@
 import type { Backend } from '../../backend.ts';
 import { kubernetesBackend } from '../kubernetes-backend.ts';
-import type { PodBackendKind } from '../pod-backend.ts';
+import type { PodBackendKind } from '../pod-kind.ts';
 import type { Runtime } from '../runtimes.ts';
 import { abilitiesWith } from './abilities.ts';
 import { KINDS, POOL_KINDS, POOL_RIGHTS, RIGHTS, STORAGE_RIGHTS } from './needs.ts';

@@ -11,7 +11,7 @@ import { faultPoint } from '../../../lib/fault-point.ts';
 import { MERGE_PATCH } from '../client/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
 import type { KubernetesObject, List, Pod } from '../client/objects.ts';
-import type { Place } from '../pod-backend.ts';
+import type { Place } from '../pod-kind.ts';
 import { standingOf, standingPatch, type StandingPatch } from '../workloads/workload-status.ts';
 import {
   podsOf,

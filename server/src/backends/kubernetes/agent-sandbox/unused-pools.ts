@@ -1,4 +1,4 @@
-import type { Place } from '../pod-backend.ts';
+import type { Place } from '../pod-kind.ts';
 import { isInstalled } from '../prerequisites.ts';
 import { listOurs, type Stray } from '../workloads/sweep.ts';
 import { POOL_KINDS } from './needs.ts';

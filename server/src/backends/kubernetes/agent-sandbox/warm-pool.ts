@@ -11,7 +11,7 @@ import { SandboxSpecSchema, type SandboxSpec } from '@cay/sdk/protocol';
 import { DEFAULT_POLICY, usualLimits } from '../../../policy/policy.ts';
 import { LABELS, MANAGER } from '../client/names.ts';
 import type { KubernetesObject, List, Metadata } from '../client/objects.ts';
-import type { Place } from '../pod-backend.ts';
+import type { Place } from '../pod-kind.ts';
 import { podSpec, type PodOptions } from '../workloads/pod-spec.ts';
 import type { Runtime } from '../runtimes.ts';
 import { installationLabels } from '../workloads/workload.ts';

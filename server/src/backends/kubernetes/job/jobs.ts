@@ -3,7 +3,7 @@ import { isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { MERGE_PATCH } from '../client/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
 import type { Job, List, Pod } from '../client/objects.ts';
-import type { Place } from '../pod-backend.ts';
+import type { Place } from '../pod-kind.ts';
 import { standingPatch } from '../workloads/workload-status.ts';
 import { podsOf, type Workloads } from '../workloads/workload.ts';
 import { renderJob, whyOver } from './job.ts';

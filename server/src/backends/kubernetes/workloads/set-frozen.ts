@@ -1,6 +1,6 @@
 /** Has the processes of a sandbox stand still, which only its guest can do, and lets them go on. */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { CallOptions, Observation } from '../../backend.ts';
+import type { CallScope, Observation } from '../../backend.ts';
 import { inTime } from '../client/with-deadline.ts';
 import type { Live } from '../links/guest-links.ts';
 import { standingOf } from './workload-status.ts';
@@ -19,7 +19,7 @@ export async function setFrozen(
   context: WorkloadContext,
   id: SandboxId,
   live: Live,
-  options: CallOptions & { frozen: boolean },
+  options: CallScope & { frozen: boolean },
 ): Promise<Observation> {
   const { workloads, looking } = context;
   const { frozen, ...call } = options;

@@ -1,7 +1,7 @@
 /** Makes a sandbox run that was absent, stopped, failed or left half-started. */
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';
-import type { CallOptions, EnsureOptions, Observation } from '../../backend.ts';
+import type { CallScope, Observation } from '../../backend.ts';
 import { inTime } from '../client/with-deadline.ts';
 import type { Pod } from '../client/objects.ts';
 import { dialTimes } from '../links/dial-times.ts';
@@ -26,7 +26,7 @@ const LOOK_AGAIN_MS = 1_000;
 /** How long the end of a pod may take. */
 const SUSPEND_MS = 60_000;
 
-interface Wanted extends EnsureOptions {
+interface Wanted extends CallScope {
   id: SandboxId;
   spec: SandboxSpec;
   runtime: Runtime;
@@ -184,7 +184,7 @@ async function answering(
 async function until(
   { client, namespace, workloads, looking }: WorkloadContext,
   made: Workload,
-  { id, hasRun, signal, is }: CallOptions & { id: SandboxId; hasRun: boolean; is(pod: Pod): boolean },
+  { id, hasRun, signal, is }: CallScope & { id: SandboxId; hasRun: boolean; is(pod: Pod): boolean },
 ): Promise<Seen> {
   const action = `start sandbox "${id}"`;
   const startedAt = Date.now();

@@ -6,7 +6,7 @@
  * that one is nobody's is for the control plane to say.
  */
 import { isCayError } from '@cay/sdk/protocol';
-import type { CallOptions, Orphan } from '../../backend.ts';
+import type { CallScope, Orphan } from '../../backend.ts';
 import type { KubernetesClient } from '../client/kubernetes-client.ts';
 import { LABELS, MANAGER } from '../client/names.ts';
 import type { KubernetesObject, List, Metadata } from '../client/objects.ts';
@@ -35,7 +35,7 @@ const KEEPERS: Record<string, string> = { Job: 'jobs', Sandbox: 'sandboxes' };
 
 export async function sweep(
   context: SweepContext,
-  { dryRun = false, signal }: CallOptions & { dryRun?: boolean } = {},
+  { dryRun = false, signal }: CallScope & { dryRun?: boolean } = {},
 ): Promise<Orphan[]> {
   const { client, others, onError } = context;
   const strays = [...(await unkept(context, signal)), ...((await others?.()) ?? [])];
@@ -55,7 +55,7 @@ export async function sweep(
 export async function listOurs(
   client: KubernetesClient,
   path: string,
-  { installation, signal }: CallOptions & { installation: string },
+  { installation, signal }: CallScope & { installation: string },
 ): Promise<Metadata[]> {
   const query = { labelSelector: `${LABELS.managedBy}=${MANAGER},${LABELS.installation}=${installation}` };
   const found = (await client.json('GET', path, {

@@ -1,5 +1,5 @@
 import type { CayError, SandboxId, SandboxSpec } from '@cay/sdk/protocol';
-import type { CallOptions } from '../../backend.ts';
+import type { CallScope } from '../../backend.ts';
 import { hashOf } from '../../support/spec-hash.ts';
 import { ANNOTATIONS, LABELS, MANAGER, objectName } from '../client/names.ts';
 import type { KubernetesObject, Pod } from '../client/objects.ts';
@@ -56,27 +56,27 @@ export interface Workloads {
   /** Where they are, for watches. Of a sandbox that is in several, the first one's object counts. */
   readonly collections: Collection[];
   readonly pods: Collection;
-  find(id: SandboxId, options?: CallOptions): Promise<Found | undefined>;
+  find(id: SandboxId, options?: CallScope): Promise<Found | undefined>;
   exists(id: SandboxId): Promise<boolean>;
-  list(options?: CallOptions): Promise<(Found & { id: SandboxId })[]>;
+  list(options?: CallScope): Promise<(Found & { id: SandboxId })[]>;
   /** Makes the workload, or finds the one that an earlier call has made. */
   create(
     id: SandboxId,
     spec: SandboxSpec,
     incarnation: number,
-    options: WorkloadOptions & CallOptions,
+    options: WorkloadOptions & CallScope,
   ): Promise<Workload>;
   /**
    * Writes how it stands. One that keeps its files apart has its pod ended by `stopped`, and made anew by any
    * other mark.
    */
-  note(workload: Workload, standing: Standing, options?: CallOptions): Promise<void>;
+  note(workload: Workload, standing: Standing, options?: CallScope): Promise<void>;
   /** How long the cluster keeps it, if nobody renews that. */
   leftSeconds(workload: Workload): number;
   /** Has the cluster keep the workload for that many seconds more. */
   renew(workload: Workload, leaseSeconds: number): Promise<void>;
   /** Asks the cluster to remove it with all that it has. Resolves whether there was one. */
-  remove(id: SandboxId, options?: CallOptions): Promise<boolean>;
+  remove(id: SandboxId, options?: CallScope): Promise<boolean>;
   /** Why it will never run again; `undefined` while it may. */
   whyOver(workload: Workload): Failure | undefined;
   /** Whether its files outlive its pod. */
