@@ -4,24 +4,31 @@
  */
 import { createHash } from 'node:crypto';
 import type { Backend, Orphan } from './backends/backend.ts';
+import type { Probeable } from './backends/probing/probed-backend.ts';
 import type { KubernetesSettings } from './backends/kubernetes/settings.ts';
 import type { BackendOptions, ClusterDeclarations, OpenedBackend } from './cli/verb.ts';
 
 const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBackend>> = {
   async local(options) {
     const { openLocal } = await import('./backends/local/open-local.ts');
-    return openLocal(options);
+    return probed(await openLocal(options), options);
   },
-  async docker({ dir, docker, policy }) {
+  async docker(options) {
+    const { dir, docker, policy } = options;
     const [{ dockerBackend }, { guestBinary }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
     ]);
     const installation = installationOf(dir);
     const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
-    return destroyable(
-      dockerBackend({ guestPath: guestBinary(), installation, host: docker?.host, baseImage, policy }),
-    );
+    const backend = dockerBackend({
+      guestPath: guestBinary(),
+      installation,
+      host: docker?.host,
+      baseImage,
+      policy,
+    });
+    return probed(destroyable(backend), options);
   },
   async 'kubernetes-job'({ dir, policy, onError, onSwept }) {
     const [{ kubernetesJobBackend }, { kubernetesSettings }] = await Promise.all([
@@ -49,6 +56,18 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     return destroyable(memoryBackend({ policy }));
   },
 };
+
+/** Has the server find out what works here; a verb of the command line does not wait for that. */
+async function probed<B extends OpenedBackend & Probeable>(backend: B, options: BackendOptions): Promise<B> {
+  if (!options.probe) return backend;
+  const [{ probedBackend }, { mkdir }] = await Promise.all([
+    import('./backends/probing/probed-backend.ts'),
+    import('node:fs/promises'),
+  ]);
+  await mkdir(options.dir, { recursive: true });
+  const file = `${options.dir}/probes-${backend.name}.json`;
+  return probedBackend(backend, { file, onError: options.onError, ...options.probe });
+}
 
 /** What the backends on a cluster make in it. */
 const DECLARATIONS: Record<string, (settings: KubernetesSettings) => Promise<ClusterDeclarations>> = {

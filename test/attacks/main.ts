@@ -19,6 +19,9 @@ import { takeFigures } from './figures.ts';
 import { runTurn } from './support/run-turn.ts';
 import { targetName, whyNotHere } from './support/why-not-here.ts';
 
+// Servers make no sandboxes of their own beside those that are looked at.
+process.env['CAY_PROBE'] ??= 'off';
+
 const { values } = parseArgs({
   options: {
     minutes: { type: 'string', default: '10' },

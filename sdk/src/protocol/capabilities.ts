@@ -2,9 +2,9 @@ import { z } from 'zod';
 import { PolicyFactsSchema } from './policy.ts';
 
 /**
- * What a backend can do, as data. Each is true only when it is wired and was seen to work on this machine;
- * `notes` tells in words why one is false, or how it is done where that matters. Using what is false is an
- * `unsupported` error.
+ * What a backend can do, as data. Each is true when it is wired for the default runtime and its probe, if it
+ * had one, did not see it fail; `probes` says what was seen to work. `notes` says why one is false, or how it
+ * is done where that matters. Using what is false is an `unsupported` error.
  */
 export const ABILITIES = [
   /** Commands run in isolation from the host's kernel, files and processes. */
@@ -46,7 +46,7 @@ export const ABILITIES = [
 ] as const;
 export type Ability = (typeof ABILITIES)[number];
 
-/** Whether what is asked of the ground is also done there, as far as that was tried. */
+/** Whether the cluster enforces what is asked of it, as far as that was tried. */
 export const NetworkEnforcementSchema = z.object({
   /** `unknown`: it could not be tried, or not yet. */
   state: z.enum(['enforced', 'not_enforced', 'unknown']),
@@ -54,6 +54,22 @@ export const NetworkEnforcementSchema = z.object({
   reason: z.string(),
 });
 export type NetworkEnforcement = z.infer<typeof NetworkEnforcementSchema>;
+
+/** What was seen to work on one runtime, in a sandbox that was made to find out. */
+export const RuntimeProbeSchema = z.object({
+  runtime: z.string(),
+  /** `pending`: it has not been tried yet. `failed`: no sandbox started on it. */
+  state: z.enum(['pending', 'done', 'failed']),
+  /** When it was tried. */
+  atMs: z.number().nullable(),
+  /** The abilities that were tried, and whether they worked. The others are wired and were not tried. */
+  verified: z.partialRecord(z.enum(ABILITIES), z.boolean()),
+  /** Why one did not work. */
+  notes: z.partialRecord(z.enum(ABILITIES), z.string()),
+  /** Why no sandbox started. */
+  reason: z.string().optional(),
+});
+export type RuntimeProbe = z.infer<typeof RuntimeProbeSchema>;
 
 const OneBackendSchema = z.object({
   backend: z.string(),
@@ -63,6 +79,11 @@ const OneBackendSchema = z.object({
   abilities: z.record(z.enum(ABILITIES), z.boolean()),
   /** Why an ability is missing, or what it does not cover. */
   notes: z.partialRecord(z.enum(ABILITIES), z.string()),
+  /**
+   * What a sandbox of each runtime was seen to do on this machine. Absent where the backend is not probed: its
+   * abilities are then what is wired.
+   */
+  probes: z.array(RuntimeProbeSchema).optional(),
   /**
    * Of backends whose walls are built by somebody else: `network` is whether a cluster keeps sandboxes off
    * the network.

@@ -8,6 +8,8 @@ interface EngineInfo {
   Driver: string;
   DriverStatus: [string, string][] | null;
   Runtimes: Record<string, unknown>;
+  ServerVersion?: string;
+  KernelVersion?: string;
   DefaultRuntime: string;
   NCPU: number;
   MemTotal: number;
@@ -23,6 +25,8 @@ export interface Engine {
   machine: Machine;
   runtimes: string[];
   defaultRuntime: string;
+  /** Version, kernel, storage and runtimes: what the engine can do changes only with one of them. */
+  identity: string;
   /** True if a limit on the disk counts what the image brings, and not only what is written. */
   diskCountsImage: boolean;
   abilities: Record<Ability, boolean>;
@@ -64,6 +68,13 @@ export async function lookAtEngine(
   if (disk !== undefined) lacks('diskLimit', disk);
   return {
     machine: { cores: info.NCPU, memoryBytes: info.MemTotal },
+    identity: JSON.stringify([
+      info.ServerVersion,
+      info.KernelVersion,
+      info.Driver,
+      info.DriverStatus,
+      info.Runtimes,
+    ]),
     runtimes: namesOf(info),
     defaultRuntime: info.DefaultRuntime,
     diskCountsImage: info.Driver === 'btrfs',

@@ -280,8 +280,8 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
         pids: read.processes,
         diskBytes: null,
         diskLimitBytes: now.diskLimitBytes,
-        networkRxBytes: 0,
-        networkTxBytes: 0,
+        networkRxBytes: null,
+        networkTxBytes: null,
         oomKills: now.oomKills,
       };
     },

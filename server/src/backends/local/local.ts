@@ -28,7 +28,8 @@ import {
   type Sweeping,
 } from '../backend.ts';
 import { requireSandboxId } from '../support/check.ts';
-import { localCapabilities } from './capabilities.ts';
+import type { Probeable } from '../probing/probed-backend.ts';
+import { abilitiesOn, localCapabilities } from './capabilities.ts';
 import { fail, stop, takeAway } from './end-instance.ts';
 import { newName, quotaOf, requireReady, type Engine } from './engine.ts';
 import { ensure } from './ensure.ts';
@@ -38,10 +39,12 @@ import { hibernate } from './hibernate.ts';
 import type { Images } from './images.ts';
 import { instanceMonitor } from './instance-monitor.ts';
 import { nameSandboxes } from './name-sandboxes.ts';
+import { pickRuntime } from './pick-runtime.ts';
 import { Pool } from './pool.ts';
 import { preparedTemplates } from './prepared-templates.ts';
 import { reconcile } from './reconcile.ts';
 import { resize } from './resize.ts';
+import { runtimeFingerprint } from './runtime-fingerprint.ts';
 import { observationOf, type SandboxRecords } from './sandbox-record.ts';
 import type { SnapshotRecords } from './snapshot-record.ts';
 import { SpareTrees } from './spare-trees.ts';
@@ -80,7 +83,7 @@ export interface LocalOptions {
 }
 
 export interface LocalBackend
-  extends Backend, Resizing, Freezing, Snapshotting, Hibernating, Measuring, Sweeping {
+  extends Backend, Resizing, Freezing, Snapshotting, Hibernating, Measuring, Sweeping, Probeable {
   /** Resolves when the warm pool has as many as it should. */
   warm(): Promise<void>;
   /** Removes every sandbox and all that the engine keeps on this machine. */
@@ -143,6 +146,10 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
         name,
       );
     },
+
+    defaultRuntime: async () => (await pickRuntime(engine)).name,
+    wired: async (runtime) => (await abilitiesOn(engine, resources.runtimes.get(runtime))).abilities,
+    fingerprint: (runtime) => runtimeFingerprint(resources, runtime),
 
     validate: (spec) => validate(engine, spec),
 

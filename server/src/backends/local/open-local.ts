@@ -61,7 +61,15 @@ export const RUNTIME_NAMES: readonly string[] = ['runsc', 'crun', 'runc', UNISOL
 
 const LOCK = 'lock';
 /** What else is ours in the directory, beside what the storage takes away itself. */
-const OURS = ['instances', 'runtimes', 'sandboxes', 'snapshots', 'images', 'installation.json'];
+const OURS = [
+  'instances',
+  'runtimes',
+  'sandboxes',
+  'snapshots',
+  'images',
+  'installation.json',
+  'probes-local.json',
+];
 
 const SWEEP_EVERY_MS = 60_000;
 

@@ -244,8 +244,8 @@ export function memoryBackend({
         pids: usage.programs,
         diskBytes: sandbox.tree.usedBytes,
         diskLimitBytes: sandbox.limits.diskBytes,
-        networkRxBytes: 0,
-        networkTxBytes: 0,
+        networkRxBytes: null,
+        networkTxBytes: null,
         oomKills: usage.oomKills,
       };
     },

@@ -169,7 +169,7 @@ async function tryBackend(
     add({ what: 'backend', state: 'works', detail: `${name} is open` });
     let some = false;
     for (const runtime of name === 'local' ? RUNTIMES : runtimes) {
-      const asked: { runtime?: string; limits?: object } = name === 'local' || onCluster ? { runtime } : {};
+      const asked: { runtime?: string; limits?: object } = name === 'memory' ? {} : { runtime };
       const wanted = withoutUnenforceable(asked, abilities);
       const finding = await tryRuntime(backend, runtime, runtimes.includes(runtime) ? wanted : undefined);
       some ||= finding.state === 'works';

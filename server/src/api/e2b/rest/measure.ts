@@ -7,7 +7,7 @@ import { cpuCount } from './show.ts';
 /** Counters only tell the use of a processor between two readings. */
 const BETWEEN_MS = 100;
 
-/** One reading in E2B's terms, sizes in bytes. */
+/** One reading in E2B's terms, sizes in bytes. What is not measured is null. */
 export async function measure(backend: Backend, sandbox: Sandbox, signal?: AbortSignal) {
   const first = await backend.stats(sandbox.id, { signal });
   await sleep(BETWEEN_MS, undefined, { signal });
@@ -21,8 +21,8 @@ export async function measure(backend: Backend, sandbox: Sandbox, signal?: Abort
     cpuUsedPct: Math.round(Math.min(1, Math.max(0, used)) * 10_000) / 100,
     memUsed: stats.memoryBytes,
     memTotal: stats.memoryLimitBytes ?? totalmem(),
-    memCache: 0,
-    diskUsed: stats.diskBytes ?? 0,
-    diskTotal: stats.diskLimitBytes ?? 0,
+    memCache: null,
+    diskUsed: stats.diskBytes,
+    diskTotal: stats.diskLimitBytes,
   };
 }

@@ -3,7 +3,8 @@ import { isInstalled } from '../prerequisites.ts';
 import { listOurs, type Stray } from '../workloads/sweep.ts';
 import { POOL_KINDS } from './needs.ts';
 import { CORE_VERSION } from './sandbox.ts';
-import { holderOf, type WarmPool } from './warm-pool.ts';
+import { holderOf } from './pool-objects.ts';
+import type { WarmPool } from './warm-pool.ts';
 
 /**
  * Warm pools and templates of this installation that are not those of the settings, and what keeps them if

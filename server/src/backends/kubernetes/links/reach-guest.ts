@@ -1,7 +1,7 @@
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { CallScope } from '../../backend.ts';
 import { limitsOf } from '../workloads/limits-of.ts';
-import { ANSWER_MS } from '../workloads/start-workload.ts';
+import { ANSWER_MS } from '../workloads/await-guest.ts';
 import type { WorkloadContext } from '../workloads/workload-context.ts';
 import { observationOf } from '../workloads/workload-state.ts';
 import { standingOf } from '../workloads/workload-status.ts';

@@ -33,12 +33,14 @@ export interface DeclarationParts {
   kinds: readonly string[];
   rights: Right[];
   sandbox(place: Place, id: SandboxId, spec: object): Promise<Declared[]>;
+  /** What all sandboxes of a namespace share. */
+  shared?(place: Place): Promise<Declared[]>;
 }
 
 /** The objects that every backend here stands on, and those that a sandbox is. */
 export function declarations(
   settings: KubernetesSettings,
-  { kinds, rights, sandbox }: DeclarationParts,
+  { kinds, rights, sandbox, shared }: DeclarationParts,
 ): Declarations {
   const { installation } = checkSettings(settings);
   const { tenancy } = settings;
@@ -57,8 +59,11 @@ export function declarations(
         const namespace = project === undefined ? common : projectNamespace(common, project);
         if (options.sandbox)
           return await sandbox({ client, namespace, installation }, options.sandbox.id, options.sandbox.spec);
-        if (tenancy && project !== undefined)
-          return tenancyObjects({ namespace, installation, tenancy, project, account });
+        const sharedObjects = async () => (await shared?.({ client, namespace, installation })) ?? [];
+        if (tenancy && project !== undefined) {
+          const objects = tenancyObjects({ namespace, installation, tenancy, project, account });
+          return [...objects, ...(await sharedObjects())];
+        }
         const perProject = tenancy?.perProject === true;
         return [
           ...(tenancy ? tenancyObjects({ namespace, installation, tenancy }) : []),
@@ -69,6 +74,8 @@ export function declarations(
             account,
             perProject,
           }),
+          // The sandboxes of projects are in their own namespaces, and so is what they share.
+          ...(perProject ? [] : await sharedObjects()),
         ];
       } finally {
         client.close();

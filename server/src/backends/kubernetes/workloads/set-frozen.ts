@@ -4,7 +4,7 @@ import type { CallScope, Observation } from '../../backend.ts';
 import { inTime } from '../client/with-deadline.ts';
 import type { Live } from '../links/guest-links.ts';
 import { standingOf } from './workload-status.ts';
-import { ANSWER_MS } from './start-workload.ts';
+import { ANSWER_MS } from './await-guest.ts';
 import type { WorkloadContext } from './workload-context.ts';
 import { observationOf } from './workload-state.ts';
 

@@ -5,7 +5,8 @@ import { isAway, type Observation, type StopOptions } from '../../backend.ts';
 import { limitsOf } from './limits-of.ts';
 import { isRunning } from './pod-state.ts';
 import { standingOf } from './workload-status.ts';
-import { ANSWER_MS, suspend } from './start-workload.ts';
+import { ANSWER_MS } from './await-guest.ts';
+import { suspend } from './start-workload.ts';
 import type { WorkloadContext } from './workload-context.ts';
 import { observationOf } from './workload-state.ts';
 

@@ -67,13 +67,13 @@ export interface Workloads {
     options: WorkloadOptions & CallScope,
   ): Promise<Workload>;
   /**
-   * Writes how it stands. One that keeps its files apart has its pod ended by `stopped`, and made anew by any
-   * other mark.
+   * Writes its status. A workload that keeps files in a volume ends its pod on `stopped`, and makes another on
+   * any other mark.
    */
   note(workload: Workload, standing: Standing, options?: CallScope): Promise<void>;
-  /** How long the cluster keeps it, if nobody renews that. */
+  /** Seconds until its lease is over. */
   leftSeconds(workload: Workload): number;
-  /** Has the cluster keep the workload for that many seconds more. */
+  /** Sets its lease to that many seconds from now. */
   renew(workload: Workload, leaseSeconds: number): Promise<void>;
   /** Asks the cluster to remove it with all that it has. Resolves whether there was one. */
   remove(id: SandboxId, options?: CallScope): Promise<boolean>;
@@ -81,15 +81,18 @@ export interface Workloads {
   whyOver(workload: Workload): Failure | undefined;
   /** Whether its files outlive its pod. */
   keepsFiles(workload: Workload): boolean;
-  /** What its own status says that stands in the way of a pod. `lasting`: it has for a while. */
+  /** Why it has no pod, by its own status. `lasting`: for a while already. */
   whyStuck?(workload: Workload, action: string, lasting: boolean): CayError | undefined;
-  /**
-   * What the cluster has given for this workload out of these pods, if it has: it is what counts from the
-   * next note on.
-   */
-  given?(workload: Workload, pods: Pod[]): Found | undefined;
-  /** The view has seen what was noted. */
-  settled?(workload: Workload, standing: Standing): Promise<void>;
+  /** The workload that the cluster has given for this claim, if one of these pods is its pod. */
+  claimed?(claim: Workload, pods: Pod[]): Claimed | undefined;
+}
+
+/** A workload of a warm pool that was given for a claim, and does not carry our labels yet. */
+export interface Claimed extends Found {
+  /** In place of `note`: writes our labels too. From then on the workload is found by them. */
+  takeOver(standing: Standing, scope?: CallScope): Promise<void>;
+  /** Called when the view has seen that. Writes the same on the claim, which reports a later loss. */
+  settled(standing: Standing): Promise<void>;
 }
 
 /** What every object says by which a sandbox is made. */
