@@ -52,7 +52,7 @@ export interface Observation {
   incarnation: number;
   /**
    * The platform's own identifier of this incarnation: Kubernetes object uid, Docker container id. Unique also
-   * among sandboxes that were removed. Absent where the platform has none, or while nothing is there.
+   * among sandboxes that were removed. Present while the sandbox is ready.
    */
   uid?: string;
   /** The runtime that isolates it; absent while it does not run. */
