@@ -26,7 +26,6 @@ import { openBuilds } from './control/templates/builds/builds.ts';
 import { openCommandLogs, type CommandLogs } from './control/commands/command-logs.ts';
 import { promisedEvents } from './control/events/promised-events.ts';
 import { openControl } from './control/open-control.ts';
-import { idempotency } from './control/tenants/idempotency.ts';
 import type { PressureSettings } from './control/capacity/pressure.ts';
 import { previewTokens } from './control/tenants/preview-tokens.ts';
 import { quotaBounds, type QuotaBounds } from './control/tenants/quota-bounds.ts';
@@ -42,7 +41,6 @@ import { clearCopies } from './records/sealing/clear-copies.ts';
 import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
 import { tokenEpochs } from './control/tenants/token-epochs.ts';
 import { openWebhooks, type WebhooksOptions } from './control/events/webhooks/webhooks.ts';
-import { openClock } from './lib/clock.ts';
 import { lockFile } from './lib/file-lock.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
 import type { Policy } from './policy/policy.ts';
@@ -170,7 +168,6 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     undo.push(() => eventLog.close());
     const backend = await platformOrBackend(options, database);
     const events = promisedEvents(database, eventLog);
-    const clock = openClock();
     const keys = keyRecords(database);
     const projects = projectRecords(database, { bounds: await quotaBounds(backend, options.quota) });
     const epochs = tokenEpochs(database);
@@ -230,6 +227,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       backend,
       events,
       quota: control.quota,
+      mostRunning: control.policy.maxima.commands,
       onError: failed('command logs'),
     }));
     const webhooks = openWebhooks({
@@ -254,7 +252,6 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       keys,
       projects,
       sandboxes,
-      idempotency: idempotency(database, clock.now, clock.ageing),
       keySecret: installationSecret(database, 'keys'),
       e2bSecret: installationSecret(database, 'e2b'),
       epochs,

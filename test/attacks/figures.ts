@@ -1,11 +1,16 @@
 /**
  * What one tenant's attack costs another: how long `exec true` and `/healthz` take the neighbour, quiet and
  * under each assault, and how much memory the server takes. Each assault has a server of its own.
+ *
+ * Attacker and neighbour share the machine with the server, which remote ones do not. So the attacker gets what
+ * is left of the processors (nice 19), and the neighbour, which only measures, gets them first (nice -20). What
+ * still has nothing to do with the server shows in the column "machine": the same neighbour calls an idle server
+ * beside the one that is attacked, at the same time and with the same weight.
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { setPriority } from 'node:os';
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { loadavg, setPriority } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { series } from '../../bench/measure.ts';
@@ -16,6 +21,11 @@ import { startTarget, type Target, type TargetOptions } from './support/target.t
 import { targetName } from './support/why-not-here.ts';
 
 const NEIGHBOUR = join(import.meta.dirname, 'support/neighbour.ts');
+const IDLE_SERVER = join(import.meta.dirname, 'support/idle-server.ts');
+const ATTACKER_NICE = 19;
+const NEIGHBOUR_NICE = -20;
+/** The weight that the server's own group of processes has. */
+const SERVER_NICE = -10;
 const WARM_UP_MS = 1500;
 const REST_MS = 3000;
 /** What a neighbour may be slowed down by. */
@@ -29,6 +39,10 @@ export interface Figures {
   attacks: number;
   exec: Pair;
   healthz: Pair;
+  /** Of calls to an idle server beside it: what the machine makes of any of them. */
+  machine: Pair;
+  /** Runnable processes on the machine, before the attack and at its end: others may be working, too. */
+  load: { before: number; after: number };
   /** Calls of the neighbour that failed under attack. */
   failed: number;
   rssMiB: { before: number; peak: number; after: number };
@@ -49,7 +63,7 @@ export async function takeFigures(
 ): Promise<Figures[]> {
   const all: Figures[] = [];
   console.info(
-    `${'assault'.padEnd(40)} exec p50   p99  ×p50  ×p99 | healthz p50   p99  ×p50  ×p99 | RSS before peak after MiB | attacks`,
+    `${'assault'.padEnd(40)} exec p50   p99  ×p50  ×p99 | healthz p50   p99  ×p50  ×p99 | machine p99  ×p99 | load | RSS before peak after MiB | attacks`,
   );
   for (const assault of assaults) {
     const figures = await underAssault(assault, on, ms);
@@ -76,20 +90,28 @@ async function underAssault(assault: Assault, on: TargetOptions, ms: number): Pr
   await using target = await startTarget(on);
   const { id: sandbox } = await target.bob.create();
   const attack = await assault.open(target);
-  const options: NeighbourOptions = { url: target.url, key: target.bob.key, sandbox };
+  const idle = fork(IDLE_SERVER, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  const [idleUrl] = (await once(idle, 'message')) as [string];
+  const options: NeighbourOptions = { url: target.url, key: target.bob.key, sandbox, idleUrl };
   const neighbour = fork(NEIGHBOUR, [JSON.stringify(options)], {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   });
-  // An attacker is on another machine: what it takes of this one is not what is measured.
-  setPriority(10);
+  setPriority(idle.pid!, SERVER_NICE);
+  setPriority(neighbour.pid!, NEIGHBOUR_NICE);
+  // Every thread has a priority of its own.
+  const prioritize = (nice: number) => {
+    for (const thread of readdirSync('/proc/self/task')) setPriority(Number(thread), nice);
+  };
+  const load = loadavg()[0]!;
+  prioritize(ATTACKER_NICE);
   try {
     await sleep(WARM_UP_MS);
     await latencies(neighbour);
     await sleep(ms);
     const quiet = await latencies(neighbour);
-    const before = rssOf(target);
+    const rss = rssOf(target);
     let attacks = 0;
-    let peak = before;
+    let peak = rss;
     const watch = setInterval(() => (peak = Math.max(peak, rssOf(target))), 50);
     const over = new AbortController();
     const running = attack.run(over.signal, () => attacks++);
@@ -110,13 +132,16 @@ async function underAssault(assault: Assault, on: TargetOptions, ms: number): Pr
       attacks,
       exec: pairOf(quiet.exec, attacked.exec),
       healthz: pairOf(quiet.healthz, attacked.healthz),
+      machine: pairOf(quiet.idle, attacked.idle),
+      load: { before: load, after: loadavg()[0]! },
       failed: attacked.failed,
-      rssMiB: { before, peak: Math.max(peak, after), after },
+      rssMiB: { before: rss, peak: Math.max(peak, after), after },
       server: answers ? 'well' : after > 0 ? 'does not answer' : 'ended',
     };
   } finally {
-    setPriority(0);
+    prioritize(0);
     neighbour.kill();
+    idle.kill();
   }
 }
 
@@ -145,11 +170,12 @@ function pairOf(quietSamples: number[], attackedSamples: number[]): Pair {
   return { quiet, attacked, ratio: { p50: attacked.p50 / quiet.p50, p99: attacked.p99 / quiet.p99 } };
 }
 
-function lineOf({ assault, exec, healthz, rssMiB, attacks, failed, server }: Figures): string {
+function lineOf({ assault, exec, healthz, machine, load, rssMiB, attacks, failed, server }: Figures): string {
   const cell = (value: number, width: number) => value.toFixed(value < 100 ? 1 : 0).padStart(width);
   const half = ({ attacked, ratio }: Pair, width: number) =>
     `${cell(attacked.p50, width)} ${cell(attacked.p99, 6)} ${cell(ratio.p50, 5)} ${cell(ratio.p99, 5)}`;
   const rss = `${cell(rssMiB.before, 10)} ${cell(rssMiB.peak, 5)} ${cell(rssMiB.after, 5)}`;
   const end = `${attacks}${failed > 0 ? `, ${failed} calls failed` : ''}${server === 'well' ? '' : `, THE SERVER ${server.toUpperCase()}`}`;
-  return `${assault.padEnd(40)} ${half(exec, 8)} | ${half(healthz, 11)} | ${rss}     | ${end}`;
+  const floor = `${cell(machine.attacked.p99, 11)} ${cell(machine.ratio.p99, 5)} | ${load.before.toFixed(1).padStart(4)}`;
+  return `${assault.padEnd(40)} ${half(exec, 8)} | ${half(healthz, 11)} | ${floor} | ${rss}     | ${end}`;
 }

@@ -163,6 +163,63 @@ describe('a tenant makes more than its share (memory)', () => {
     expect(made).toBe(7);
   });
 
+  it('makes templates up to its quota, and can still replace one', async () => {
+    const { alice, bob } = target;
+    await setQuota(target, alice, { templates: 5 });
+    const { id } = await alice.create();
+    const { json } = await alice.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: {} });
+    let number = 0;
+    const save = (name = `mine-${number++}`) =>
+      alice.call('PUT', `/v1/templates/${name}`, { body: { snapshot: json.id, replace: true } });
+    expect(await untilRefused('templates', 10, () => save())).toBe(5);
+    expect((await save('mine-0')).status).toBe(200);
+    // A build is refused before it is done, tags among its names.
+    const build = (tenant: Tenant, tags: string[]) =>
+      tenant.call('POST', '/v3/templates', { body: { name: 'built', tags } });
+    expect([(await build(alice, ['a'])).status, (await build(bob, ['a'])).status]).toEqual([429, 202]);
+    await alice.call('DELETE', '/v1/templates/mine-0');
+    expect([(await build(alice, ['a', 'b'])).status, (await build(alice, ['a'])).status]).toEqual([429, 202]);
+  });
+
+  it('uses idempotency keys up to its quota, repeats those that it has, and has them back with a sandbox', async () => {
+    const { alice, bob } = target;
+    const { id } = await alice.create();
+    const run = (tenant: Tenant, sandbox: string, key: string) =>
+      tenant.call('POST', `/v1/sandboxes/${sandbox}/exec`, {
+        body: { argv: ['echo', 'once'] },
+        headers: { 'idempotency-key': key },
+      });
+    const first = await run(alice, id, 'key-0');
+    expect(first.status).toBe(200);
+    await setQuota(target, alice, { idempotencyKeys: 20 });
+    let number = 1;
+    const done = await untilRefused('idempotencyKeys', 30, () => run(alice, id, `key-${number++}`));
+    // Earlier calls of this project had keys as well.
+    expect(done).toBeLessThanOrEqual(19);
+    const webhook = () =>
+      alice.call('POST', '/v1/webhooks', {
+        body: { url: `http://127.0.0.1:${target.port}/healthz` },
+        headers: { 'idempotency-key': 'hook' },
+      });
+    const fork = () =>
+      alice.call('POST', `/v1/sandboxes/${id}/fork`, { body: {}, headers: { 'idempotency-key': 'twin' } });
+    const create = () =>
+      alice.call('POST', '/v1/sandboxes', { body: {}, headers: { 'idempotency-key': 'another' } });
+    await setQuota(target, alice, { webhooks: 50 });
+    const snapshots = async () => (await alice.call('GET', '/v1/snapshots')).json.snapshots.length;
+    const before = await snapshots();
+    for (const call of [create, fork, webhook]) expectRefused(await call(), 'idempotencyKeys');
+    expect(await snapshots()).toBe(before);
+    // A call that was made is answered as it was: its key is not given up for another.
+    expect((await run(alice, id, 'key-0')).json.id).toBe(first.json.id);
+    // Without a key, and for others, nothing has changed.
+    expect((await alice.exec(id, ['true'])).exitCode).toBe(0);
+    expect((await run(bob, (await bob.create()).id, 'key-0')).status).toBe(200);
+    await alice.call('DELETE', `/v1/sandboxes/${id}`);
+    await expect.poll(async () => (await create()).status, { timeout: 5000 }).toBe(201);
+    await setQuota(target, alice, { idempotencyKeys: null, webhooks: null });
+  });
+
   it('leaves commands running that write much, and loses its own oldest output and nobody else’s', async () => {
     const { alice, bob } = target;
     const run = async (tenant: Tenant, id: string) => {

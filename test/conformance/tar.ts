@@ -91,6 +91,20 @@ export function tarCases(suite: Suite): void {
     expect((await box.read(`to/dir/${name}`)).toString()).toBe('content\n');
   });
 
+  suite.inBox(
+    'untar() by root makes links and pipes as they were packed',
+    ['tar', 'processes'],
+    async (box) => {
+      const entries: TarEntry[] = [
+        { name: 'link', type: '2', link: '/etc/passwd' },
+        { name: 'pipe', type: '6' },
+      ];
+      await box.root.untar(`${box.dir}/to`, inPieces(tarOf(entries), 700));
+      const { stdout } = await box.run('stat -c "%N %F %Y" to/link to/pipe');
+      expect(stdout).toBe("'to/link' -> '/etc/passwd' symbolic link 0\n'to/pipe' fifo 0\n");
+    },
+  );
+
   suite.inBox('untar() refuses a name with ".."', ['tar'], async (box) => {
     for (const name of ['../escaped', 'a/../../escaped', '..']) {
       await rejects(untar(box, 'to', [{ name, content: 'x' }]), 'invalid_argument');

@@ -83,7 +83,7 @@ impl Copier<'_> {
             _ => return Err(invalid(format!("Cannot copy \"{}\": it is a socket or a device", shown(path)))),
         }
         if sys::is_root() {
-            sys::change_owner_at(to.0, to.1, stat.st_uid, stat.st_gid).doing("copy", path)?;
+            return give(to, sys::kind(stat), Given::of(stat)).doing("copy", path);
         }
         sys::set_modified_at(to.0, to.1, stat.st_mtime, stat.st_mtime_nsec).doing("copy", path)
     }
@@ -116,10 +116,90 @@ impl Copier<'_> {
     }
 }
 
+/// Whose a copy is to be, and when it was modified last.
+pub struct Given {
+    pub uid: u32,
+    pub gid: u32,
+    pub modified: (i64, i64),
+}
+
+impl Given {
+    fn of(stat: &libc::stat) -> Given {
+        Given { uid: stat.st_uid, gid: stat.st_gid, modified: (stat.st_mtime, stat.st_mtime_nsec) }
+    }
+}
+
+/// Gives away a symlink or a pipe that root has just made. Whoever owns the directory could put another file
+/// in its place meanwhile, a hard link to one of root's for instance. So the name is opened once, and only what
+/// root has made here is given away: a link that has no other name, or a pipe, of which only its owner can make
+/// hard links. gVisor counts two names of every pipe.
+pub fn give((directory, name): Place, kind: u32, given: Given) -> io::Result<()> {
+    let made = sys::open_at(directory, name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+    let found = sys::stat_fd(&made)?;
+    let alone = kind == libc::S_IFIFO || found.st_nlink == 1;
+    if sys::kind(&found) != kind || found.st_uid != 0 || !alone {
+        return Err(sys::errno(libc::EBUSY));
+    }
+    sys::change_owner_held(&made, given.uid, given.gid)?;
+    let (seconds, nanoseconds) = given.modified;
+    // gVisor sets times by name alone. Whoever swaps the name by now changes the time of a file, and no more.
+    sys::set_modified_held(&made, seconds, nanoseconds)
+        .or_else(|_| sys::set_modified_at(directory, name, seconds, nanoseconds))
+}
+
 fn finish(copy: &impl AsRawFd, stat: &libc::stat) -> io::Result<()> {
     if sys::is_root() {
         sys::change_owner(copy, stat.st_uid, stat.st_gid)?;
     }
     sys::change_mode(copy, sys::permissions(stat))?;
     sys::set_modified(copy, stat.st_mtime, stat.st_mtime_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{MetadataExt, lchown, symlink};
+
+    use super::super::test_stream::Scratch;
+    use super::*;
+
+    const USER: u32 = 4321;
+
+    /// Gives what is at a name to the owner of `original`, as a move across file systems does.
+    fn given(scratch: &Scratch, name: &str, original: &str) -> io::Result<()> {
+        let place = |name: &str| c_string(scratch.at(name).as_os_str().as_bytes());
+        let stat = sys::stat_at(libc::AT_FDCWD, &place(original), false)?;
+        give((libc::AT_FDCWD, &place(name)), sys::kind(&stat), Given::of(&stat))
+    }
+
+    #[test]
+    fn only_what_root_has_just_made_is_given_away() {
+        if !sys::is_root() {
+            println!("left out: only root gives files away");
+            return;
+        }
+        let scratch = Scratch::new();
+        symlink("/nowhere", scratch.at("original")).expect("linked");
+        lchown(scratch.at("original"), Some(USER), Some(USER)).expect("given");
+
+        fs::write(scratch.at("secret"), "of root").expect("written");
+        fs::hard_link(scratch.at("secret"), scratch.at("other kind")).expect("linked");
+        symlink("secret", scratch.at("of root")).expect("linked");
+        fs::hard_link(scratch.at("of root"), scratch.at("two names")).expect("linked");
+        symlink("secret", scratch.at("of another")).expect("linked");
+        lchown(scratch.at("of another"), Some(USER + 1), Some(USER + 1)).expect("given");
+        for swapped in ["other kind", "two names", "of another"] {
+            let owner = || fs::symlink_metadata(scratch.at(swapped)).expect("there").uid();
+            let before = owner();
+            let refused = given(&scratch, swapped, "original").expect_err("refused");
+            assert_eq!(refused.raw_os_error(), Some(libc::EBUSY), "{swapped}");
+            assert_eq!(owner(), before, "{swapped}");
+        }
+
+        symlink("secret", scratch.at("made")).expect("linked");
+        given(&scratch, "made", "original").expect("given");
+        let (link, file) = (fs::symlink_metadata(scratch.at("made")), fs::metadata(scratch.at("secret")));
+        assert_eq!((link.expect("there").uid(), file.expect("there").uid()), (USER, 0));
+    }
 }

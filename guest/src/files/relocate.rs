@@ -139,6 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_is_moved_across_file_systems_keeps_its_owner_and_leaves_what_it_points_to() {
+        let scratch = Scratch::new();
+        let Some(_disk) = SmallDisk::mount(scratch.at("disk"), 1 << 20) else { return };
+        fs::write(scratch.at("secret"), "of root").expect("written");
+        symlink(scratch.at("secret"), scratch.at("link")).expect("linked");
+        std::os::unix::fs::lchown(scratch.at("link"), Some(4321), Some(4322)).expect("given");
+        run("move", request(&scratch, "link", "disk/link", false));
+        let link = fs::symlink_metadata(scratch.at("disk/link")).expect("there");
+        assert!(link.is_symlink());
+        assert_eq!((link.uid(), link.gid()), (4321, 4322));
+        assert_eq!(fs::metadata(scratch.at("secret")).expect("there").uid(), 0);
+        assert_eq!(scratch.names(""), ["disk", "secret"]);
+    }
+
+    #[test]
     fn a_move_that_fails_or_is_abandoned_leaves_the_original_and_no_copy() {
         let scratch = Scratch::new();
         let Some(_disk) = SmallDisk::mount(scratch.at("up/disk"), 1 << 20) else { return };

@@ -268,6 +268,21 @@ pub fn change_owner(fd: &impl AsRawFd, uid: u32, gid: u32) -> io::Result<()> {
     check(|| unsafe { libc::fchown(fd.as_raw_fd(), uid, gid) }).map(drop)
 }
 
+/// `fchownat` of what a descriptor holds, which may be a symlink that was opened with `O_PATH`.
+pub fn change_owner_held(fd: &impl AsRawFd, uid: u32, gid: u32) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the name is a constant that ends with NUL.
+    check(|| unsafe { libc::fchownat(fd.as_raw_fd(), c"".as_ptr(), uid, gid, flags) }).map(drop)
+}
+
+/// `utimensat` of the same. Linux before 5.8 and gVisor know it by name alone.
+pub fn set_modified_held(fd: &impl AsRawFd, seconds: i64, nanoseconds: i64) -> io::Result<()> {
+    let times = times(seconds, nanoseconds);
+    let flags = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the name is a constant that ends with NUL, `times` has two elements.
+    check(|| unsafe { libc::utimensat(fd.as_raw_fd(), c"".as_ptr(), times.as_ptr(), flags) }).map(drop)
+}
+
 /// Sets the time of the last modification, of a symlink itself.
 pub fn set_modified_at(directory: RawFd, name: &CStr, seconds: i64, nanoseconds: i64) -> io::Result<()> {
     let times = times(seconds, nanoseconds);

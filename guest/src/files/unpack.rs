@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::task::{Stopped, TaskStream};
 use crate::value::Value;
 
+use super::copy::{Given, give};
 use super::directories::Parents;
 use super::faithful::{Ids, LeftOut, Unpacking};
 use super::path::{self, FilePath, c_string};
@@ -208,21 +209,24 @@ impl Unpacker {
         let directory = self.directory(parents, header)?;
         clear(directory, name).doing("unpack", &header.name)?;
         sys::symlink_at(&c_string(&header.link), directory, name).doing("unpack", &header.name)?;
-        self.finish_at(header, directory, name)
+        self.finish_at(header, directory, name, libc::S_IFLNK)
     }
 
     fn fifo(&mut self, header: &Header, parents: &[&[u8]], name: &CStr) -> Result<(), Stopped> {
         let directory = self.directory(parents, header)?;
         clear(directory, name).doing("unpack", &header.name)?;
         sys::make_fifo_at(directory, name, header.mode & 0o777).doing("unpack", &header.name)?;
-        self.finish_at(header, directory, name)
+        self.finish_at(header, directory, name, libc::S_IFIFO)
     }
 
-    fn finish_at(&self, header: &Header, directory: i32, name: &CStr) -> Result<(), Stopped> {
-        if self.is_root {
-            sys::change_owner_at(directory, name, header.uid, header.gid).doing("unpack", &header.name)?;
-        }
-        sys::set_modified_at(directory, name, header.mtime.0, header.mtime.1).doing("unpack", &header.name)
+    fn finish_at(&self, header: &Header, directory: i32, name: &CStr, kind: u32) -> Result<(), Stopped> {
+        let given = Given { uid: header.uid, gid: header.gid, modified: header.mtime };
+        let finished = if self.is_root {
+            give((directory, name), kind, given)
+        } else {
+            sys::set_modified_at(directory, name, header.mtime.0, header.mtime.1)
+        };
+        finished.doing("unpack", &header.name)
     }
 
     /// The target is looked for in the archive's directory only, by the same rules as a name.

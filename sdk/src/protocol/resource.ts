@@ -295,6 +295,10 @@ const QUOTAS = {
   /** Output of commands that is kept on the server. */
   logBytes: Count,
   webhooks: Count,
+  /** Names of templates, each tag among them. */
+  templates: Count,
+  /** Keys of calls and commands that can be repeated, each for seven days. */
+  idempotencyKeys: Count,
   /** Connections to previews that are open at once. */
   previewConnections: Count,
 };
@@ -311,6 +315,8 @@ export const QuotaSchema = z
     uploadBytes: QUOTAS.uploadBytes.default(null),
     logBytes: QUOTAS.logBytes.default(null),
     webhooks: QUOTAS.webhooks.default(null),
+    templates: QUOTAS.templates.default(null),
+    idempotencyKeys: QUOTAS.idempotencyKeys.default(null),
     previewConnections: QUOTAS.previewConnections.default(null),
   })
   .strict();

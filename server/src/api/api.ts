@@ -12,19 +12,19 @@ import { CayError } from '@cay/sdk/protocol';
 import type { Builds } from '../control/templates/builds/build.ts';
 import type { CommandLogs } from '../control/commands/command-logs.ts';
 import type { Control } from '../control/open-control.ts';
-import type { Idempotency } from '../control/tenants/idempotency.ts';
 import type { KeyRecords } from '../records/keys.ts';
 import type { ProjectRecords } from '../records/projects.ts';
 import type { TokenEpochs } from '../control/tenants/token-epochs.ts';
 import type { Webhooks } from '../control/events/webhooks/webhooks.ts';
 import type { SandboxRecords } from '../records/sandboxes.ts';
 import { callAudit } from './http/audit-calls.ts';
-import { authenticator, limitStrangers } from './http/authenticate.ts';
+import { authenticator, limitStrangers, openStrangers, secretOf } from './http/authenticate.ts';
 import { openBudgets, type BudgetLimits } from './http/budgets.ts';
 import { answerCors } from './http/cors.ts';
 import { openE2b, type OwnClaim } from './e2b/e2b.ts';
 import { errorAnswer, type ErrorAnswer } from './http/error-answer.ts';
 import { inBackground } from '../lib/in-background.ts';
+import { networkOf } from '../lib/network-of.ts';
 import { inRequest } from './http/current-request.ts';
 import { malformed, malformedPath } from './http/malformed-request.ts';
 import { openMetrics } from './http/metrics.ts';
@@ -62,6 +62,7 @@ import { openSockets } from './rest/sockets/sockets.ts';
 import { formatTraceparent } from '../lib/trace-context.ts';
 import { beginTrace, traceOf, type Trace } from './http/trace.ts';
 import type { RequestSpans } from './http/tracing/request-spans.ts';
+import { openTurns } from './http/turns.ts';
 import { upgradeWatch } from './http/upgrades.ts';
 
 export interface ApiOptions {
@@ -75,7 +76,6 @@ export interface ApiOptions {
   projects: ProjectRecords;
   /** For requests that carry no key but what a sandbox itself is reached with. */
   sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
-  idempotency: Idempotency;
   /** What the secrets of keys that can be asked for again are derived from. */
   keySecret: Uint8Array;
   /** What the tokens are derived from with which E2B's clients reach a sandbox. */
@@ -106,7 +106,7 @@ export interface ApiOptions {
   ready(): Promise<{ records: boolean; backend: boolean }>;
 }
 
-/** Requests without a key that is known, of one address of the network. */
+/** Requests without a key, a token or a signature that is right, of one network address. */
 const STRANGERS: RateLimitOptions = { perSecond: 200, burst: 2000 };
 /** What strangers can make us answer as often as they like. The audit notes it, once a minute. */
 const REFUSALS = [401, 429];
@@ -125,7 +125,8 @@ export function openApi(options: ApiOptions): Api {
   const metrics = openMetrics({ version, sandboxes: () => control.counts() });
   const audit = callAudit(control.events);
   const known = authenticator(keys, rateLimit(options.rateLimit));
-  const authenticate = audit.authenticator(limitStrangers(known, rateLimit(STRANGERS)));
+  const strangers = openStrangers(rateLimit(STRANGERS));
+  const authenticate = audit.authenticator(limitStrangers(known, strangers));
   const budgets = openBudgets(options.budgets);
   const addresses = previewAddresses(options.previewDomains);
   const carrying = {
@@ -149,6 +150,7 @@ export function openApi(options: ApiOptions): Api {
     authenticator: authenticate,
     budgets,
     tokenLimit: rateLimit(options.rateLimit),
+    strangers,
     secret: options.e2bSecret,
     epochs: options.epochs,
     domains: options.previewDomains,
@@ -161,6 +163,7 @@ export function openApi(options: ApiOptions): Api {
   const sockets = openSockets({ control, logs, authenticator: authenticate, budgets, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));
   const files = openFiles(control);
+  const turns = openTurns();
   const open = new Set<ServerResponse>();
   const upgraded = new Set<Duplex>();
 
@@ -181,21 +184,21 @@ export function openApi(options: ApiOptions): Api {
     ...statsRoutes(control),
     ...eventRoutes(control),
     ...auditRoutes(control.events),
-    ...webhookRoutes(options.webhooks, options.idempotency),
+    ...webhookRoutes(options.webhooks, control.idempotency),
     ...backupRoutes(control.events, options.backup),
     ...keyRoutes({
       keys,
       projects,
       epochs: options.epochs,
       events: control.events,
-      idempotency: options.idempotency,
+      idempotency: control.idempotency,
       keySecret: options.keySecret,
     }),
     ...projectRoutes({
       projects,
       epochs: options.epochs,
       events: control.events,
-      idempotency: options.idempotency,
+      idempotency: control.idempotency,
     }),
   ];
   const app = new Hono<Env>();
@@ -318,21 +321,37 @@ export function openApi(options: ApiOptions): Api {
     response.destroy();
   }
 
+  function begin(request: IncomingMessage, response: ServerResponse): void {
+    // The caller may have gone away while the request waited for its turn.
+    if (response.destroyed) return;
+    const trace = beginTrace(request, response);
+    open.add(response);
+    response.once('close', () => {
+      open.delete(response);
+      trace.share?.release();
+      finish(request, response, trace);
+    });
+    const answer = async () => {
+      if (spans) traced(request, response, trace, spans);
+      await serve(request, response, trace);
+    };
+    const fail = (error: unknown) => giveUp(response, error);
+    inRequest({ fail }, () => inBackground(answer(), fail));
+  }
+
+  /** Whose turn a request takes: its project's, or that of all who come from its address without a key. */
+  function callerOf(request: IncomingMessage): string {
+    const secret = secretOf(request);
+    const key = secret === undefined ? undefined : keys.find(secret);
+    return key ? key.project : networkOf(request.socket.remoteAddress);
+  }
+
   return {
     handle(request, response) {
-      const trace = beginTrace(request, response);
-      open.add(response);
-      response.once('close', () => {
-        open.delete(response);
-        trace.share?.release();
-        finish(request, response, trace);
-      });
-      const answer = async () => {
-        if (spans) traced(request, response, trace, spans);
-        await serve(request, response, trace);
-      };
-      const fail = (error: unknown) => giveUp(response, error);
-      inRequest({ fail }, () => inBackground(answer(), fail));
+      turns.take(
+        () => callerOf(request),
+        () => begin(request, response),
+      );
     },
     upgrade(request, socket, head) {
       upgraded.add(socket);

@@ -41,6 +41,7 @@ import type { Backend, CallScope, Orphan, SnapshotFiles } from '../backends/back
 import type { Guest } from '../guest/guest.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { CommandKeys } from './commands/command-keys.ts';
+import type { Idempotency } from './tenants/idempotency.ts';
 import type { HealthWatch } from './capacity/health.ts';
 import type { Principal } from './tenants/principal.ts';
 import type { QuotaLedger } from './tenants/quota-ledger.ts';
@@ -191,6 +192,8 @@ export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, Pause
   readonly events: EventLog;
   /** What projects take of their quotas, for those who keep something for them elsewhere. */
   readonly quota: QuotaLedger;
+  /** Callers' keys for what is to be made once. */
+  readonly idempotency: Idempotency;
   /** Callers' keys for commands that are to run once. */
   readonly commandKeys: CommandKeys;
   readonly health: HealthWatch;

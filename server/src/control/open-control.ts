@@ -109,7 +109,9 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const operations = openOperations();
   const activity = openActivity({ save: (used) => sandboxes.used(used), clock, onError });
   const commands = commandLimit(policy.maxima.commands);
-  const keyed = idempotency(database, now, clock.ageing);
+
+  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
+  const keyed = idempotency(database, { now, ageing: clock.ageing, quota });
 
   const note: Context['note'] = (type, row, principal, data = {}) =>
     events.append({ type, project: row.project, sandbox: row.id, key: principal?.key ?? null, data });
@@ -139,7 +141,6 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   });
 
   const snapshots = snapshotRecords(database);
-  const quota = quotaLedger({ sandboxes, projects, write: (bytes) => pressure.write(bytes) });
   quota.counts('snapshots', 'snapshots', (project) => snapshots.usage(project).count);
   quota.counts('snapshotBytes', 'snapshots', (project) => snapshots.usage(project).bytes);
   quota.counts('snapshotBytes', 'hibernated', (project) => sandboxes.imageBytes(project));
@@ -219,6 +220,14 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const guestAccess = openGuestAccess(context, pausing.wake);
 
   rememberPlacements(backend, [...sandboxes.list({}), ...context.snapshots.all()]);
+  // An earlier server may have allowed more time. A timeout is this server's own to keep, so that it is lowered
+  // at once, while limits of processes wait for the next start.
+  const { timeoutMs: longest } = policy.maxima;
+  if (longest !== null)
+    database.transaction(() => {
+      for (const row of sandboxes.lowerTimeouts(longest, now()))
+        note('sandbox.updated', row, undefined, { fields: ['timeoutMs'], cause: 'policy' });
+    });
   const changes = backend.watch({ signal: closing.signal });
   await forking.undoUnkeyed();
   await lifecycle.recover(async (row, observed) => {
@@ -249,7 +258,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
     policy,
     events,
     quota,
-    commandKeys: commandKeys(database, now, clock.ageing),
+    idempotency: keyed,
+    commandKeys: commandKeys(database, { now, ageing: clock.ageing, quota }),
     ...verbs,
     ...createVerb(context, registry, { start: verbs.start, idling, planning }),
     ...validateVerb(context, planning),

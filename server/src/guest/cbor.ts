@@ -23,16 +23,26 @@ const SHORT_TEXT = 24;
 
 let scratch = Buffer.allocUnsafeSlow(16 * 1024);
 let end = 0;
+let most = Infinity;
 
-/** Keys whose value is `undefined` are left out. */
-export function encodeCbor(value: CborValue): Buffer {
+/**
+ * Keys whose value is `undefined` are left out. Rejects `invalid_argument` what takes more than so many bytes,
+ * before all of it is encoded.
+ */
+export function encodeCbor(value: CborValue, maxBytes = Infinity): Buffer {
   end = 0;
+  most = maxBytes;
   encode(value, 0);
+  if (end > most) throw tooLarge();
   const encoded = Buffer.allocUnsafe(end);
   scratch.copy(encoded, 0, 0, end);
   // A rare giant must not stay for ever.
   if (scratch.length > 1024 * 1024) scratch = Buffer.allocUnsafeSlow(16 * 1024);
   return encoded;
+}
+
+function tooLarge(): CayError {
+  return new CayError('invalid_argument', `The request is too large: the most is ${most} bytes`);
 }
 
 function reserve(bytes: number): void {
@@ -65,6 +75,7 @@ function encodeHead(major: number, n: number): void {
 
 function encodeText(text: string): void {
   const length = Buffer.byteLength(text);
+  if (end + length > most) throw tooLarge();
   encodeHead(3, length);
   reserve(length);
   end += scratch.write(text, end);

@@ -3,10 +3,10 @@ import type { CommandEnd } from '@cay/sdk/protocol';
 import { BoundedBytes } from '../lib/bounded-bytes.ts';
 import type { CommandHandle } from './guest.ts';
 
-export interface Collected {
+export interface Collected<Bytes = Buffer> {
   /** Of a command on a terminal: all its output. */
-  stdout: Buffer;
-  stderr: Buffer;
+  stdout: Bytes;
+  stderr: Bytes;
   end: CommandEnd;
   /** Output beyond `maxBytes` was thrown away, or some had been dropped before. */
   truncated: boolean;
@@ -20,6 +20,15 @@ export interface CollectOptions {
 
 /** Reads a command to its end and keeps the first `maxBytes` of its output, both channels together. */
 export async function collect(handle: CommandHandle, options: CollectOptions): Promise<Collected> {
+  const { stdout, stderr, ...rest } = await collectOutput(handle, options);
+  return { stdout: stdout.whole(), stderr: stderr.whole(), ...rest };
+}
+
+/** The same without putting together what came in several blocks: of a large output that would take long. */
+export async function collectOutput(
+  handle: CommandHandle,
+  options: CollectOptions,
+): Promise<Collected<BoundedBytes>> {
   const kept = { stdout: new BoundedBytes(options.maxBytes), stderr: new BoundedBytes(options.maxBytes) };
   let left = options.maxBytes;
   let truncated = false;
@@ -33,5 +42,5 @@ export async function collect(handle: CommandHandle, options: CollectOptions): P
     }
     left -= kept[chunk.channel === 'stderr' ? 'stderr' : 'stdout'].add(chunk.data.subarray(0, left));
   }
-  return { stdout: kept.stdout.whole(), stderr: kept.stderr.whole(), end: await handle.ended, truncated };
+  return { ...kept, end: await handle.ended, truncated };
 }

@@ -13,7 +13,7 @@ import { FrameParser, type FrameSink } from './frame-parser.ts';
 import { frameWriter, type FrameWriter } from './frame-writer.ts';
 import { parseHello, parseReset, type GuestHello } from './parse.ts';
 import { MESSAGE } from './receive-queue.ts';
-import { GuestStream, cancelled, tooLarge, type StreamHost, type StreamOptions } from './stream.ts';
+import { GuestStream, cancelled, type StreamHost, type StreamOptions } from './stream.ts';
 import { violation } from './violation.ts';
 
 /** What the server tells the guest about itself. */
@@ -142,8 +142,7 @@ export class GuestConnection implements StreamHost, FrameSink {
   open(op: string, request: CborMap, options: StreamOptions & { half?: boolean } = {}): GuestStream {
     if (options.signal?.aborted) throw cancelled(options.signal);
     if (this.#error) throw this.#error;
-    const payload = encodeCbor({ op, ...request });
-    if (payload.length > MAX_PAYLOAD_BYTES) throw tooLarge(payload.length);
+    const payload = encodeCbor({ op, ...request }, MAX_PAYLOAD_BYTES);
     if (this.#nextStream > MAX_STREAM) {
       this.fail(lost('all stream numbers are used up'));
       throw this.#error;

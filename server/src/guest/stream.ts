@@ -158,8 +158,12 @@ export class GuestStream {
   send(message: CborMap): Promise<void> | undefined {
     const problem = this.#cannotSend();
     if (problem) return Promise.reject(problem);
-    const payload = encodeCbor(message);
-    if (payload.length > MAX_PAYLOAD_BYTES) return Promise.reject(tooLarge(payload.length));
+    let payload: Buffer;
+    try {
+      payload = encodeCbor(message, MAX_PAYLOAD_BYTES);
+    } catch (error) {
+      return Promise.reject(error as CayError);
+    }
     const work = () => {
       this.#credit -= payload.length;
       this.#host.send(FRAME.message, this.id, payload);
@@ -324,13 +328,6 @@ export class GuestStream {
     this.#wakeSenders();
     this.#host.forget(this.id);
   }
-}
-
-export function tooLarge(bytes: number): CayError {
-  return new CayError(
-    'invalid_argument',
-    `The request is too large: ${bytes} bytes, the most is ${MAX_PAYLOAD_BYTES}`,
-  );
 }
 
 function ended(): CayError {

@@ -16,6 +16,34 @@ describe('bounded bytes', () => {
     expect(bytes.whole().toString()).toBe(`ab${'c'.repeat(998)}`);
   });
 
+  it('are the same in blocks, none of which is copied to make room for another', () => {
+    const bytes = new BoundedBytes(10_000_000);
+    const piece = Buffer.from(Array.from({ length: 70_001 }, (_, index) => index % 251));
+    for (let index = 0; index < 100; index++) bytes.add(piece);
+    const blocks = bytes.blocks();
+    expect(Math.max(...blocks.map(({ length }) => length))).toBeLessThanOrEqual(1024 * 1024);
+    expect(Buffer.concat(blocks).equals(Buffer.concat(Array.from({ length: 100 }, () => piece)))).toBe(true);
+    expect(bytes.whole().equals(Buffer.concat(blocks))).toBe(true);
+  });
+
+  it('take texts as UTF-8, whatever their length', () => {
+    const bytes = new BoundedBytes(10_000_000);
+    const texts = Array.from({ length: 200 }, (_, index) => 'aé😀'.repeat(index * 20));
+    for (const text of texts) expect(bytes.addText(text)).toBe(true);
+    expect(bytes.whole().toString()).toBe(texts.join(''));
+    expect(new BoundedBytes(2).addText('a')).toBe(false);
+  });
+
+  it('are given back at once when they are not needed any more', () => {
+    const bytes = new BoundedBytes(64 * 1024 ** 2);
+    for (let index = 0; index < 64; index++) bytes.add(Buffer.alloc(1024 ** 2));
+    const before = process.memoryUsage().arrayBuffers;
+    bytes.free();
+    expect(before - process.memoryUsage().arrayBuffers).toBeGreaterThan(60 * 1024 ** 2);
+    expect(bytes.length).toBe(0);
+    bytes.free();
+  });
+
   it('are collected from a source, or nothing of one that has more', async () => {
     expect((await collectBytes(pieces(300, 1), 300))?.length).toBe(300);
     let closed = false;

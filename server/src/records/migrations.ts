@@ -209,4 +209,8 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX shared_files_holder ON shared_files (holder);
   CREATE INDEX shared_files_project ON shared_files (project, origin, bytes);
   `,
+  `
+  CREATE INDEX idempotency_age ON idempotency (created_at);
+  CREATE INDEX idempotency_made ON idempotency (made);
+  `,
 ];

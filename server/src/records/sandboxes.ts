@@ -173,6 +173,11 @@ export interface SandboxRecords {
   nextExpiry(): number | undefined;
   /** Lets no sandbox have more time left than it was given, or than `leastMs`. */
   shorten(nowMs: number, leastMs: number): void;
+  /**
+   * Lets no sandbox have a longer timeout than that, nor more time left. Those that it changed; to be called
+   * in a transaction with what is told of them.
+   */
+  lowerTimeouts(maximumMs: number, nowMs: number): SandboxRow[];
 }
 
 const COLUMNS = {
@@ -349,6 +354,17 @@ export function sandboxRecords(database: Database): SandboxRecords {
         nowMs,
         leastMs,
       ),
+    lowerTimeouts: (maximumMs, nowMs) =>
+      // What is being destroyed has a time at which that is tried again.
+      database
+        .all<StoredRow>(
+          `UPDATE sandboxes SET timeout_ms = min(ifnull(timeout_ms, ?1), ?1),
+             expires_at = iif(state = 'active', min(ifnull(expires_at, ?2), ?2), min(expires_at, ?2))
+           WHERE state <> 'destroying' AND (timeout_ms IS NULL OR timeout_ms > ?1) RETURNING *`,
+          maximumMs,
+          nowMs + maximumMs,
+        )
+        .map((row) => parse(row)!),
     nextExpiry: () =>
       database.get<{ at: number | null }>('SELECT min(expires_at) AS at FROM sandboxes')?.at ?? undefined,
   };

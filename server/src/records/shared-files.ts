@@ -13,6 +13,12 @@ export interface SharedFiles {
   usage(project: string): number;
 }
 
+/**
+ * So many removed snapshots one may share files of. Those of a long line of forks would otherwise take as many
+ * rows as the square of its length.
+ */
+const MOST_ORIGINS = 64;
+
 export function sharedFiles(database: Database): SharedFiles {
   /** What only one has is its own. */
   function settle(origin: string): void {
@@ -30,6 +36,30 @@ export function sharedFiles(database: Database): SharedFiles {
     database.run('DELETE FROM shared_files WHERE origin = ?', origin);
   }
 
+  /** What there is no room for it counts as its own, and so do others: more than there is, and never less. */
+  function inherit(heir: string, project: string, all: { origin: string; bytes: number }[]): void {
+    const held = database.all<{ origin: string }>('SELECT origin FROM shared_files WHERE holder = ?', heir);
+    const known = new Set(held.map(({ origin }) => origin));
+    let own = 0;
+    for (const { origin, bytes } of all) {
+      if (known.has(origin)) continue;
+      if (known.size >= MOST_ORIGINS) {
+        own += bytes;
+        continue;
+      }
+      known.add(origin);
+      database.run(
+        'INSERT INTO shared_files (origin, holder, project, bytes) VALUES (?, ?, ?, ?)',
+        origin,
+        heir,
+        project,
+        bytes,
+      );
+    }
+    if (own > 0)
+      database.run('UPDATE snapshots SET file_bytes = ifnull(file_bytes, 0) + ? WHERE id = ?', own, heir);
+  }
+
   return {
     bequeath({ id, project, fileBytes, here }) {
       const held = database.all<{ origin: string; bytes: number }>(
@@ -41,18 +71,8 @@ export function sharedFiles(database: Database): SharedFiles {
         id,
       );
       // What is in the archive store is nobody else's.
-      const all = here && fileBytes ? [...held, { origin: id, bytes: fileBytes }] : held;
-      for (const { origin, bytes } of all) {
-        for (const heir of heirs) {
-          database.run(
-            'INSERT OR IGNORE INTO shared_files (origin, holder, project, bytes) VALUES (?, ?, ?, ?)',
-            origin,
-            heir.id,
-            project,
-            bytes,
-          );
-        }
-      }
+      const all = [...held, ...(here && fileBytes ? [{ origin: id, bytes: fileBytes }] : [])];
+      for (const heir of heirs) inherit(heir.id, project, all);
       database.run('DELETE FROM shared_files WHERE holder = ?', id);
       for (const { origin } of all) settle(origin);
     },

@@ -13,6 +13,7 @@ export interface TemplateRecords {
   save(row: TemplateRow, options: { replace: boolean }): void;
   get(project: string, name: string): TemplateRow | undefined;
   list(project: string): TemplateRow[];
+  count(project: string): number;
   /** Those that are made of a snapshot. */
   of(snapshot: string): TemplateRow[];
   delete(project: string, name: string): boolean;
@@ -40,6 +41,9 @@ export function templateRecords(database: Database): TemplateRecords {
     get: (project, name) =>
       database.get<TemplateRow>(`${SELECT} WHERE project = ? AND name = ?`, project, name),
     list: (project) => database.all<TemplateRow>(`${SELECT} WHERE project = ? ORDER BY name`, project),
+    count: (project) =>
+      database.get<{ count: number }>('SELECT count(*) AS count FROM templates WHERE project = ?', project)!
+        .count,
     of: (snapshot) => database.all<TemplateRow>(`${SELECT} WHERE snapshot = ?`, snapshot),
     delete: (project, name) =>
       database.run('DELETE FROM templates WHERE project = ? AND name = ?', project, name) > 0,

@@ -3,7 +3,7 @@
  * who have a key. It is derived from a secret of this installation, so nothing is stored, and says nothing
  * about the key. The sandbox's id stands in it, since some clients send the token and no id.
  */
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { inEpoch } from '../../control/tenants/token-epochs.ts';
 import { parseE2bId, toE2bId } from './sandbox-id.ts';
@@ -48,13 +48,30 @@ export function accessTokens(secret: Uint8Array, epochOf: (id: SandboxId) => num
   };
 }
 
+/** What a request for a file says that it was signed for; undefined if it does not say so. */
+export function signedFileOf(
+  method: string | undefined,
+  { pathname, searchParams }: URL,
+): { file: SignedFile; signature: string } | undefined {
+  const signature = searchParams.get('signature');
+  if (pathname !== '/files' || signature === null || signature.length > 200) return undefined;
+  const expiration = searchParams.get('signature_expiration');
+  const file: SignedFile = {
+    path: searchParams.get('path') ?? '',
+    operation: method === 'POST' ? 'write' : 'read',
+    user: searchParams.get('username') ?? '',
+    ...(expiration !== null && { expiration: Number(expiration) }),
+  };
+  return { file, signature };
+}
+
 export function signatureOf(token: string, { path, operation, user, expiration }: SignedFile): string {
   const signed = [path, operation, user, token, ...(expiration === undefined ? [] : [expiration])].join(':');
-  return `v1_${createHash('sha256').update(signed).digest('base64').replace(/=+$/, '')}`;
+  return `v1_${hash('sha256', signed, 'base64').replace(/=+$/, '')}`;
 }
 
 /** Takes as long whatever the difference is. */
-function same(expected: string, given: string): boolean {
+export function same(expected: string, given: string): boolean {
   const a = Buffer.from(expected);
   const b = Buffer.from(given);
   return a.length === b.length && timingSafeEqual(a, b);

@@ -19,12 +19,13 @@ import { malformedPath } from '../http/malformed-request.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import type { PreviewProxyOptions } from '../preview/preview-proxy.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
+import type { Strangers } from '../http/authenticate.ts';
 import type { RateLimit } from '../http/rate-limit.ts';
 import { mount, type Env, type MountOptions } from '../http/route.ts';
 import { sendJson } from '../http/send-json.ts';
 import { traceOf } from '../http/trace.ts';
 import type { Upgrade } from '../http/upgrades.ts';
-import { accessTokens } from './access-tokens.ts';
+import { accessTokens, signedFileOf } from './access-tokens.ts';
 import { openInterpreter } from './code-interpreter/interpreter.ts';
 import { answerEnvdCors } from './envd-cors.ts';
 import { envd, type Refused } from './envd/envd.ts';
@@ -42,6 +43,8 @@ export interface E2bOptions extends MountOptions {
   builds: Builds;
   /** How often the access token of one sandbox may be used. */
   tokenLimit: RateLimit;
+  /** How often one network address may come without what opens something. */
+  strangers: Strangers;
   sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
   /** What access tokens are derived from. */
   secret: Uint8Array;
@@ -96,6 +99,7 @@ export function openE2b(options: E2bOptions): E2b {
     tokens,
     budgets: options.budgets,
     tokenLimit: options.tokenLimit,
+    strangers: options.strangers,
     bodyTimeoutMs: options.bodyTimeoutMs,
     onRefused,
   });
@@ -105,8 +109,9 @@ export function openE2b(options: E2bOptions): E2b {
   const telling = {
     ...tokens,
     envd(id: SandboxId) {
-      signers.told(id);
-      return tokens.envd(id);
+      const token = tokens.envd(id);
+      signers.told(id, token);
+      return token;
     },
   };
 
@@ -124,6 +129,7 @@ export function openE2b(options: E2bOptions): E2b {
     builds,
     links: uploadLinks(options.secret, { epochOf: epochs.ofProject }),
     onRefused,
+    strangers: options.strangers,
     interpreter,
     publicUrl: options.publicUrl,
   };
@@ -153,17 +159,9 @@ export function openE2b(options: E2bOptions): E2b {
     if (typeof token === 'string') return tokens.claimed(token);
     const problem = malformedPath(request.url ?? '/');
     if (problem) throw problem;
-    const { searchParams, pathname } = new URL(request.url ?? '/', 'http://sandbox');
-    const signature = searchParams.get('signature');
-    if (pathname !== '/files' || signature === null || signature.length > 200) return undefined;
-    const expiration = searchParams.get('signature_expiration');
-    const signed = {
-      path: searchParams.get('path') ?? '',
-      operation: request.method === 'POST' ? ('write' as const) : ('read' as const),
-      user: searchParams.get('username') ?? '',
-      ...(expiration !== null && { expiration: Number(expiration) }),
-    };
-    return signers.find(signed, signature, networkOf(request.socket.remoteAddress));
+    const url = new URL(request.url ?? '/', 'http://sandbox');
+    const asked = signedFileOf(request.method, url);
+    return asked && signers.find(asked.file, asked.signature, networkOf(request.socket.remoteAddress));
   }
 
   function named(id: string, port: string | undefined, url: string): Claim {
@@ -214,6 +212,7 @@ export function openE2b(options: E2bOptions): E2b {
         if (claim.kind === 'nobody') return notRunning(response);
         const id = claim.kind === 'envd' ? claim.id : meant(request);
         if (id) return await inside.handle(id, request, response);
+        options.strangers.requireTurn(request);
         const error = new CayError(
           'unauthenticated',
           'Neither an access token nor a signature names a sandbox',

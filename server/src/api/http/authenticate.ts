@@ -54,27 +54,41 @@ export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator
 }
 
 /**
- * Lets one address of the network come without a key that is known only so often. Whoever has one is not held
- * up by those who share its address: a proxy's is everybody's.
+ * Requests without a credential that is right, of each network address. Keys, access tokens and signatures are
+ * looked at first, which costs microseconds: a client that has a right one is never held up by those who share
+ * its address, since that of a proxy is everybody's.
  */
-export function limitStrangers(inner: Authenticator, limit: RateLimit): Authenticator {
+export interface Strangers {
+  /** Throws `resource_exhausted` for an address that has come too often. */
+  requireTurn(request: Caller): void;
+}
+
+export function openStrangers(limit: RateLimit): Strangers {
+  return {
+    requireTurn(request) {
+      const waitMs = limit.take(networkOf(request.socket?.remoteAddress));
+      if (waitMs === 0) return;
+      throw new CayError(
+        'resource_exhausted',
+        'Too many requests without a valid key, token or signature from this address',
+        {
+          details: { retryAfterMs: Math.ceil(waitMs) },
+          hint: 'wait as long as Retry-After says, or send a valid one',
+        },
+      );
+    },
+  };
+}
+
+/** Lets one network address come without a key that is known only so often. */
+export function limitStrangers(inner: Authenticator, strangers: Strangers): Authenticator {
   return {
     authenticate(request) {
       try {
         return inner.authenticate(request);
       } catch (error) {
-        const waitMs = isCayError(error, 'unauthenticated')
-          ? limit.take(networkOf(request.socket?.remoteAddress))
-          : 0;
-        if (waitMs === 0) throw error;
-        throw new CayError(
-          'resource_exhausted',
-          'Too many requests without a valid API key from this address',
-          {
-            details: { retryAfterMs: Math.ceil(waitMs) },
-            hint: 'wait as long as Retry-After says, or send a key',
-          },
-        );
+        if (isCayError(error, 'unauthenticated')) strangers.requireTurn(request);
+        throw error;
       }
     },
   };

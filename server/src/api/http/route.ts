@@ -144,7 +144,11 @@ export function mount(
         route.body &&
         parse(
           route.body,
-          (await readJson(request, { ...limits, ...(share && { admit: share.parse }) })) ?? {},
+          (await readJson(request, {
+            ...limits,
+            owner: principal?.project,
+            ...(share && { admit: share.parse }),
+          })) ?? {},
           'body',
         ),
       // Open routes have no use for a principal.

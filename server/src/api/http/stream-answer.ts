@@ -1,4 +1,6 @@
 /** Answers that go on: bytes, or one JSON value after the other. The caller's pace is the source's pace. */
+import type { ServerResponse } from 'node:http';
+import { TLSSocket } from 'node:tls';
 import type { Context } from 'hono';
 import { orLate } from '../../lib/or-late.ts';
 import { errorAnswer, wireError } from './error-answer.ts';
@@ -23,15 +25,56 @@ export function streamFormat(context: Context<Env>): StreamFormat | undefined {
   return undefined;
 }
 
-export function bytesAnswer(
+/**
+ * Answers with the bytes of a source. A source that fails before its first byte is answered with an error. One
+ * that fails later has its connection cut: the status is sent by then, and what was sent so far must not look
+ * like all of it. The adapter of the HTTP framework would end such an answer in good order, with a length.
+ */
+export async function bytesAnswer(
   context: Context<Env>,
   data: AsyncIterable<Uint8Array>,
   options: { status?: 200 | 206; headers: Record<string, string> },
-): Response {
-  return context.newResponse(ReadableStream.from(data), {
+): Promise<Response> {
+  const source = wholeOrCut(await begun(data), context.env.outgoing);
+  return context.newResponse(ReadableStream.from(source), {
     status: options.status ?? 200,
     headers: options.headers,
   });
+}
+
+async function* wholeOrCut(
+  data: AsyncIterable<Uint8Array>,
+  response: ServerResponse,
+): AsyncGenerator<Uint8Array> {
+  try {
+    yield* data;
+  } catch (error) {
+    if (errorAnswer(error).cause !== undefined) traceOf(response).error = error;
+    cutOff(response);
+  }
+}
+
+/**
+ * Ends the connection with a reset. A client of HTTP/1.0, which many proxies are, takes the orderly end of a
+ * connection for the end of the body. TLS has an orderly end of its own, which is left out.
+ */
+function cutOff(response: ServerResponse): void {
+  const { socket } = response;
+  if (socket && !socket.destroyed && !(socket instanceof TLSSocket)) socket.resetAndDestroy();
+  response.destroy();
+}
+
+/** Waits for the first value, so that a source that fails at once fails before anything is sent. */
+export async function begun<T>(source: AsyncIterable<T>): Promise<AsyncIterable<T>> {
+  const values = source[Symbol.asyncIterator]();
+  const first = await values.next();
+  return (async function* () {
+    try {
+      for (let next = first; !next.done; next = await values.next()) yield next.value;
+    } finally {
+      await values.return?.();
+    }
+  })();
 }
 
 export interface EventsOptions<T> {

@@ -1,4 +1,5 @@
 import type { FileInfo } from '@cay/sdk/protocol';
+import { nextSlice } from '../../lib/slices.ts';
 import { bytesExhausted, type Share } from '../http/budgets.ts';
 
 export interface CollectFilesOptions {
@@ -6,6 +7,10 @@ export interface CollectFilesOptions {
   /** Of what is held for the entries: their names, paths and targets, and what each costs besides. */
   bytes: number;
   share: Share | undefined;
+  /** Those of one project wait for each other. */
+  owner: string;
+  /** Takes an entry of the listing. */
+  keep(info: FileInfo): void;
 }
 
 const ENTRY_BYTES = 400;
@@ -13,22 +18,25 @@ const ENTRY_BYTES = 400;
 const HOLD_BYTES = 64 * 1024;
 
 /**
- * A listing, or its beginning if there is more than may be held. Rejects `resource_exhausted` if the project
- * holds too much already.
+ * Reads a listing, or its beginning if there is more than may be held, and tells which. Rejects
+ * `resource_exhausted` if the project holds too much already.
  */
 export async function collectFiles(
   listed: AsyncIterable<FileInfo>,
-  { entries, bytes, share }: CollectFilesOptions,
-): Promise<{ files: FileInfo[]; more: boolean }> {
-  const files: FileInfo[] = [];
+  { entries, bytes, share, owner, keep }: CollectFilesOptions,
+): Promise<{ more: boolean }> {
+  let count = 0;
   let size = 0;
   let held = 0;
   for await (const info of listed) {
     size += ENTRY_BYTES + info.name.length + info.path.length + (info.target?.length ?? 0);
-    if (files.length === entries || size > bytes) return { files, more: true };
-    for (; held < size; held += HOLD_BYTES)
+    if (count++ === entries || size > bytes) return { more: true };
+    for (; held < size; held += HOLD_BYTES) {
       if (share && !share.hold(HOLD_BYTES)) throw bytesExhausted('Cannot list');
-    files.push(info);
+      // The guest sends many at once.
+      if (held > 0) await nextSlice(owner);
+    }
+    keep(info);
   }
-  return { files, more: false };
+  return { more: false };
 }

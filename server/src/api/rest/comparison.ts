@@ -15,7 +15,7 @@ import { tarNames } from '../../lib/patches/tar-names.ts';
 import { SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { sendLargeJson } from '../http/send-large-json.ts';
-import { bytesAnswer, eventsAnswer, STREAMS } from '../http/stream-answer.ts';
+import { begun, bytesAnswer, eventsAnswer, STREAMS } from '../http/stream-answer.ts';
 
 const tag = 'snapshots';
 const TAR = 'application/x-tar';
@@ -72,8 +72,8 @@ export function comparisonRoutes(control: Control): Route[] {
           files: (name: string) => tarNames(comparison.after.tar([name], { signal })),
         };
         if (format === 'patch')
-          return bytesAnswer(context, await begun(patchOf(sides)), { headers: { 'Content-Type': PATCH } });
-        return sendLargeJson(response, await statOf(sides));
+          return bytesAnswer(context, patchOf(sides), { headers: { 'Content-Type': PATCH } });
+        return sendLargeJson(response, await statOf(sides), principal.project);
       },
     }),
     route({
@@ -92,7 +92,7 @@ export function comparisonRoutes(control: Control): Route[] {
           response,
           await control.compare(principal, params.id, { from: at, to: at }, { signal }),
         );
-        return bytesAnswer(context, await begun(comparison.after.tar(path ?? ['/'], { signal })), {
+        return bytesAnswer(context, comparison.after.tar(path ?? ['/'], { signal }), {
           headers: { 'Content-Type': TAR },
         });
       },
@@ -128,17 +128,4 @@ function releasedWith(response: ServerResponse, comparison: Comparison): Compari
   if (response.closed || response.destroyed) release();
   else response.once('close', release);
   return comparison;
-}
-
-/** What fails before its first value fails the request, and not an answer that has begun. */
-async function begun<T>(source: AsyncIterable<T>): Promise<AsyncIterable<T>> {
-  const values = source[Symbol.asyncIterator]();
-  const first = await values.next();
-  return (async function* () {
-    try {
-      for (let next = first; !next.done; next = await values.next()) yield next.value;
-    } finally {
-      await values.return?.();
-    }
-  })();
 }

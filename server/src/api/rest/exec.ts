@@ -8,7 +8,7 @@ import {
 } from '@cay/sdk/protocol';
 import type { CommandLogs } from '../../control/commands/command-logs.ts';
 import type { Control } from '../../control/open-control.ts';
-import { collect } from '../../guest/collect.ts';
+import { collectOutput } from '../../guest/collect.ts';
 import { JsonText } from '../../lib/json-pieces.ts';
 import type { Share } from '../http/budgets.ts';
 import { outputEvents } from './output-events.ts';
@@ -58,7 +58,8 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
           logs,
         });
         if (format) return eventsAnswer(context, streamed(started, body), { format });
-        return sendLargeJson(response, await waited(started, body, startedAt, traceOf(response).share));
+        const result = await waited(started, body, startedAt, traceOf(response).share);
+        return sendLargeJson(response, result, principal.project);
       },
     }),
   ];
@@ -72,7 +73,7 @@ async function* streamed({ handle }: Started, body: ExecBody): AsyncGenerator<Ex
 async function waited({ handle }: Started, body: ExecBody, startedAt: number, share: Share | undefined) {
   await using _ = handle;
   const encoding = body.encoding ?? 'utf8';
-  const { stdout, stderr, end, truncated } = await collect(handle, {
+  const { stdout, stderr, end, truncated } = await collectOutput(handle, {
     maxBytes: body.maxOutputBytes ?? DEFAULT_OUTPUT_BYTES,
     ...(share && { mayHold: share.hold }),
   });

@@ -7,6 +7,7 @@ import {
 } from '@cay/sdk/protocol';
 import { bodyOf } from '../http/request-body.ts';
 import type { Control } from '../../control/open-control.ts';
+import { JsonList } from '../../lib/json-pieces.ts';
 import { collectFiles } from './collect-files.ts';
 import { contentAnswer } from './file-content.ts';
 import { noteFile, type OpenFiles } from './open-files.ts';
@@ -127,12 +128,15 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
         const listed = files.list(query.path, { depth: Math.max(1, query.depth ?? 1), signal });
         const format = streamFormat(context);
         if (format) return eventsAnswer(context, listed, { format });
-        const page = await collectFiles(listed, {
+        const kept = new JsonList();
+        const { more: truncated } = await collectFiles(listed, {
           entries: LIST_MAX,
           bytes: LIST_BYTES,
           share: traceOf(response).share,
+          owner: principal.project,
+          keep: (info) => kept.add(info),
         });
-        return sendLargeJson(response, { files: page.files, truncated: page.more });
+        return sendLargeJson(response, { files: kept, truncated }, principal.project);
       },
     }),
     route({

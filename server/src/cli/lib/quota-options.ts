@@ -22,6 +22,8 @@ const QUOTAS: Record<keyof Quota, readonly [name: string, parse: (text: string) 
   uploadBytes: ['upload-bytes', parseSize],
   logBytes: ['log-bytes', parseSize],
   webhooks: ['webhooks', parseCount],
+  templates: ['templates', parseCount],
+  idempotencyKeys: ['idempotency-keys', parseCount],
   previewConnections: ['preview-connections', parseCount],
 };
 

@@ -52,7 +52,7 @@ describe('commandKeys()', () => {
 
   it('forgets with the sandbox, and after a week', () => {
     let nowMs = 0;
-    const keys = commandKeys(database, () => nowMs);
+    const keys = commandKeys(database, { now: () => nowMs });
     keys.claim('sbx', 'old', {}, 'cmd_1');
     nowMs = 8 * 24 * 3600 * 1000;
     keys.claim('sbx', 'new', {}, 'cmd_2');

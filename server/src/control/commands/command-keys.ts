@@ -1,5 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
-import { keyDigest, usedOtherwise } from '../tenants/idempotency.ts';
+import { countedRows } from '../tenants/counted-rows.ts';
+import { keyDigest, usedOtherwise, type IdempotencyOptions } from '../tenants/idempotency.ts';
 import type { Database } from '../../records/database.ts';
 import { isDigestOf, requestDigest } from '../tenants/request-digest.ts';
 
@@ -14,7 +15,8 @@ import { isDigestOf, requestDigest } from '../tenants/request-digest.ts';
 export interface CommandKeys {
   /**
    * The command that the key stands for: `id` if it is new. Rejects `conflict` if the key was for another
-   * request.
+   * request, and `resource_exhausted` if the project has as many keys as it may. The command that a key stands
+   * for may still run, so that none is forgotten to make room.
    */
   claim(sandbox: string, key: string, request: unknown, id: string): { id: string; started: boolean };
   /** The command that was started for the key. Rejects `conflict` as `claim` does. */
@@ -26,7 +28,20 @@ export interface CommandKeys {
 
 const KEPT_MS = 7 * 24 * 3600 * 1000;
 
-export function commandKeys(database: Database, now: () => number = Date.now, ageing = now): CommandKeys {
+export function commandKeys(
+  database: Database,
+  { now = Date.now, ageing = now, quota }: IdempotencyOptions = {},
+): CommandKeys {
+  const rows = countedRows(
+    (project) =>
+      database.get<{ count: number }>(
+        `SELECT count(*) AS count FROM sandboxes JOIN command_keys ON command_keys.sandbox = sandboxes.id
+         WHERE project = ?`,
+        project,
+      )!.count,
+  );
+  quota?.counts('idempotencyKeys', 'commands', rows.of);
+
   function known(
     sandbox: string,
     key: string,
@@ -53,16 +68,22 @@ export function commandKeys(database: Database, now: () => number = Date.now, ag
         if (before) return before;
         const atMs = now();
         database.run('DELETE FROM command_keys WHERE created_at < ?', ageing() - KEPT_MS);
-        const claimed = database.run(
-          'INSERT INTO command_keys (sandbox, key, request, command, started, created_at) SELECT id, ?, ?, ?, 0, ? FROM sandboxes WHERE id = ?',
+        // It may have been removed since the caller looked.
+        const owner = database.get<{ project: string }>(
+          'SELECT project FROM sandboxes WHERE id = ?',
+          sandbox,
+        );
+        if (!owner) throw new CayError('not_found', `Sandbox "${sandbox}" does not exist`);
+        quota?.requireRoom(owner.project, 'idempotencyKeys', 1);
+        database.run(
+          'INSERT INTO command_keys (sandbox, key, request, command, started, created_at) VALUES (?, ?, ?, ?, 0, ?)',
+          sandbox,
           keyDigest(key),
           requestDigest(request, database.box),
           id,
           atMs,
-          sandbox,
         );
-        // It may have been removed since the caller looked.
-        if (claimed === 0) throw new CayError('not_found', `Sandbox "${sandbox}" does not exist`);
+        rows.added(owner.project);
         return { id, started: false };
       }),
     started: (sandbox, key) =>

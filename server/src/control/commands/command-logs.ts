@@ -33,6 +33,8 @@ export interface CommandLogsOptions {
   backend: Backend;
   events: EventLog;
   quota: Pick<QuotaLedger, 'counts' | 'limit' | 'requireRoom' | 'used'>;
+  /** How many commands of a sandbox may run at once. */
+  mostRunning: number;
   now?(): number;
   onError?(error: unknown): void;
 }
@@ -101,6 +103,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
     backend,
     events,
     quota,
+    mostRunning,
     now = Date.now,
     onError = () => {},
   } = options;
@@ -263,6 +266,23 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       quota.requireRoom(project, 'logBytes', 1);
   }
 
+  /**
+   * A command whose start was not answered may run, and is recorded as running until somebody finds out. A
+   * guest that a program inside has taken the place of can leave any number of starts unanswered.
+   */
+  function requireKnownEnds(sandbox: string): void {
+    const most = mostRunning + MOST_COMMANDS;
+    if (records.unended(sandbox) < most) return;
+    throw new CayError(
+      'resource_exhausted',
+      `Sandbox "${sandbox}" has ${most} recorded commands whose end is not known, as many as it may have`,
+      {
+        details: { limit: 'unendedCommands', maximum: most },
+        hint: 'wait for some to end, end them, or forget those that the sandbox does not have any more',
+      },
+    );
+  }
+
   function live(command: RecordedCommand): CommandInfo {
     const { sandbox: _sandbox, overflow: _overflow, key: _key, ...info } = command;
     const recorder = info.end ? undefined : recorders.get(keyOf(command.sandbox, command.id));
@@ -279,6 +299,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       )
         return;
       requireRoom(command.sandbox);
+      requireKnownEnds(command.sandbox);
       const inserted = records.insert({
         ...command,
         pid: 0,

@@ -48,6 +48,8 @@ export interface CommandRecords {
   /** A project's ended commands, oldest first, without those that sandboxes were created with. */
   oldestOf(project: string, limit: number): { sandbox: string; id: string; bytes: number }[];
   running(): RecordedCommand[];
+  /** How many of a sandbox's have no end yet. */
+  unended(sandbox: string): number;
   delete(sandbox: string, id: string): void;
 }
 
@@ -121,6 +123,11 @@ export function commandRecords(database: Database): CommandRecords {
       ),
     running: () =>
       database.all<StoredCommand>('SELECT * FROM commands WHERE end IS NULL').map((row) => parse(row)!),
+    unended: (sandbox) =>
+      database.get<{ count: number }>(
+        'SELECT count(*) AS count FROM commands WHERE sandbox = ? AND end IS NULL',
+        sandbox,
+      )!.count,
     delete: (sandbox, id) =>
       void database.run('DELETE FROM commands WHERE sandbox = ? AND id = ?', sandbox, id),
   };

@@ -117,8 +117,8 @@ describe('a clock that is set forward', () => {
     const { database, clock } = opened;
     const now = () => clock.nowMs;
     const ageing = () => clock.nowMs - Math.max(0, clock.jumpedMs);
-    const calls = idempotency(database, now, ageing);
-    const commands = commandKeys(database, now, ageing);
+    const calls = idempotency(database, { now, ageing });
+    const commands = commandKeys(database, { now, ageing });
     const id = await create({});
     calls.remember('p', 'old', {}, 'made', now());
     commands.claim(id, 'old', {}, 'cmd_1');

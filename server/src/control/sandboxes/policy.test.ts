@@ -150,7 +150,7 @@ describe('the policy of the operator in the control plane', () => {
     expect((await memory.stats(stopped.id)).memoryLimitBytes).toBe(512 * MiB);
     const told = events
       .list({ project: principal.project, limit: 100 })
-      .filter(({ type }) => type === 'sandbox.updated');
+      .filter(({ type, data }) => type === 'sandbox.updated' && String(data['fields']) === 'limits');
     expect(told.map(({ sandbox, data }) => [sandbox, data])).toEqual([
       [stopped.id, { fields: ['limits'], cause: 'policy' }],
     ]);
@@ -213,6 +213,43 @@ describe('the policy of the operator in the control plane', () => {
     await expect(control.update(principal, sandbox.id, { timeoutMs: 10_001 })).rejects.toMatchObject({
       details: { limit: 'timeoutMs' },
     });
+    await control.close();
+  });
+
+  it('lowers the timeout of every sandbox that there is, tells so, and gives it the whole of it', async () => {
+    const memory = memoryBackend();
+    const before = await place.open(memory, { policy: openPolicy() });
+    const make = async (timeoutMs: number | null) =>
+      (await before.control.create(before.principal, asked({ timeoutMs, onTimeout: 'stop' }))).sandbox.id;
+    const [endless, long, short, resting] = [
+      await make(null),
+      await make(900_000),
+      await make(1000),
+      await make(null),
+    ];
+    await before.control.pause(before.principal, resting, { as: 'frozen' });
+    before.kill();
+
+    const policy = openPolicy({ maxima: { timeoutMs: 60_000 } });
+    const { control, principal, events, clock } = await place.open(memory, { policy });
+    const facts = (id: string) => {
+      const { timeoutMs, expiresAtMs } = control.get(principal, id);
+      return [timeoutMs, expiresAtMs && expiresAtMs - clock.nowMs];
+    };
+    expect([endless, long, short].map(facts)).toEqual([
+      [60_000, 60_000],
+      [60_000, 60_000],
+      [1000, 1000],
+    ]);
+    expect(facts(resting)).toEqual([60_000, null]);
+    await control.resume(principal, resting);
+    expect(facts(resting)).toEqual([60_000, 60_000]);
+    const told = events
+      .list({ project: principal.project, limit: 100 })
+      .filter(({ type }) => type === 'sandbox.updated');
+    expect(told).toHaveLength(3);
+    expect(new Set(told.map(({ sandbox }) => sandbox))).toEqual(new Set([endless, long, resting]));
+    for (const { data } of told) expect(data).toEqual({ fields: ['timeoutMs'], cause: 'policy' });
     await control.close();
   });
 

@@ -276,7 +276,11 @@ export function openForking(context: Context, registry: SnapshotRegistry, pausin
       // Calls with one key come one after the other, so that only the first makes anything.
       return calls.run(`${principal.project}:${key}`, async () => {
         const known = idempotency.find(principal.project, key, { fork: found.id, ...request });
-        if (known === undefined) return start();
+        if (known === undefined) {
+          // Asked again when it is recorded, which is after the capture.
+          idempotency.requireRoom(principal.project);
+          return start();
+        }
         await finishing.get(known)?.catch(() => {});
         const fork = forks.get(known);
         return fork ? answer(fork, key) : start();

@@ -6,7 +6,9 @@ import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { TemplateRow } from '../../records/templates.ts';
 
 export function templateVerbs(context: Context, registry: SnapshotRegistry): TemplateVerbs {
-  const { backend, capabilities, database, events, find, now, sandboxes, snapshots, templates } = context;
+  const { backend, capabilities, database, events, find, now, quota, sandboxes, snapshots, templates } =
+    context;
+  quota.counts('templates', 'templates', templates.count);
   /** Of several platforms one may have come only now. */
   const brought = async () => (hasPlatforms(backend) ? await backend.capabilities() : capabilities).templates;
   const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
@@ -43,6 +45,7 @@ export function templateVerbs(context: Context, registry: SnapshotRegistry): Tem
           snapshot: registry.resolve(project, snapshot, of).id,
           createdAtMs: now(),
         };
+        if (!templates.get(project, name)) quota.requireRoom(project, 'templates', 1);
         templates.save(row, { replace });
         events.append({
           type: 'template.saved',

@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
+import { countedRows } from './counted-rows.ts';
+import type { QuotaLedger } from './quota-ledger.ts';
 import type { Database } from '../../records/database.ts';
 import { isDigestOf, requestDigest } from './request-digest.ts';
 
@@ -8,6 +10,11 @@ import { isDigestOf, requestDigest } from './request-digest.ts';
  * A key belongs to a project, whatever it makes there. Only digests of keys and requests are kept.
  */
 export interface Idempotency {
+  /**
+   * Rejects `resource_exhausted` if the project has as many keys as it may. Whatever is recorded asks for it;
+   * what costs something before it is recorded asks first.
+   */
+  requireRoom(project: string): void;
   /** The id of what this key made. Rejects `conflict` if the key was for another request. */
   find(project: string, key: string, request: unknown): string | undefined;
   remember(project: string, key: string, request: unknown, made: string, atMs: number): void;
@@ -30,8 +37,25 @@ interface Operation<T> {
 
 const KEPT_MS = 7 * 24 * 3600 * 1000;
 
-export function idempotency(database: Database, now: () => number = Date.now, ageing = now): Idempotency {
+export interface IdempotencyOptions {
+  now?(): number;
+  ageing?(): number;
+  /** No key is forgotten before its time to make room for another: what it stands for would be done twice. */
+  quota?: Pick<QuotaLedger, 'counts' | 'requireRoom'>;
+}
+
+export function idempotency(
+  database: Database,
+  { now = Date.now, ageing = now, quota }: IdempotencyOptions = {},
+): Idempotency {
+  const rows = countedRows(
+    (project) =>
+      database.get<{ count: number }>('SELECT count(*) AS count FROM idempotency WHERE project = ?', project)!
+        .count,
+  );
+  quota?.counts('idempotencyKeys', 'calls', rows.of);
   const records: Idempotency = {
+    requireRoom: (project) => quota?.requireRoom(project, 'idempotencyKeys', 1),
     find(project, key, request) {
       const known = database.get<{ request: string; made: string }>(
         'SELECT request, made FROM idempotency WHERE project = ? AND key = ?',
@@ -43,6 +67,7 @@ export function idempotency(database: Database, now: () => number = Date.now, ag
     },
     remember(project, key, request, made, atMs) {
       database.run('DELETE FROM idempotency WHERE created_at < ?', Math.min(atMs, ageing()) - KEPT_MS);
+      records.requireRoom(project);
       database.run(
         'INSERT INTO idempotency (project, key, request, made, created_at) VALUES (?, ?, ?, ?, ?)',
         project,
@@ -51,6 +76,7 @@ export function idempotency(database: Database, now: () => number = Date.now, ag
         made,
         atMs,
       );
+      rows.added(project);
     },
     forget: (made) => void database.run('DELETE FROM idempotency WHERE made = ?', made),
     once: ({ project, key, request }, operation) =>
@@ -58,6 +84,8 @@ export function idempotency(database: Database, now: () => number = Date.now, ag
         if (key === undefined) return { value: operation.make().value, repeated: false };
         const id = records.find(project, key, request);
         if (id === undefined) {
+          // What is made may have begun something that no transaction undoes.
+          records.requireRoom(project);
           const made = operation.make();
           records.remember(project, key, request, made.id, now());
           return { value: made.value, repeated: false };

@@ -16,10 +16,13 @@ const GiB = 1024 ** 3;
 
 /** Generous, and finite where one project could otherwise fill the disk or the server for the others. */
 const BUILT_IN = {
+  sandboxes: 10_000,
   snapshots: 10_000,
   uploadBytes: 20 * GiB,
   logBytes: 20 * GiB,
   webhooks: 20,
+  templates: 1_000,
+  idempotencyKeys: 100_000,
   previewConnections: 2_000,
 } as const satisfies SomeQuota;
 

@@ -28,6 +28,7 @@ describe('adopt()', () => {
       tokens: accessTokens(new Uint8Array(32)),
       budgets: openBudgets(DEFAULT_BUDGETS),
       tokenLimit: rateLimit({ perSecond: 1000, burst: 1000 }),
+      strangers: { requireTurn() {} },
       bodyTimeoutMs: 1000,
       onRefused: () => {},
     });

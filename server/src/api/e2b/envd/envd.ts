@@ -16,7 +16,8 @@ import { sendJson } from '../../http/send-json.ts';
 import { sendLargeJson } from '../../http/send-large-json.ts';
 import { traceOf } from '../../http/trace.ts';
 import type { BudgetKind, Budgets, Share } from '../../http/budgets.ts';
-import type { AccessTokens } from '../access-tokens.ts';
+import type { Strangers } from '../../http/authenticate.ts';
+import { signedFileOf, type AccessTokens } from '../access-tokens.ts';
 import { measure } from '../rest/measure.ts';
 import { connectError, envdError } from '../e2b-error.ts';
 import { isMadeHere, isReachable } from '../labels.ts';
@@ -39,6 +40,7 @@ export interface EnvdOptions {
   budgets: Budgets;
   /** How often the access token of one sandbox may be used. */
   tokenLimit: RateLimit;
+  strangers: Strangers;
   bodyTimeoutMs: number;
   onRefused: Refused;
 }
@@ -124,6 +126,14 @@ export function envd(options: EnvdOptions): Envd {
       throw refused(row, request, UNAUTHORIZED);
   }
 
+  /** Whether the request has what opens this sandbox, if there is one. What is allowed with it is asked later. */
+  function isOpenedBy(id: SandboxId, request: IncomingMessage, url: URL): boolean {
+    const token = request.headers['x-access-token'];
+    if (token !== undefined) return typeof token === 'string' && tokens.isEnvd(id, token);
+    const signed = signedFileOf(request.method, url);
+    return signed !== undefined && tokens.isSignature(id, signed.file, signed.signature);
+  }
+
   /**
    * Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the
    * project's.
@@ -199,14 +209,16 @@ export function envd(options: EnvdOptions): Envd {
           maxBytes: MAX_MESSAGE,
           timeoutMs: options.bodyTimeoutMs,
           admit,
+          owner: row.project,
         });
         return void (await sendLargeJson(
           response,
           (await call(await enter(caller), message ?? {})) as object,
+          row.project,
         ));
       }
       traceOf(response).endless = true;
-      const messages = decodeEnvelopes(bodyOf(request), MAX_MESSAGE, admit);
+      const messages = decodeEnvelopes(bodyOf(request), MAX_MESSAGE, { admit, owner: row.project });
       const stream = serverStreams[path];
       if (!stream) {
         const answer = await clientStreams[path]!(await enter(caller), messages);
@@ -349,6 +361,8 @@ export function envd(options: EnvdOptions): Envd {
           Object.hasOwn(table, url.pathname),
         );
         if (isRpc) trace.route = `e2b${url.pathname}`;
+        // Before anything is read: a right token tells by itself that it is right.
+        if (!isOpenedBy(id, request, url)) options.strangers.requireTurn(request);
         const row = sandboxes.get(id);
         const health = url.pathname === '/health';
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);

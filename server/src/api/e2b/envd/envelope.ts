@@ -26,7 +26,7 @@ export function encodeEnd(error?: { code: number | string; message: string }): B
 export async function* decodeEnvelopes(
   body: AsyncIterable<Uint8Array>,
   maxBytes: number,
-  admit?: BodyLimits['admit'],
+  limits: Pick<BodyLimits, 'admit' | 'owner'> = {},
 ): AsyncGenerator<unknown> {
   const reader = byteReader(body);
   for (;;) {
@@ -41,7 +41,7 @@ export async function* decodeEnvelopes(
     const json = await take(reader, length);
     if (json.length < length) throw cut();
     if ((flags & END) !== 0) return;
-    yield parseJson(json, 'A message', admit);
+    yield await parseJson(json, 'A message', limits);
   }
 }
 

@@ -90,10 +90,13 @@ export function filesystem(uploads: Uploads): Filesystem {
       const path = await resolvePath(context, request.path);
       await requireDirectory(context, path);
       const listed = filesOf(context).list(path, { depth: request.depth || 1, signal: context.signal });
-      const { files, more } = await collectFiles(listed, {
+      const files: FileInfo[] = [];
+      const { more } = await collectFiles(listed, {
         entries: MOST_ENTRIES,
         bytes: MOST_BYTES,
         share: context.share,
+        owner: context.row.project,
+        keep: (info) => files.push(info),
       });
       if (more) {
         throw new CayError(

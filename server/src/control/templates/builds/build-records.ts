@@ -33,8 +33,8 @@ export interface BuildRecords {
   /** The snapshots of a project's builds that no template is made of any more. */
   superseded(project: string): SnapshotId[];
   dropped(snapshot: SnapshotId): void;
-  /** Forgets the oldest that have ended, and those that were never started. */
-  prune(project: string, options: { keep: number; waitingBeforeMs: number }): void;
+  /** Forgets the oldest that have ended, and those that were never started, and of older ones the log. */
+  prune(project: string, options: { keep: number; keepLogs: number; waitingBeforeMs: number }): void;
 }
 
 /** All but the log, which is long and logThrottle asked for. */
@@ -99,7 +99,7 @@ export function buildRecords(database: Database): BuildRecords {
         .map(({ snapshot }) => snapshot),
     dropped: (snapshot) =>
       void database.run('UPDATE builds SET snapshot = NULL WHERE snapshot = ?', snapshot),
-    prune: (project, { keep, waitingBeforeMs }) =>
+    prune: (project, { keep, keepLogs, waitingBeforeMs }) =>
       database.transaction(() => {
         database.run(
           `DELETE FROM builds WHERE project = ? AND state = 'waiting' AND created_at < ?`,
@@ -112,6 +112,13 @@ export function buildRecords(database: Database): BuildRecords {
           project,
           project,
           keep,
+        );
+        database.run(
+          `UPDATE builds SET log = '[]' WHERE project = ? AND id NOT IN (
+             SELECT id FROM builds WHERE project = ? ORDER BY created_at DESC LIMIT ?) AND log <> '[]'`,
+          project,
+          project,
+          keepLogs,
         );
       }),
   };

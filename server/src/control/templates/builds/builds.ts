@@ -27,6 +27,8 @@ const AT_ONCE = 2;
 /** Of one project, with those that wait for their files. */
 const MOST_OPEN = 50;
 const KEPT = 1000;
+/** A log may have megabytes, so that only those of the newest are kept. */
+const KEPT_LOGS = 100;
 const TIMEOUT_MS = 30 * 60_000;
 const WAITING_MS = 24 * 3600_000;
 const SETTLE_MS = 60_000;
@@ -117,7 +119,11 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
         else if (!isCayError(error, 'failed_precondition') && !isCayError(error, 'conflict')) onError(error);
       }
     }
-    records.prune(principal.project, { keep: KEPT, waitingBeforeMs: now() - WAITING_MS });
+    prune(principal.project);
+  }
+
+  function prune(project: string): void {
+    records.prune(project, { keep: KEPT, keepLogs: KEPT_LOGS, waitingBeforeMs: now() - WAITING_MS });
   }
 
   return {
@@ -130,15 +136,18 @@ export async function openBuilds(options: BuildsOptions): Promise<Builds> {
           'invalid_argument',
           `The limits are not valid: ${allowed.error.issues[0]?.message}`,
         );
-      const brought = (await control.templates(principal)).find(
-        ({ name, snapshot }) => snapshot === null && names.includes(name),
-      );
+      const templates = await control.templates(principal);
+      const brought = templates.find(({ name, snapshot }) => snapshot === null && names.includes(name));
       if (brought)
         throw new CayError(
           'already_exists',
           `A template named "${brought.name}" comes with the ${control.backend.name} backend`,
         );
-      records.prune(principal.project, { keep: KEPT, waitingBeforeMs: now() - WAITING_MS });
+      const known = new Set(templates.map(({ name }) => name));
+      // Asked again when they are saved. To find out only then would be a build for nothing.
+      const more = names.filter((name) => !known.has(name)).length;
+      if (more > 0) control.quota.requireRoom(principal.project, 'templates', more);
+      prune(principal.project);
       if (records.unfinished(principal.project).length >= MOST_OPEN)
         throw new CayError('resource_exhausted', `There are ${MOST_OPEN} builds under way already`);
       const build: Build = {

@@ -4,6 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { CayError, type Template } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import type { Strangers } from '../../../http/authenticate.ts';
 import { bodyOf } from '../../../http/request-body.ts';
 import type { Builds } from '../../../../control/templates/builds/build.ts';
 import type { Control } from '../../../../control/control.ts';
@@ -21,6 +22,7 @@ export interface TemplateRouteOptions {
   builds: Builds;
   links: UploadLinks;
   onRefused: Refused;
+  strangers: Strangers;
   /** What is not there before somebody uses it. */
   interpreter: Pick<Interpreter, 'prepare'>;
   /** How clients reach the server; absent, as they did. */
@@ -41,6 +43,7 @@ export function templateRoutes({
   builds,
   links,
   onRefused,
+  strangers,
   interpreter,
   publicUrl,
 }: TemplateRouteOptions): Route[] {
@@ -66,7 +69,10 @@ export function templateRoutes({
     try {
       return check();
     } catch (error) {
-      if (error instanceof CayError) onRefused(request, error);
+      if (error instanceof CayError) {
+        strangers.requireTurn(request);
+        onRefused(request, error);
+      }
       throw error;
     }
   }
