@@ -3,7 +3,11 @@ import { promisify } from 'node:util';
 import { newId, SandboxSpecSchema } from '@cay/sdk/protocol';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { drain } from '../../../../test/conformance/box.ts';
-import { startRegistry, whyNoRegistry, type DockerRegistry } from '../../../../test/support/docker-registry.ts';
+import {
+  startRegistry,
+  whyNoRegistry,
+  type DockerRegistry,
+} from '../../../../test/support/docker-registry.ts';
 import { startDockerd, whyNoDockerd, type Dockerd } from '../../../../test/support/dockerd.ts';
 import { guestBinary } from '../../guest/guest-binary.ts';
 import { dockerBackend, type DockerBackend } from './docker.ts';

@@ -78,7 +78,9 @@ function templatesIn(read: Read): Record<string, string> {
         throw new CayError(
           'invalid_argument',
           `"CAY_KUBERNETES_TEMPLATES" has "${pair.slice(0, 200)}": must be NAME=IMAGE, and not "base"`,
-          { hint: 'such as python=python:3.13-slim,node=node:24; the image of "base" is CAY_KUBERNETES_BASE_IMAGE' },
+          {
+            hint: 'such as python=python:3.13-slim,node=node:24; the image of "base" is CAY_KUBERNETES_BASE_IMAGE',
+          },
         );
       }
       return [name, image];

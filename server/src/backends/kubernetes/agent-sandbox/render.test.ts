@@ -14,7 +14,9 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'cay-render-'));
   server = createServer((request, response) => {
     response.setHeader('Content-Type', 'application/json');
-    response.end(JSON.stringify({ kind: 'List', metadata: { resourceVersion: '1' }, items: [], path: request.url }));
+    response.end(
+      JSON.stringify({ kind: 'List', metadata: { resourceVersion: '1' }, items: [], path: request.url }),
+    );
   }).listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
   const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;

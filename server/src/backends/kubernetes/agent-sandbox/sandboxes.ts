@@ -12,12 +12,7 @@ import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
 import type { KubernetesObject, List, Pod } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
 import { standingOf, standingPatch, type StandingPatch } from '../workloads/workload-status.ts';
-import {
-  podsOf,
-  type Found,
-  type Workload,
-  type Workloads,
-} from '../workloads/workload.ts';
+import { podsOf, type Found, type Workload, type Workloads } from '../workloads/workload.ts';
 import { renderClaim } from './claim.ts';
 import { claimOf, isClaim, type Sandbox, type SandboxClaim } from './objects.ts';
 import { EXTENSIONS_VERSION } from './pool-objects.ts';

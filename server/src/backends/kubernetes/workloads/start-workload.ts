@@ -120,4 +120,3 @@ async function finish(context: WorkloadContext, made: Workload, wanted: GuestWan
   claimed?.settled(standing).catch(() => {});
   return { id, phase: 'ready', incarnation, uid: found.workload.metadata.uid, runtime: runtime.name };
 }
-
