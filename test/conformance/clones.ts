@@ -91,7 +91,7 @@ export function cloneCases(suite: Suite): void {
   });
 
   suite.case(
-    'a clone of a clone has what both have written, whoever of them is gone',
+    'a clone of a clone has what both have written, whichever of them is gone',
     ['snapshots'],
     async () => {
       const box = await suite.box();
@@ -163,7 +163,7 @@ export function cloneCases(suite: Suite): void {
     await box.files.write(`${box.dir}/big`, Buffer.alloc(48 * 1024 * 1024, 1));
   });
 
-  suite.case('a clone can have a root that nobody writes to', ['snapshots', 'readOnlyRoot'], async () => {
+  suite.case('a clone can have a read-only root', ['snapshots', 'readOnlyRoot'], async () => {
     const box = await suite.box();
     const path = await box.write('note', 'kept');
     const id = suite.id();

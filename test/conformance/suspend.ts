@@ -6,7 +6,7 @@ export function suspendCases(suite: Suite): void {
   const backend = () => suite.ability('suspend');
 
   suite.case(
-    'a suspended sandbox keeps its files, and starts anew when it is ensured',
+    'a suspended sandbox keeps its files, and starts again when it is ensured',
     ['suspend'],
     async () => {
       const box = await suite.box();
@@ -40,7 +40,7 @@ export function suspendCases(suite: Suite): void {
       await backend().suspend(box.id, { graceMs: 100 });
       expect((await suite.backend.stop(box.id)).suspended ?? false).toBe(false);
       expect((await suite.backend.observe(box.id)).suspended ?? false).toBe(false);
-      // What is stopped was not put to rest, and nobody may wake it.
+      // A stopped sandbox is not suspended, and does not wake.
       await rejects(backend().suspend(box.id), 'failed_precondition');
     },
   );

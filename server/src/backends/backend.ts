@@ -51,8 +51,8 @@ export interface Observation {
   /** 0 while absent, then 1 and up. */
   incarnation: number;
   /**
-   * The platform's own identifier of this incarnation: Kubernetes object uid, Docker container id. Unique also
-   * among sandboxes that were removed. Present while the sandbox is ready.
+   * The platform's own identifier of this incarnation: Kubernetes object uid, Docker container id. Unique
+   * also among sandboxes that were removed. Present while the sandbox is ready.
    */
   uid?: string;
   /** The runtime that isolates it; absent while it does not run. */
@@ -77,16 +77,17 @@ export interface StopOptions extends CallScope {
  * A Backend makes sandboxes somewhere: on this machine, in Docker, on a cluster, in this process.
  *
  * **Terms.** The *control plane* decides that a sandbox exists: it owns ids, records, expiry, quotas and
- * permissions. A *backend* owns the resources that make it real (containers, cgroups, disks, pods) and nothing
- * else. It stores what it needs to find them again beside them, never in the control plane's records. A
- * *platform* is the place behind one backend. An *incarnation* is one start of a sandbox: a sandbox that was
- * stopped and ensured again keeps its id and its files, and has new processes, a new guest connection and new
- * counters. Its incarnation number only grows. A *guest* is our program inside, which answers for it.
+ * permissions. A *backend* owns the resources that make it real (containers, cgroups, disks, pods) and
+ * nothing else. It stores what it needs to find them again beside them, never in the control plane's
+ * records. A *platform* is the place behind one backend. An *incarnation* is one start of a sandbox: a
+ * sandbox that was stopped and ensured again keeps its id and its files, and has new processes, a new guest
+ * connection and new counters. Its incarnation number only grows. A *guest* is our program inside, which
+ * answers for it.
  *
  * **Who calls it, and how often.** The control plane alone. `validate` runs once or twice per create.
- * `observe` runs before most changes, `list` and `sweep` every minute, `capacity` every few seconds, `connect`
- * and `stats` on every call of a client: a driver keeps the guest's connection open and answers these from
- * memory. `capabilities` is asked at the start and by clients; it may be slow the first time.
+ * `observe` runs before most changes, `list` and `sweep` every minute, `capacity` every few seconds,
+ * `connect` and `stats` on every call of a client: a driver keeps the guest's connection open and answers
+ * these from memory. `capabilities` is asked at the start and by clients; it may be slow the first time.
  *
  * **Idempotency and crashes.** The control plane repeats its last step after a crash, so every verb is
  * idempotent: `ensure` of a ready sandbox and `remove` of an absent one succeed. A driver survives SIGKILL
@@ -95,13 +96,13 @@ export interface StopOptions extends CallScope {
  * **Concurrency.** The control plane never runs two verbs that change one id at the same time. Different ids
  * run side by side, and `observe`, `connect`, `stats`, `list` and `watch` at any time.
  *
- * **Errors.** `CayError` only. `unavailable` and `deadline_exceeded` mean that the platform does not answer and
- * say nothing about the sandbox (`isAway`); every other code is a fact. Messages name the sandbox by its id,
- * never by the driver's own names.
+ * **Errors.** `CayError` only. `unavailable` and `deadline_exceeded` mean that the platform does not answer
+ * and say nothing about the sandbox (`isAway`); every other code is a fact. Messages name the sandbox by its
+ * id, never by the driver's own names.
  *
- * **Time.** A verb that needs the guest bounds its wait: a program in a sandbox can take the guest's place and
- * never answer. `stop` forces the end after `graceMs` and a few seconds. `remove` must not need the guest at
- * all. `close` waits for what it has begun and leaves running what survives a restart.
+ * **Time.** A verb that needs the guest bounds its wait: a program in a sandbox can take the guest's place
+ * and never answer. `stop` forces the end after `graceMs` and a few seconds. `remove` must not need the
+ * guest at all. `close` waits for what it has begun and leaves running what survives a restart.
  *
  * **Limits of what it can do.** `validate` rejects `unsupported` before anything is made. Abilities that not
  * every backend has are the interfaces in `abilities/`, asked for by `ability(name)`.

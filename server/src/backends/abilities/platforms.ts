@@ -3,7 +3,7 @@ import type { Backend } from '../backend.ts';
 
 /**
  * Several backends behind one: named platforms. Each sandbox is on one platform and stays there. A spec names
- * its platform by `platform`; without it the default is meant. Snapshots are on the platform of their sandbox,
+ * its platform by `platform`; without it it is the default. Snapshots are on the platform of their sandbox,
  * and so are the sandboxes made from them.
  *
  * A platform may be away. Its sandboxes are then neither absent nor failed: every verb for them rejects

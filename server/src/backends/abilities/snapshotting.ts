@@ -31,7 +31,7 @@ export interface ImportOptions extends CallScope {
   platform?: string | undefined;
   /** Memory is imported only from archives that this seal has signed. Without a seal none is. */
   seal?: ArchiveSeal;
-  /** Imports memory whoever signed the archive. It goes to the runtime unchecked. */
+  /** Imports memory without a known signature too. It goes to the runtime unchecked. */
   foreignMemory?: boolean;
   /** Called before so many bytes are written. If it throws, the import ends and leaves nothing behind. */
   admit?(bytes: number): void;
@@ -70,10 +70,10 @@ export interface SnapshotFiles {
  */
 export interface Snapshotting {
   /**
-   * Keeps the sandbox as it is now. A running sandbox goes on, and stands still only during the capture. A
-   * stopped or failed sandbox has files only, a hibernated sandbox also its memory. All or nothing; the same
-   * id of the same sandbox resolves with what exists. Rejects `not_found`, `failed_precondition` (no memory to
-   * keep), `unsupported`, `resource_exhausted`.
+   * Keeps the sandbox as it is now. A running sandbox is paused only during the capture. A stopped or failed
+   * sandbox has files only, a hibernated sandbox also its memory. All or nothing; the same id of the same
+   * sandbox resolves with what exists. Rejects `not_found`, `failed_precondition` (no memory to keep),
+   * `unsupported`, `resource_exhausted`.
    */
   snapshot(id: SandboxId, snapshot: SnapshotId, options?: MemoryOptions): Promise<SnapshotFacts>;
 

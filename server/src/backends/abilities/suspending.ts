@@ -1,7 +1,9 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Observation, StopOptions } from '../backend.ts';
 
-/** Gives back everything that a sandbox takes except its files: a pause for platforms that charge for pods. */
+/**
+ * Gives back everything that a sandbox takes except its files: a pause for platforms that charge for pods.
+ */
 export interface Suspending {
   /**
    * A ready or frozen sandbox becomes `stopped` with `suspended: true`, until it is ensured or stopped. Its

@@ -11,7 +11,9 @@ export interface Orphan {
   name: string;
 }
 
-/** Finds orphans and removes them. Called when the server starts, every minute, and by `cay doctor --sweep`. */
+/**
+ * Finds orphans and removes them. Called when the server starts, every minute, and by `cay doctor --sweep`.
+ */
 export interface Sweeping {
   /**
    * Safe at any time, also while other verbs create resources: a driver must not take a resource that is

@@ -6,7 +6,7 @@ import type { Backend, CallScope, Observation } from '../backend.ts';
 export type Answer<T> = { name: string } & ({ answer: T } | { away: CayError });
 
 /**
- * The backends that a composite is made of, by name. What a member stands for decides how a new sandbox is
+ * The backends that a composite is made of, by name. The kind of member decides how a new sandbox is
  * routed: a platform of the operator's (`platform-members.ts`), or a project
  * (`kubernetes/tenancy/project-namespaces.ts`).
  */

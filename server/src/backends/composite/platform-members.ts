@@ -8,7 +8,7 @@ import { CayError, isCayError } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { within } from '../../lib/within.ts';
 import { isAway, type Backend, type Observation } from '../backend.ts';
-import { passOn } from '../support/forward-observations.ts';
+import { forwardObservations } from '../support/forward-observations.ts';
 import type { Members } from './members.ts';
 
 export interface PlatformSource {
@@ -70,7 +70,7 @@ export async function openPlatformMembers(
   function keep(name: string, backend: Backend): void {
     open.set(name, backend);
     failed.delete(name);
-    const pump = passOn(backend, changes, { signal: closing.signal, onError }).finally(() =>
+    const pump = forwardObservations(backend, changes, { signal: closing.signal, onError }).finally(() =>
       pumps.delete(pump),
     );
     pumps.add(pump);

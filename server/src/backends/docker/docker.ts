@@ -24,7 +24,7 @@ import {
 } from '../backend.ts';
 import type { Probeable } from '../probing/probed-backend.ts';
 import { requireSandboxId, requireSpec } from '../support/check.ts';
-import { news } from '../support/observation-feed.ts';
+import { observationFeed } from '../support/observation-feed.ts';
 import { hashOf } from '../support/spec-hash.ts';
 import { LABELS } from './container-config.ts';
 import { absent, observationOf } from './container-state.ts';
@@ -46,7 +46,7 @@ export interface DockerOptions {
   host?: string;
   /** Tells the sandboxes of several servers that share an engine apart. Default `default`. */
   installation?: string;
-  /** The image that the template `base` stands for. */
+  /** The image of the template `base`. */
   baseImage?: string;
   /** Which runtimes and images may be asked for. */
   policy?: Policy;
@@ -70,7 +70,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   const images = dockerImages(client, { installation, guestPath, baseImage, policy });
   const guests = guestConnections(client, containers);
   const starts = new Semaphore(options.startsAtOnce ?? 8);
-  const changes = news();
+  const changes = observationFeed();
   const closing = new AbortController();
   let known: Promise<Engine> | undefined;
   let feeding = false;

@@ -83,7 +83,7 @@ export async function lookAtEngine(
   };
 }
 
-/** The engine that is meant where nobody says which. */
+/** The engine's address where the settings name none. */
 export function engineAddress(): string {
   return process.env['DOCKER_HOST'] ?? 'unix:///var/run/docker.sock';
 }

@@ -51,8 +51,8 @@ export function containerStarter(context: DockerContext): ContainerStarter {
       await attempt(setOpenFiles);
     } catch (error) {
       if (!setOpenFiles || !isRefusedStart(error)) throw error;
-      // An engine that may not raise the limit of open files says so only in words of its runtime. Whether that
-      // was the reason shows without the limit: the container then gets the engine's own, lower one.
+      // An engine that may not raise the limit of open files says so only in words of its runtime. Whether
+      // that was the reason shows without the limit: the container then gets the engine's own, lower one.
       await attempt(false).catch(() => {
         throw error;
       });

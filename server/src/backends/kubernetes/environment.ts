@@ -4,7 +4,7 @@ import { SERVER_LABELS } from './client/names.ts';
 import { DIRECT_PORT, type KubernetesSettings } from './settings.ts';
 import type { TenancySettings } from './tenancy/tenancy.ts';
 
-/** Where sandboxes are unless told otherwise, in a namespace that is ours. */
+/** The default namespace of sandboxes, which the server makes. */
 const OUR_NAMESPACE = 'cay-sandboxes';
 const DEFAULT_PODS = 100;
 const QUANTITY = /^\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$/;
@@ -12,7 +12,7 @@ const REACHES = ['exec', 'direct'] as const;
 const LABEL = /^[A-Za-z0-9./_-]{1,317}=[A-Za-z0-9._-]{0,63}$/;
 const PULL_POLICIES = ['Always', 'IfNotPresent', 'Never'] as const;
 
-/** The settings that stand in the environment: `CAY_KUBERNETES_…`, and `KUBECONFIG` as everywhere. */
+/** The settings in the environment: `CAY_KUBERNETES_…` and `KUBECONFIG`. */
 export function kubernetesSettings(env: NodeJS.ProcessEnv, installation: string): KubernetesSettings {
   const read = (name: string) => env[`CAY_KUBERNETES_${name}`] || undefined;
   const guestImage = read('GUEST_IMAGE');

@@ -23,7 +23,7 @@ import {
   type Sweeping,
 } from '../backend.ts';
 import { requireSandboxId, requireWanted } from '../support/check.ts';
-import { news } from '../support/observation-feed.ts';
+import { observationFeed } from '../support/observation-feed.ts';
 import { hashOf } from '../support/spec-hash.ts';
 import { ANNOTATIONS } from './client/names.ts';
 import { inTime } from './client/with-deadline.ts';
@@ -67,7 +67,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
   const { workloads, ...shared } = kind.in(place);
   const observed = (id: SandboxId, found: Found) => observationOf(id, found, workloads);
   const starts = new Semaphore(options.startsAtOnce ?? 32);
-  const changes = news();
+  const changes = observationFeed();
   const leases = leaseRenewal({ workloads, settings }, onError, async () => {
     await shared.renewShared?.();
     const found = await sweeping.sweep();
@@ -104,7 +104,7 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
     async whyGone(id, incarnation) {
       const { phase, message, incarnation: now } = await look(id);
       if (phase === 'absent') return 'it was removed';
-      if (now !== incarnation) return 'it was started anew';
+      if (now !== incarnation) return 'it was started again';
       return phase === 'failed' ? (message ?? 'it has failed') : undefined;
     },
   });

@@ -8,7 +8,7 @@ import type { Observation } from '../backend.ts';
 import { requireWanted, sameSpec } from '../support/check.ts';
 import { startMain } from '../support/start-main.ts';
 import { requireRevivable } from './checkpoints.ts';
-import { takeAway } from './end-instance.ts';
+import { removeSandbox } from './end-instance.ts';
 import { newName, quotaOf, save, type Engine } from './engine.ts';
 import { ensure, requireOpen } from './ensure.ts';
 import { plan } from './plan.ts';
@@ -44,7 +44,7 @@ export async function clone(engine: Engine, id: SandboxId, request: CloneRequest
       throw new CayError('already_exists', `Sandbox "${id}" exists already`);
     return start ? ensure(engine, id, spec, signal) : observationOf(there);
   }
-  if (there) await takeAway(engine, there);
+  if (there) await removeSandbox(engine, there);
   return start ? cloneRunning(engine, id, request) : cloneResting(engine, id, request);
 }
 
@@ -69,7 +69,7 @@ async function cloneResting(engine: Engine, id: SandboxId, request: CloneRequest
     await faultPoint('local.clone.done');
     return observation;
   } catch (error) {
-    if (record && records.get(id)) await takeAway(engine, record).catch(engine.onError);
+    if (record && records.get(id)) await removeSandbox(engine, record).catch(engine.onError);
     throw error;
   } finally {
     hold.release();
@@ -112,7 +112,7 @@ async function cloneRunning(engine: Engine, id: SandboxId, request: CloneRequest
   } catch (error) {
     engine.live.delete(id);
     if (instance) await destroyInstance(resources, instance).catch(engine.onError);
-    if (record && records.get(id)) await takeAway(engine, record).catch(engine.onError);
+    if (record && records.get(id)) await removeSandbox(engine, record).catch(engine.onError);
     throw error;
   } finally {
     hold.release();

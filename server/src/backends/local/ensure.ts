@@ -1,7 +1,7 @@
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import type { Observation } from '../backend.ts';
 import { sameSpec } from '../support/check.ts';
-import { takeAway } from './end-instance.ts';
+import { removeSandbox } from './end-instance.ts';
 import type { Engine } from './engine.ts';
 import { setFrozen } from './freeze.ts';
 import type { SandboxRecord } from './sandbox-record.ts';
@@ -18,7 +18,7 @@ export async function ensure(
   const { records, live } = engine;
   requireOpen(engine, id);
   const found = records.get(id);
-  if (found?.phase === 'removing') await takeAway(engine, found);
+  if (found?.phase === 'removing') await removeSandbox(engine, found);
   const record = records.get(id);
   if (record && !sameSpec(record.spec, spec))
     throw new CayError('already_exists', `Sandbox "${id}" exists already with another spec`);

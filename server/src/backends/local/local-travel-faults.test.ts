@@ -44,7 +44,7 @@ interface Scene {
 
 const reason = whyNoLocal();
 const STEP_MS = 30_000;
-/** What nobody waits for any more: what is left when it fails is found by the next sweep. */
+/** Steps that no caller waits for: what is left when one fails is found by the next sweep. */
 const IN_BACKGROUND = ['local.rollback.switched', 'local.wake.done'];
 
 const files: Scene[] = [
@@ -150,7 +150,7 @@ const files: Scene[] = [
     before: ({ backend, id }) => backend.stop(id, { graceMs: 0 }),
     act: ({ backend, world, id }) => backend.ensure(id, world.spec),
     async check({ backend, world, id }) {
-      // One that could not be started says why; one that nobody could try to start is as it was.
+      // A start that failed has a reason; a start that never began leaves it as it was.
       expect(['stopped', 'failed', 'ready']).toContain((await backend.observe(id)).phase);
       await backend.ensure(id, world.spec);
       expect(await world.readNote(backend, id)).toBe('now');
@@ -317,7 +317,7 @@ function scenes(runtime: string, list: Scene[]): void {
       }
 
       async function tearDown(stage: Stage, fault: string): Promise<void> {
-        // The sandbox may stand on the snapshot now, and then nobody else does.
+        // The tree of the sandbox may depend on the snapshot now, and then no other does.
         const standing = await stage.backend.removeSnapshot(stage.snapshot).then(
           () => [],
           (error: { details?: { sandboxes?: string[] } }) => error.details?.sandboxes,

@@ -30,7 +30,7 @@ import {
 import { requireSandboxId } from '../support/check.ts';
 import type { Probeable } from '../probing/probed-backend.ts';
 import { abilitiesOn, localCapabilities } from './capabilities.ts';
-import { fail, stop, takeAway } from './end-instance.ts';
+import { fail, stop, removeSandbox } from './end-instance.ts';
 import { newName, quotaOf, requireReady, type Engine } from './engine.ts';
 import { ensure } from './ensure.ts';
 import { setFrozen } from './freeze.ts';
@@ -75,10 +75,10 @@ export interface LocalOptions {
   startsAtOnce?: number;
   /** How often what was left behind is looked for while serving. 0, the default, is never. */
   sweepEveryMs?: number;
-  /** Told what a sweep found and took away: the one when it opens, and those while serving. */
+  /** Called with the orphans that a sweep has removed, at the start and while serving. */
   onSwept?(orphans: Orphan[]): void;
   onError?(error: unknown): void;
-  /** Called when the resources was let go of, or does not exist any more. */
+  /** Called when the backend was closed, or destroyed with everything that it had. */
   onClosed?(how: 'closed' | 'destroyed'): void | Promise<void>;
 }
 
@@ -180,7 +180,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
     remove: async (id) =>
       inOrder(id, async () => {
         const record = records.get(id);
-        if (record) await takeAway(engine, record);
+        if (record) await removeSandbox(engine, record);
         await backgroundCleanup.settled(id);
       }),
 
@@ -225,7 +225,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
   return nameSandboxes(backend);
 }
 
-/** What opening the backend there would sweep. Nothing is started, adopted, settled or taken away. */
+/** The orphans that opening the backend would sweep. Nothing is started, adopted, settled or removed. */
 export function surveyOrphans(
   options: Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates'>,
 ): Promise<Orphan[]> {

@@ -61,7 +61,7 @@ export function idsOf({ resources }: Engine, { id, runtime }: SnapshotRecord): I
   );
 }
 
-/** Who gives up hears `cancelled`, whatever the reader underneath says. */
+/** A caller that gives up gets `cancelled`, whatever the reader rejects with. */
 export async function* wanted<T>(
   values: AsyncIterable<T>,
   signal: AbortSignal | undefined,

@@ -1,4 +1,4 @@
-/** The verbs of `Snapshotting`, each checked at the door and run in the order of its sandbox. */
+/** The verbs of `Snapshotting`: ids are checked first, and each verb runs in the queue of its sandbox. */
 import type { SnapshotId } from '@cay/sdk/protocol';
 import type { Snapshotting } from '../backend.ts';
 import { requireSandboxId, requireSnapshotId } from '../support/check.ts';
@@ -45,7 +45,7 @@ export function timeTravel(engine: Engine): Snapshotting {
 
     async fileBytes(snapshot) {
       const source = snapshots.get(snapshot)?.source;
-      // Of a tree that is gone nothing more can be told.
+      // The tree may be gone.
       return source === undefined ? undefined : engine.resources.trees.written(source).catch(() => undefined);
     },
 

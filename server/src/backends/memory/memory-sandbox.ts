@@ -36,6 +36,6 @@ export interface MemorySandboxes {
    * Begins another incarnation on that tree and ends the one there was. When it rejects nothing has changed.
    */
   start(sandbox: MemorySandbox, tree?: FileTree): Promise<Observation>;
-  /** Notes what has become of it, and tells everyone who watches. */
+  /** Sets its observation, and reports it to watchers. */
   see(sandbox: MemorySandbox, change: Pick<Observation, 'phase'> & Partial<Observation>): Observation;
 }

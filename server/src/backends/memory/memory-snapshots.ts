@@ -39,7 +39,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       const known = snapshots.get(snapshot);
       if (known && known.facts.sandbox !== id) throw taken(snapshot);
       if (known) return known.facts;
-      // Content is shared, and nobody counts who has what: it counts as if it were all its own.
+      // Content is shared and not counted by owner: each snapshot counts with all of its bytes.
       const fileBytes = sandbox.tree.usedBytes;
       const facts: SnapshotFacts = {
         id: snapshot,
@@ -63,7 +63,7 @@ export function memorySnapshots({ sandboxes, validate }: MemorySnapshotsOptions)
       if (standing.length > 0) {
         throw new CayError(
           'failed_precondition',
-          `Cannot remove snapshot "${snapshot}": ${standing.length} sandboxes stand on it`,
+          `Cannot remove snapshot "${snapshot}": the files of ${standing.length} sandboxes depend on it`,
           {
             details: { sandboxes: standing },
           },

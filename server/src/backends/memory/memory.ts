@@ -137,7 +137,7 @@ export function memoryBackend({
     if (running) finish(running, seen.id, why);
   }
 
-  /** Ends all that runs: commands first, so that they are told as lost, and then every pending call. */
+  /** Ends all that runs: commands first, so that they end as lost, and then every pending call. */
   function finish({ guest, end }: Incarnation, id: SandboxId, why: string): void {
     guest.shutDown({ kind: 'lost', reason: `The sandbox went away: ${why}` });
     end.abort(new CayError('unavailable', `Cannot reach sandbox "${id}": ${why}`));

@@ -48,8 +48,8 @@ const START_MS = 60_000;
 let commands = 0;
 
 /**
- * In this order: what may end processes of the sandbox comes last. One throws `NotTried` where the image lacks a
- * program to try it with.
+ * In this order: what may end processes of the sandbox comes last. One throws `NotTried` where the image
+ * lacks a program to try it with.
  */
 const PROBES: Partial<Record<Ability, Attempt>> = {
   async processes({ run }) {

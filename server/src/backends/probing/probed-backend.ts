@@ -4,8 +4,8 @@
  * A while after the server has started, one sandbox for each runtime tries the abilities that are wired
  * (`probe-runtime.ts`). The findings are stored by a fingerprint of everything that they depend on (the
  * runtime's program, the kernel, the storage, the guest), so that the next server does not probe again. The
- * next server tries again what did not work. Until a probe has run, an ability is reported as it is wired, and
- * `probes` says `pending`.
+ * next server tries again what did not work. Until a probe has run, an ability is reported as it is wired,
+ * and `probes` says `pending`.
  *
  * The sandboxes of probes are in no record: `list` and `watch` leave them out. An id is stored before its
  * sandbox is made, so that the next server removes what a crash has left.

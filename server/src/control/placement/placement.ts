@@ -6,8 +6,8 @@
  * record of a sandbox says its platform by `platformOf`; the composite backend is given that when the server
  * starts, and finds out the rest by asking.
  *
- * A platform that does not answer says nothing about its sandboxes: they are neither gone nor failed, and stay
- * as they are recorded until it answers.
+ * A platform that does not answer says nothing about its sandboxes: they are neither gone nor failed, and
+ * stay as they are recorded until it answers.
  */
 import {
   CayError,

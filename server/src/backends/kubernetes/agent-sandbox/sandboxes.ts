@@ -11,7 +11,7 @@ import { MERGE_PATCH } from '../client/kubernetes-client.ts';
 import { LABELS, objectName, sandboxOf, selectorOf } from '../client/names.ts';
 import type { KubernetesObject, List, Pod } from '../client/objects.ts';
 import type { Place } from '../pod-kind.ts';
-import { standingOf, standingPatch, type StandingPatch } from '../workloads/workload-status.ts';
+import { statusOf, statusPatch, type StatusPatch } from '../workloads/workload-status.ts';
 import { podsOf, type Found, type Workload, type Workloads } from '../workloads/workload.ts';
 import { renderClaim } from './claim.ts';
 import { claimOf, isClaim, type Sandbox, type SandboxClaim } from './objects.ts';
@@ -90,14 +90,14 @@ export function agentSandboxes(
   async function takeOver(
     { metadata: { name, uid, labels, annotations } }: Workload,
     claim: { uid: string },
-    standing: StandingPatch,
+    status: StatusPatch,
     signal?: AbortSignal,
   ) {
     const action = `take over "${name}"`;
     await faultPoint('agent-sandbox.claim.given');
     const given = await patch(
       `${sandboxes}/${name}`,
-      merged({ metadata: { uid, labels, annotations } }, standing),
+      merged({ metadata: { uid, labels, annotations } }, status),
       action,
       { signal },
     );
@@ -109,11 +109,11 @@ export function agentSandboxes(
   /** Writes the status on the claim too: it reports the loss if the Sandbox is removed by hand. */
   async function noteOnClaim(
     { name, uid }: { name: string; uid: string },
-    standing: StandingPatch,
+    status: StatusPatch,
     action: string,
     signal?: AbortSignal,
   ) {
-    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, standing), action, {
+    await patch(`${claims}/${name}`, merged({ metadata: { uid } }, status), action, {
       allow: [404, 409],
       signal,
     });
@@ -207,23 +207,19 @@ export function agentSandboxes(
       return {
         workload,
         pods: [pod],
-        takeOver: (standing, { signal } = {}) =>
-          takeOver(workload, claim.metadata, standingPatch(standing), signal),
-        settled: (standing) =>
-          noteOnClaim(
-            claim.metadata,
-            standingPatch(standing),
-            `write the status of "${claim.metadata.name}"`,
-          ),
+        takeOver: (status, { signal } = {}) =>
+          takeOver(workload, claim.metadata, statusPatch(status), signal),
+        settled: (status) =>
+          noteOnClaim(claim.metadata, statusPatch(status), `write the status of "${claim.metadata.name}"`),
       };
     },
 
-    async note(workload, standing, { signal } = {}) {
+    async note(workload, status, { signal } = {}) {
       const { name, uid } = workload.metadata;
       const action = `write the status of "${name}"`;
-      const patched = standingPatch(standing);
+      const patched = statusPatch(status);
       const claim = claimOf(workload);
-      const operatingMode = standing.mark === 'stopped' ? 'Suspended' : 'Running';
+      const operatingMode = status.mark === 'stopped' ? 'Suspended' : 'Running';
       // The uid keeps this from being written on another object that got the same name meanwhile.
       const body = {
         ...merged({ metadata: { uid } }, patched),
@@ -250,8 +246,8 @@ export function agentSandboxes(
       const { name, uid } = claim ?? workload.metadata;
       const spec = claim ? { lifecycle: { shutdownTime } } : { shutdownTime };
       // The status may not have been written on the claim yet.
-      const standing = claim && !isClaim(workload) ? standingPatch(standingOf(workload)) : undefined;
-      const body = { ...(standing ? merged({ metadata: { uid } }, standing) : { metadata: { uid } }), spec };
+      const status = claim && !isClaim(workload) ? statusPatch(statusOf(workload)) : undefined;
+      const body = { ...(status ? merged({ metadata: { uid } }, status) : { metadata: { uid } }), spec };
       await patch(`${claim ? claims : sandboxes}/${name}`, body, `renew the lease of "${name}"`, {
         allow: [404, 409],
       });
@@ -277,9 +273,9 @@ export function agentSandboxes(
 
 function merged(
   { metadata }: { metadata: Partial<KubernetesObject['metadata']> },
-  standing: StandingPatch,
+  status: StatusPatch,
 ): { metadata: object } {
-  const { labels, annotations } = standing.metadata;
+  const { labels, annotations } = status.metadata;
   return {
     metadata: {
       ...metadata,

@@ -14,7 +14,7 @@ export async function unusedPools(
   { client, namespace, installation }: Pick<Place, 'client' | 'namespace' | 'installation'>,
   pool: WarmPool | undefined,
 ): Promise<Stray[]> {
-  // Until the pool was made once nobody knows which one it is.
+  // Until the pool was applied once its name is not known.
   if (pool && pool.current === undefined) return [];
   const strays: Stray[] = [];
   const look = async (version: string, plural: string, isUnused: (name: string) => boolean) => {

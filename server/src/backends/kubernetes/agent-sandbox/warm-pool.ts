@@ -1,6 +1,6 @@
 /**
- * Sandboxes that run before they are asked for: a SandboxTemplate of the default pod, and a SandboxWarmPool of
- * it.
+ * Sandboxes that run before they are asked for: a SandboxTemplate of the default pod, and a SandboxWarmPool
+ * of it.
  *
  * Neither kind has an expiry. Both belong to a Sandbox that is suspended, has no pod, and carries the lease:
  * when the lease is over the cluster removes it, and the pool with it. A claimed Sandbox belongs to its claim

@@ -4,7 +4,7 @@ import { limitsOf } from '../workloads/limits-of.ts';
 import { ANSWER_MS } from '../workloads/await-guest.ts';
 import type { WorkloadContext } from '../workloads/workload-context.ts';
 import { observationOf } from '../workloads/workload-state.ts';
-import { standingOf } from '../workloads/workload-status.ts';
+import { statusOf } from '../workloads/workload-status.ts';
 import type { Live } from './guest-links.ts';
 
 /** The link to a ready sandbox; opened if there is none. Rejects `not_found` or `failed_precondition`. */
@@ -19,7 +19,7 @@ export async function reachGuest(
   const found = await workloads.find(id, scope);
   if (!found) throw new CayError('not_found', `Cannot ${action}: sandbox "${id}" does not exist`);
   const { phase, message, incarnation } = observationOf(id, found, workloads);
-  const pod = found.pods.find(({ metadata }) => metadata.uid === standingOf(found.workload).pod);
+  const pod = found.pods.find(({ metadata }) => metadata.uid === statusOf(found.workload).pod);
   if (phase !== 'ready' || !pod) {
     links.hangUp(id, message ?? `it is ${phase}`);
     throw new CayError(

@@ -1,4 +1,4 @@
-/** What a backend on Kubernetes makes in a cluster, told beforehand. */
+/** The objects that a backend on Kubernetes makes in a cluster, without making them. */
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Declared } from '../client/apply.ts';
 import { kubernetesClient, type KubernetesClient } from '../client/kubernetes-client.ts';
@@ -13,7 +13,7 @@ export interface RenderOptions {
   account: Account;
   /** Print what the namespace of this project has, in place of that of the installation. */
   project?: string;
-  /** Print what this sandbox would be, in place of what all stand on. `spec` is as the API takes it. */
+  /** Print the objects of this sandbox in place of the shared ones. `spec` is as the API takes it. */
   sandbox?: { id: SandboxId; spec: object };
 }
 
@@ -37,7 +37,7 @@ export interface DeclarationParts {
   shared?(place: Place): Promise<Declared[]>;
 }
 
-/** The objects that every backend here stands on, and those that a sandbox is. */
+/** The objects that all sandboxes share, and those of one sandbox. */
 export function declarations(
   settings: KubernetesSettings,
   { kinds, rights, sandbox, shared }: DeclarationParts,

@@ -3,15 +3,15 @@
  * project.
  *
  * Each namespace has a backend, opened when its project makes its first sandbox or when all sandboxes are
- * looked for. Nothing is stored: a label on the namespace says which project it is for. The installation's own
- * namespace has no sandboxes; the server checks its rights there when it starts.
+ * looked for. Nothing is stored: a label on the namespace says which project it is for. The installation's
+ * own namespace has no sandboxes; the server checks its rights there when it starts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Broadcast } from '../../../lib/broadcast.ts';
 import { inBackground } from '../../../lib/in-background.ts';
 import type { Backend, CallScope, Observation } from '../../backend.ts';
 import type { Members } from '../../composite/members.ts';
-import { passOn } from '../../support/forward-observations.ts';
+import { forwardObservations } from '../../support/forward-observations.ts';
 import type { KubernetesClient } from '../client/kubernetes-client.ts';
 import { LABELS, projectNamespace } from '../client/names.ts';
 import type { KubernetesObject, List } from '../client/objects.ts';
@@ -60,7 +60,7 @@ export function projectNamespaces({
       );
     while (!signal.aborted && !(await isUsable()))
       await sleep(AGAIN_MS, undefined, { signal, ref: false }).catch(() => {});
-    await passOn(backend, changes, { signal, onError });
+    await forwardObservations(backend, changes, { signal, onError });
   }
 
   const openedFor = (project: string) =>
@@ -84,7 +84,7 @@ export function projectNamespaces({
     target: (_spec, { project }) => (project === undefined ? undefined : openedFor(project)),
     has: (name) => backends.has(name),
     get: async (name) => backends.get(name)!,
-    // All namespaces have one kind of backend, so one of them tells what all can do.
+    // All namespaces have one kind of backend, so one of them has the abilities of all.
     opened: () => ({ backends: [backends.get(namespace)!], complete: true }),
     label: (spec) => spec,
 

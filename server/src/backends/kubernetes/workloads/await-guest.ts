@@ -6,7 +6,7 @@ import type { Pod } from '../client/objects.ts';
 import { dialTimes } from '../links/dial-times.ts';
 import type { Live } from '../links/guest-links.ts';
 import type { Runtime } from '../runtimes.ts';
-import { troubleOf } from './diagnose-events.ts';
+import { diagnose } from './diagnose-events.ts';
 import { isAboutToRun, isRunning, whyNotStarting } from './pod-state.ts';
 import type { WorkloadContext } from './workload-context.ts';
 import { isOwnedBy, type Claimed, type Workload } from './workload.ts';
@@ -74,7 +74,9 @@ export async function awaitGuest(
   }
 }
 
-/** Waits for a pod of the workload that satisfies `is`. Rejects with the reason once it cannot come to that. */
+/**
+ * Waits for a pod of the workload that satisfies `is`. Rejects with the reason once it cannot come to that.
+ */
 async function awaitPod(
   { client, namespace, workloads, looking }: WorkloadContext,
   made: Workload,
@@ -105,7 +107,7 @@ async function awaitPod(
       const stuck = workloads.whyStuck?.(workload, action, Date.now() - startedAt > SCHEDULE_MS);
       if (stuck) throw stuck;
       if (Date.now() - startedAt < LOOK_AGAIN_MS) return undefined;
-      const trouble = await troubleOf(client, {
+      const trouble = await diagnose(client, {
         namespace,
         uid: pod?.metadata.uid ?? workload.metadata.uid,
         action,

@@ -10,7 +10,7 @@ import { ANSWER_MS, awaitGuest, LOOK_AGAIN_MS, mayRun, type GuestWanted } from '
 import { endWorkload } from './end-workload.ts';
 import { containerOf } from './pod-state.ts';
 import type { WorkloadContext } from './workload-context.ts';
-import { standingOf, type Standing } from './workload-status.ts';
+import { statusOf, type WorkloadStatus } from './workload-status.ts';
 import { workloadOptionsOf, type Found, type Workload } from './workload.ts';
 
 /** How long the end of a pod may take. */
@@ -30,7 +30,7 @@ export async function startWorkload(
 ): Promise<Observation> {
   const { workloads, links } = context;
   const { id, spec, runtime, project, ...call } = wanted;
-  const last = before && standingOf(before.workload);
+  const last = before && statusOf(before.workload);
   const hasRun = last !== undefined && last.mark !== 'starting';
   const incarnation = (last?.incarnation ?? 1) + (hasRun ? 1 : 0);
   // A workload that is over cannot run again, nor can one whose files ended with its pod.
@@ -59,13 +59,13 @@ export async function startWorkload(
     if (!kept) await endWorkload(context, id);
     else {
       const now = await workloads.find(id).catch(() => undefined);
-      const standing = {
+      const status = {
         incarnation,
         mark: 'stopped',
         pod: now?.pods.at(-1)?.metadata.uid,
         restarts: 0,
       } as const;
-      await workloads.note(now?.workload ?? kept, standing).catch(() => {});
+      await workloads.note(now?.workload ?? kept, status).catch(() => {});
     }
     throw error;
   }
@@ -76,13 +76,13 @@ export async function suspend(
   { workloads, looking }: WorkloadContext,
   workload: Workload,
   id: SandboxId,
-  standing: Pick<Standing, 'incarnation' | 'suspended'>,
+  status: Pick<WorkloadStatus, 'incarnation' | 'suspended'>,
 ): Promise<void> {
-  await workloads.note(workload, { ...standing, mark: 'stopped', restarts: 0 });
+  await workloads.note(workload, { ...status, mark: 'stopped', restarts: 0 });
   await faultPoint('kubernetes.suspend.recorded');
   const options = { action: `stop sandbox "${id}"`, withinMs: SUSPEND_MS, everyMs: LOOK_AGAIN_MS };
   const isDone = (found: Found | undefined) =>
-    found && found.pods.length === 0 && standingOf(found.workload).mark === 'stopped';
+    found && found.pods.length === 0 && statusOf(found.workload).mark === 'stopped';
   await (await looking()).until(id, (found) => isDone(found) || undefined, options);
 }
 
@@ -104,19 +104,19 @@ async function finish(context: WorkloadContext, made: Workload, wanted: GuestWan
     pod =
       (await workloads.find(id, call))?.pods.find(({ metadata }) => metadata.uid === pod.metadata.uid) ?? pod;
   const restarts = containerOf(pod)?.restartCount ?? 0;
-  const standing = { incarnation, mark: 'ready', pod: pod.metadata.uid, restarts } as const;
-  if (claimed) await claimed.takeOver(standing, call);
-  else await workloads.note(found.workload, standing, call);
+  const status = { incarnation, mark: 'ready', pod: pod.metadata.uid, restarts } as const;
+  if (claimed) await claimed.takeOver(status, call);
+  else await workloads.note(found.workload, status, call);
   await faultPoint('kubernetes.start.recorded');
   // Later observations must not be older than this.
   await (
     await looking()
-  ).until(id, (seen) => (seen && standingOf(seen.workload).mark === 'ready') || undefined, {
+  ).until(id, (seen) => (seen && statusOf(seen.workload).mark === 'ready') || undefined, {
     action: `start sandbox "${id}"`,
     withinMs: ANSWER_MS,
     everyMs: LOOK_AGAIN_MS,
   });
   // Not awaited: renewing the lease repeats it.
-  claimed?.settled(standing).catch(() => {});
+  claimed?.settled(status).catch(() => {});
   return { id, phase: 'ready', incarnation, uid: found.workload.metadata.uid, runtime: runtime.name };
 }

@@ -3,7 +3,7 @@
  *
  * Labels are the proof that a thing is ours; nothing else is ever looked at. Whatever has an owner that is
  * there is its owner's, and so is what has an owner of a kind that we do not make. Sandboxes are left alone:
- * that one is nobody's is for the control plane to say.
+ * whether a sandbox is an orphan only the control plane knows.
  */
 import { isCayError } from '@cay/sdk/protocol';
 import type { CallScope, Orphan } from '../../backend.ts';
@@ -12,7 +12,7 @@ import { LABELS, MANAGER } from '../client/names.ts';
 import type { KubernetesObject, List, Metadata } from '../client/objects.ts';
 import type { Workloads } from './workload.ts';
 
-/** An object that nobody needs. */
+/** An object without a sandbox. */
 export interface Stray extends Orphan {
   path: string;
   uid: string;
@@ -23,7 +23,7 @@ export interface SweepContext {
   namespace: string;
   installation: string;
   workloads: Pick<Workloads, 'list'>;
-  /** What only this kind of backend makes and nobody needs any more. */
+  /** Objects that only this kind of backend makes, and that are not needed any more. */
   others?(): Promise<Stray[]>;
   onError(error: unknown): void;
 }

@@ -6,7 +6,7 @@ import type { KubernetesObject, Pod } from '../client/objects.ts';
 import type { PodOptions } from './pod-spec.ts';
 import type { Failure } from './pod-state.ts';
 import type { Runtime } from '../runtimes.ts';
-import type { Standing } from './workload-status.ts';
+import type { WorkloadStatus } from './workload-status.ts';
 import type { WorkloadContext } from './workload-context.ts';
 
 /** The object that keeps the pod of a sandbox: a Job, or what another controller knows. */
@@ -67,10 +67,10 @@ export interface Workloads {
     options: WorkloadOptions & CallScope,
   ): Promise<Workload>;
   /**
-   * Writes its status. A workload that keeps files in a volume ends its pod on `stopped`, and makes another on
-   * any other mark.
+   * Writes its status. A workload that keeps files in a volume ends its pod on `stopped`, and makes another
+   * on any other mark.
    */
-  note(workload: Workload, standing: Standing, options?: CallScope): Promise<void>;
+  note(workload: Workload, status: WorkloadStatus, options?: CallScope): Promise<void>;
   /** Seconds until its lease is over. */
   leftSeconds(workload: Workload): number;
   /** Sets its lease to that many seconds from now. */
@@ -90,9 +90,9 @@ export interface Workloads {
 /** A workload of a warm pool that was given for a claim, and does not carry our labels yet. */
 export interface Claimed extends Found {
   /** In place of `note`: writes our labels too. From then on the workload is found by them. */
-  takeOver(standing: Standing, scope?: CallScope): Promise<void>;
+  takeOver(status: WorkloadStatus, scope?: CallScope): Promise<void>;
   /** Called when the view has seen that. Writes the same on the claim, which reports a later loss. */
-  settled(standing: Standing): Promise<void>;
+  settled(status: WorkloadStatus): Promise<void>;
 }
 
 /** What every object says by which a sandbox is made. */
@@ -110,7 +110,7 @@ export function workloadMetadata(
     annotations: {
       [ANNOTATIONS.specHash]: options.specHash,
       [ANNOTATIONS.runtime]: options.runtime.name,
-      [ANNOTATIONS.mark]: 'starting' satisfies Standing['mark'],
+      [ANNOTATIONS.mark]: 'starting' satisfies WorkloadStatus['mark'],
       ...(memoryBytes !== null && { [ANNOTATIONS.memoryBytes]: String(memoryBytes) }),
       ...(cpus !== null && { [ANNOTATIONS.cpus]: String(cpus) }),
       ...(diskBytes !== null && { [ANNOTATIONS.diskBytes]: String(diskBytes) }),
@@ -136,7 +136,7 @@ export function installationLabels(installation: string): Record<string, string>
 /** An autoscaler that would like the node for itself may not take it from under the sandbox. */
 export const POD_ANNOTATIONS = { 'cluster-autoscaler.kubernetes.io/safe-to-evict': 'false' };
 
-/** Those pods that the workload has made: a name or a label could be anybody's. */
+/** The pods owned by the workload: any client could set a name or a label. */
 export function podsOf(workload: Workload, pods: Iterable<Pod>): Pod[] {
   return [...pods].filter((pod) => isOwnedBy(pod, workload));
 }
