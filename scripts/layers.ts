@@ -33,7 +33,8 @@ interface Family {
 }
 
 export const FAMILIES: readonly Family[] = [
-  { folder: 'backends', shared: ['support', 'abilities'] },
+  // The composite holds other backends, whatever they are: it is built on the contract alone.
+  { folder: 'backends', shared: ['abilities', 'composite', 'probing', 'support'] },
   { folder: 'backends/kubernetes', shared: ['client', 'links', 'tenancy', 'testing', 'workloads'] },
   { folder: 'host/runtimes', files: ['crun', 'process', 'runc', 'runsc'] },
   { folder: 'host/snapshots', files: ['btrfs', 'overlay', 'zfs'] },

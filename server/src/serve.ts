@@ -21,7 +21,7 @@ import type { RateLimitOptions } from './api/http/rate-limit.ts';
 import type { RequestSpans } from './api/http/tracing/request-spans.ts';
 import { REDACTED } from './control/events/redact.ts';
 import { refuseUpgrade } from './api/http/refuse-upgrade.ts';
-import { canMeasure, canRoute, type Backend, type Orphan } from './backends/backend.ts';
+import type { Backend, Orphan } from './backends/backend.ts';
 import { promisedEvents } from './control/events/promised-events.ts';
 import { openControl } from './control/open-control.ts';
 import type { PressureSettings } from './control/capacity/pressure.ts';
@@ -273,7 +273,7 @@ async function platformOrBackend(
   database: Database,
 ): Promise<Backend> {
   const elsewhere = recordedPlatforms(database).some((platform) => platform !== backend.name);
-  return asPlatform && elsewhere && !canRoute(backend) ? asPlatform(backend) : backend;
+  return asPlatform && elsewhere && !backend.ability('platforms') ? asPlatform(backend) : backend;
 }
 
 /** Loaded only where it is asked for. */
@@ -378,6 +378,9 @@ function readiness<T>(check: () => Promise<T>): () => Promise<T> {
 /** What the defaults of quotas depend on. A disk that does not answer counts as one that cannot be measured. */
 async function machineOf(backend: Backend): Promise<Machine> {
   const { abilities } = await backend.capabilities();
-  const disk = canMeasure(backend) ? (await backend.capacity().catch(() => undefined))?.disk : undefined;
-  return { pidsLimit: abilities.pidsLimit, diskBytes: disk?.totalBytes };
+  const capacity = await backend
+    .ability('capacity')
+    ?.capacity()
+    .catch(() => undefined);
+  return { pidsLimit: abilities.pidsLimit, diskBytes: capacity?.disk?.totalBytes };
 }

@@ -263,7 +263,7 @@ describe.skipIf(why !== undefined)('a pod that lies', () => {
       (await failureOf('a stop', () => backend.stop(liar.id, { graceMs: 100 }))).code,
     );
     expect(['unavailable', 'deadline_exceeded']).toContain(
-      (await failureOf('a freeze', () => backend.freeze(liar.id))).code,
+      (await failureOf('a freeze', () => backend.ability('freeze')!.freeze(liar.id))).code,
     );
     const { uid: _uid, ...seen } = await backend.observe(liar.id);
     expect(seen).toEqual({ id: liar.id, phase: 'ready', incarnation: 1, runtime: 'default' });

@@ -23,22 +23,13 @@ export const HealthSchema = z.object({
 });
 export type Health = z.infer<typeof HealthSchema>;
 
-/** Something on the machine that is the installation's own and belongs to no sandbox. */
+/** A resource of this installation that no record accounts for. */
 export const OrphanSchema = z.object({
-  kind: z.enum([
-    'instance',
-    'container',
-    'cgroup',
-    'tree',
-    'snapshot_tree',
-    'image',
-    'snapshot',
-    'temporary_file',
-    'sandbox',
-    'pod',
-    'volume_claim',
-    'warm_pool',
-  ]),
+  kind: z
+    .string()
+    .describe(
+      "What it is in the platform's own words: `container`, `cgroup`, `tree`, `pod`. Others may come.",
+    ),
   name: z.string(),
 });
 export const OrphansSchema = z.object({ orphans: z.array(OrphanSchema) });

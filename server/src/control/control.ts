@@ -31,7 +31,7 @@
  * ```
  */
 import type { Capabilities, Health } from '@cay/sdk/protocol';
-import type { CallOptions, Orphan } from '../backends/backend.ts';
+import type { CallScope, Orphan } from '../backends/backend.ts';
 import type { Policy } from '../policy/policy.ts';
 import type { ControlMetrics } from './capacity/control-metrics.ts';
 import type { CommandVerbs } from './commands/command.ts';
@@ -68,7 +68,7 @@ export interface OperatorVerbs {
   ready(): Promise<{ records: boolean; backend: boolean }>;
   metrics(): ControlMetrics;
   /** What sandboxes can do here, and what the operator allows. */
-  capabilities(options?: CallOptions): Promise<Capabilities>;
+  capabilities(options?: CallScope): Promise<Capabilities>;
   /** Adds a failure in the background to the recent errors. */
   noteError(error: unknown): void;
   /** Writes an event about orphans that a backend removed by itself. */

@@ -21,7 +21,7 @@ import { commandLimit, type CommandLimit } from './commands/command-limit.ts';
 import { openCommandLogs, type CommandLogs } from './commands/command-logs.ts';
 import type { EventLog } from './events/event-log.ts';
 import type { ControlOptions } from './control-options.ts';
-import { platformCapabilities } from './placement/platform-capabilities.ts';
+import { platformCapabilities } from './placement/placement.ts';
 import { openActivity, type Activity } from './sandboxes/activity.ts';
 import { openLookup, type SandboxLookup } from './sandboxes/lookup.ts';
 import { openOperations, type Operations } from './sandboxes/operations.ts';

@@ -4,7 +4,6 @@
  *
  * Every part is built from parts above it. `Core` has the parts that need no other verb.
  */
-import { canRoute } from '../backends/backend.ts';
 import { openHistogram, type Histogram } from '../lib/histogram.ts';
 import { policyFacts } from '../policy/policy.ts';
 import { keyRecords } from '../records/keys.ts';
@@ -28,7 +27,7 @@ import { openPauseLevels } from './pausing/pause-levels.ts';
 import { openPausing } from './pausing/pausing.ts';
 import { openWaker } from './pausing/wake.ts';
 import { offeredCapabilities } from './placement/offered-capabilities.ts';
-import { platformOf } from './placement/survey-platforms.ts';
+import { rememberPlacements } from './placement/placement.ts';
 import { backupVerb } from './recovery/backup.ts';
 import { followBackend } from './recovery/follow-backend.ts';
 import { openReconciling } from './recovery/reconcile.ts';
@@ -73,7 +72,8 @@ export async function openControl(options: ControlOptions): Promise<Control> {
   const closing = new AbortController();
   const core = await openCore(options, closing.signal);
   const parts = buildParts(core, options);
-  placeRecorded(core);
+  const { sandboxes, snapshots } = core.records;
+  rememberPlacements(core.backend, [...sandboxes.list({}), ...snapshots.all()]);
   lowerTimeouts(core);
   // Watched before the recovery lists sandboxes, so that no change falls in between.
   const changes = core.backend.watch({ signal: closing.signal });
@@ -165,15 +165,6 @@ function buildParts(core: Core, options: ControlOptions) {
     stopper,
     waker,
   };
-}
-
-/** With several platforms: passes to the backend where each recorded sandbox and snapshot is. */
-function placeRecorded({ backend, records: { sandboxes, snapshots } }: Core): void {
-  if (!canRoute(backend)) return;
-  for (const row of [...sandboxes.list({}), ...snapshots.all()]) {
-    const platform = platformOf(row, backend);
-    if (platform !== undefined) backend.place(row.id, platform);
-  }
 }
 
 /**

@@ -1,10 +1,17 @@
 import { BoundedBytes } from './bounded-bytes.ts';
 
+/** The source ended before all that was asked for had come. */
+export class CutOff extends Error {
+  constructor() {
+    super('it is cut off');
+  }
+}
+
 /** Hands out as many bytes as are asked for, however the source cuts them. */
 export interface ByteReader {
   /** At most `length` bytes, none at the end. */
   some(length: number): Promise<Uint8Array>;
-  /** Exactly `length` bytes, or none if the source ends right here. Throws if it ends in between. */
+  /** Exactly `length` bytes, or none if the source ends right here. Throws `CutOff` if it ends in between. */
   exactly(length: number): Promise<Buffer>;
   close(): Promise<void>;
 }
@@ -30,7 +37,7 @@ export function byteReader(data: AsyncIterable<Uint8Array>): ByteReader {
         if (part.length === 0) break;
         bytes.add(part);
       }
-      if (bytes.length > 0 && bytes.length < length) throw new Error('it is cut off');
+      if (bytes.length > 0 && bytes.length < length) throw new CutOff();
       return bytes.whole();
     },
     async close() {

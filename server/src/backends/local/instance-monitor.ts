@@ -1,7 +1,7 @@
 /**
  * Notices when an instance ends by itself.
  *
- * A guest whose connection ends may only be dialling anew, so its processes are looked at until it is back
+ * A guest whose connection ends may only be reconnecting, so its processes are checked until it is back
  * or they are gone. However often a guest hangs up, one look at a time is enough for each instance.
  */
 import type { SandboxId } from '@cay/sdk/protocol';
@@ -28,7 +28,7 @@ export function instanceMonitor(
     if (kept.has(instance)) return;
     kept.add(instance);
     let looking = false;
-    // What goes wrong in it is told by itself.
+    // It reports its own failures.
     instance.onLost = () => inBackground(look(), ignoreFailure);
     // It may have gone between its first word and now.
     if (!instance.link.current) instance.onLost();

@@ -1,6 +1,6 @@
 /**
- * Lays the resources for the local backend in a directory, and opens it there. One server at a time has the
- * directory.
+ * Opens the local backend in a directory, with the host's resources that it needs. One server at a time has
+ * the directory.
  */
 import { chmod, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -45,7 +45,10 @@ export interface OpenLocalOptions extends Pick<
    * Seals the environments of sandboxes in their records. Without it they are in the clear, for root alone.
    */
   box?: SealedBox;
-  /** Puts this process into a cgroup of its own beside the sandboxes', where it is in nobody else's. */
+  /**
+   * Puts this process into a cgroup of its own beside the sandboxes', unless a service manager has put it
+   * into one.
+   */
   protectServer?: boolean;
 }
 
@@ -56,12 +59,20 @@ export interface OpenLocalOptions extends Pick<
  */
 const IDS = { hostId: 1_879_048_192, size: 65_536 };
 
-/** All that this backend can be told of, whether they work here or not. */
+/** All runtimes that this backend knows, whether they work here or not. */
 export const RUNTIME_NAMES: readonly string[] = ['runsc', 'crun', 'runc', UNISOLATED];
 
 const LOCK = 'lock';
-/** What else is ours in the directory, beside what the storage takes away itself. */
-const OURS = ['instances', 'runtimes', 'sandboxes', 'snapshots', 'images', 'installation.json'];
+/** Further names of ours in the directory, beside those that the storage removes itself. */
+const OURS = [
+  'instances',
+  'runtimes',
+  'sandboxes',
+  'snapshots',
+  'images',
+  'installation.json',
+  'probes-local.json',
+];
 
 const SWEEP_EVERY_MS = 60_000;
 
@@ -93,8 +104,8 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
 }
 
 /**
- * What nobody answers for in the directory of a server that does not run. Its storage is mounted for that,
- * and nothing else is touched.
+ * The orphans in the directory of a server that does not run. Its storage is mounted for that, and nothing
+ * else is touched.
  */
 export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Orphan[]> {
   const lock = requireLock(options.dir);
@@ -112,7 +123,7 @@ export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'stora
 
 type Laid = Pick<LocalOptions, 'resources' | 'records' | 'snapshots' | 'images' | 'templates'>;
 
-/** What the backend stands on in that directory. */
+/** The host's resources and the records of that directory. */
 export async function openPlatform(
   options: Pick<OpenLocalOptions, 'dir' | 'storage' | 'box' | 'policy'>,
 ): Promise<Laid> {

@@ -394,8 +394,17 @@ async function openBackend(
     platformRules,
     poolSize: pool,
     protectServer: true,
+    ...probeOf(process.env['CAY_PROBE']),
     ...hooks,
   });
+}
+
+/** `off` keeps the server from making sandboxes to find out what works; a number is the delay in seconds. */
+function probeOf(text = '10'): Pick<BackendOptions, 'probe'> {
+  if (text === 'off') return {};
+  if (!/^\d{1,5}$/.test(text))
+    throw usageError(`CAY_PROBE is "${text.slice(0, 40)}"`, 'set it to "off" or to a number of seconds');
+  return { probe: { delayMs: Number(text) * 1000 } };
 }
 
 async function rulesOf({ backend, platformRules }: Options) {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { memoryBackend } from '../testing/test-control.ts';
+import { measuredBackend, memoryBackend } from '../testing/test-control.ts';
 import { watchHealth } from './health.ts';
 import { openPressure } from './pressure.ts';
 import { openRecentErrors } from './recent-errors.ts';
@@ -9,9 +9,9 @@ async function watch({
   records = () => {},
   now = () => 1_000_000,
 }: Partial<{ freeShare: number; records(): void; now(): number }>) {
-  const backend = Object.assign(memoryBackend(), {
-    capacity: async () => ({ disk: { totalBytes: 2 ** 40, freeBytes: freeShare * 2 ** 40 } }),
-  });
+  const backend = measuredBackend(memoryBackend(), async () => ({
+    disk: { totalBytes: 2 ** 40, freeBytes: freeShare * 2 ** 40 },
+  }));
   const onError = (error: unknown) => {
     throw error;
   };

@@ -1,6 +1,7 @@
 /** Combines all measurements into one health report. */
 import type { Health } from '@cay/sdk/protocol';
-import { canRoute, type Backend } from '../../backends/backend.ts';
+import type { Backend } from '../../backends/backend.ts';
+import { platformsOf } from '../placement/placement.ts';
 import { openLoopDelay } from '../../lib/loop-delay.ts';
 import { worst, type Level } from './gauge.ts';
 import type { Pressure, Reading, Resource } from './pressure.ts';
@@ -63,10 +64,7 @@ export function watchHealth({
 
   /** With several platforms the report is critical only if none works. */
   async function checkBackend(): Promise<Check[]> {
-    if (!canRoute(backend)) return [await checkOne(backend.name, async () => backend)];
-    const checks = await Promise.all(
-      backend.platforms.map((name) => checkOne(name, () => backend.platform(name))),
-    );
+    const checks = await Promise.all(platformsOf(backend).map(({ name, open }) => checkOne(name, open)));
     if (checks.every(({ level }) => level === 'critical')) return checks;
     return checks.map((check) => (check.level === 'critical' ? { ...check, level: 'warn' } : check));
   }

@@ -1,6 +1,6 @@
 import { isCayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
-import { memoryBackend } from '../testing/test-control.ts';
+import { measuredBackend, memoryBackend } from '../testing/test-control.ts';
 import type { Measuring } from '../../backends/backend.ts';
 import { openPressure, type PressureSettings } from './pressure.ts';
 import { openReclaim, type Candidate } from './reclaim.ts';
@@ -20,7 +20,7 @@ async function platform(
   const promised = { memoryBytes: 0, diskBytes: 0 };
   let nowMs = 1_000_000;
   const pressure = await openPressure({
-    backend: Object.assign(memoryBackend(), { capacity }),
+    backend: measuredBackend(memoryBackend(), capacity),
     settings,
     promised: () => promised,
     now: () => nowMs,

@@ -9,7 +9,8 @@
  */
 import { statfs } from 'node:fs/promises';
 import { CayError, type Limits } from '@cay/sdk/protocol';
-import { canMeasure, canRoute, type Backend } from '../../backends/backend.ts';
+import type { Backend } from '../../backends/backend.ts';
+import { isMeasured } from '../placement/placement.ts';
 import { Gauge, worst, type Level } from './gauge.ts';
 
 export interface PressureSettings {
@@ -125,8 +126,9 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
   async function look(): Promise<Level> {
     if (options.dataDir !== undefined) own = await freeBytes(options.dataDir);
     written = { now: 0, before: written.now };
-    if (!canMeasure(backend)) return 'ok';
-    const { memory, disk, pids, pool } = await backend.capacity();
+    const measuring = backend.ability('capacity');
+    if (!measuring) return 'ok';
+    const { memory, disk, pids, pool } = await measuring.capacity();
     warmPool = pool;
     readings = Object.fromEntries([
       ...(memory ? [note('memory', memory.totalBytes, memory.freeBytes)] : []),
@@ -186,7 +188,7 @@ export async function openPressure(options: PressureOptions): Promise<Pressure> 
     pool: () => warmPool,
     look,
     admit({ memoryBytes, diskBytes }, { starts = true, platform, asking = false } = {}) {
-      if (platform !== undefined && canRoute(backend) && !backend.measures(platform)) return;
+      if (!isMeasured(backend, platform)) return;
       requireFree('disk', settings.diskReserveBytes, MiB);
       requirePromise('disk', diskBytes, settings.diskOvercommit);
       if (!starts) return;

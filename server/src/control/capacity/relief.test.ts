@@ -5,6 +5,7 @@ import { hibernatingBackend } from '../testing/hibernating-backend.ts';
 import {
   asked,
   installation,
+  measuredBackend,
   memoryBackend,
   type Installation,
   type TestControl,
@@ -23,7 +24,7 @@ async function open(pressure: Partial<PressureSettings> = {}): Promise<void> {
     memory: { totalBytes: 16 * GiB, freeBytes: left.memory },
     disk: { totalBytes: 100 * GiB, freeBytes: left.disk },
   });
-  const backend = Object.assign(hibernatingBackend(memoryBackend()), { capacity });
+  const backend = measuredBackend(hibernatingBackend(memoryBackend()), capacity);
   opened = await place.open(backend, { pressure, reclaimUnusedMs: 1_000 });
 }
 

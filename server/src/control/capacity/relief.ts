@@ -1,6 +1,5 @@
 /** Makes room on the machine: finds sandboxes that are unused, and pauses them. The next call wakes them. */
 import { isCayError, type Pause } from '@cay/sdk/protocol';
-import { canHibernate } from '../../backends/backend.ts';
 import { USES } from '../sandboxes/activity.ts';
 import type { Core } from '../core.ts';
 import type { Pausing } from '../pausing/pausing.ts';
@@ -71,7 +70,7 @@ export function openRelief({
     const found: Candidate[] = [];
     for (const { row, idleMs, share } of oldest) {
       if (!(await isUnused(row, watches.get(row.id)!))) continue;
-      const hibernates = canHibernate(backend) && !refused.has(row.id);
+      const hibernates = backend.ability('memorySnapshots') !== undefined && !refused.has(row.id);
       found.push({ id: row.id, idleMs, share, frozen: row.pausedAs === 'frozen', hibernates });
     }
     return found;

@@ -169,7 +169,7 @@ export function openArchiving({
       const memory = snapshot.memory && !filesOnly;
       const restoreFetched = async () => {
         await faultPoint('control.restore.fetched');
-        await travel.clone(row.id, row.spec, snapshot.id, { memory });
+        await travel.clone(row.id, row.spec, snapshot.id, { memory, project: row.project });
         await faultPoint('control.restore.cloned');
         if (filesOnly) return sandboxes.update(row.id, { state: 'stopped', pausedAs: null });
         const origin = { snapshot: snapshot.id, memory, start: true };

@@ -5,7 +5,6 @@
  * Call these from the sandbox's queue, with its gate closed.
  */
 import { CayError, isCayError, type Pause } from '@cay/sdk/protocol';
-import { canFreeze, canHibernate, canSuspend } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import type { Core } from '../core.ts';
@@ -63,27 +62,29 @@ export function openPauseLevels(
   const runAgain = ({ id, spec, project }: SandboxRow) => backend.ensure(id, spec, { project });
 
   const freeze: EnterLevel = async (row, options) => {
-    if (!canFreeze(backend)) throw unsupportedLevel(row, 'frozen');
-    const freezing = backend;
+    const freezing = backend.ability('freeze');
+    if (!freezing) throw unsupportedLevel(row, 'frozen');
     await freezing.freeze(row.id);
     return record(row, { pausedAs: 'frozen' }, options, () => freezing.thaw(row.id));
   };
 
   const suspend: EnterLevel = async (row, options) => {
-    if (!canSuspend(backend)) throw unsupportedLevel(row, 'suspended');
+    const suspending = backend.ability('suspend');
+    if (!suspending) throw unsupportedLevel(row, 'suspended');
     if (row.state === 'active') await drainLogs(row.id).catch(onError);
-    await backend.suspend(row.id);
+    await suspending.suspend(row.id);
     return record(row, { pausedAs: 'suspended' }, options, () => runAgain(row));
   };
 
   const hibernate: EnterLevel = async (row, options) => {
-    if (!canHibernate(backend)) throw unsupportedLevel(row, 'hibernated');
+    const hibernating = backend.ability('memorySnapshots');
+    if (!hibernating) throw unsupportedLevel(row, 'hibernated');
     using reserved = quota.begin(row.project, 'underWay', options.ignoresQuota ? [] : ['snapshotBytes']);
     const estimate = await imageEstimate(core, row, true);
     reserved.add(estimate);
     // With the output recorded, reading it does not wake the sandbox.
     if (row.state === 'active') await drainLogs(row.id).catch(onError);
-    const { imageBytes = estimate } = await backend.hibernate(row.id);
+    const { imageBytes = estimate } = await hibernating.hibernate(row.id);
     return record(row, { pausedAs: 'hibernated', imageBytes }, options, () => runAgain(row));
   };
 

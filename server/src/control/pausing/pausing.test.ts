@@ -49,8 +49,11 @@ describe('a paused sandbox', () => {
 
   it('is suspended where no other level is possible, and wakes with its files as another incarnation', async () => {
     const other = installation();
-    const { freeze: _freeze, thaw: _thaw, ...plain } = memoryBackend();
-    const test = await other.open(plain);
+    const plain = memoryBackend();
+    const test = await other.open({
+      ...plain,
+      ability: (name) => (name === 'freeze' ? undefined : plain.ability(name)),
+    });
     const { id } = (await test.control.create(test.principal, asked())).sandbox;
     await writeText(test, id, 'kept');
     expect(await test.control.pause(test.principal, id, {})).toMatchObject({

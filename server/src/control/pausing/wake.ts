@@ -1,6 +1,5 @@
 /** Wakes paused sandboxes: for a call that needs one, and for a change that needs its files or processes. */
 import type { SandboxId } from '@cay/sdk/protocol';
-import { canFreeze } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import type { Core } from '../core.ts';
@@ -65,8 +64,9 @@ export function openWaker({
     await faultPoint('control.wake.begun');
     if (row.pausedAs === 'archived') return archiving.restore(row, { onRecord });
     const observed = await backend.observe(row.id);
-    if (observed.frozen && canFreeze(backend)) {
-      await backend.thaw(row.id);
+    const freezing = backend.ability('freeze');
+    if (observed.frozen && freezing) {
+      await freezing.thaw(row.id);
       await faultPoint('control.wake.done');
       return state.asObserved(row, { ...observed, frozen: false }, onRecord);
     }
@@ -121,7 +121,7 @@ export function openWaker({
 
     async prepareStop(row) {
       if (row.pausedAs === 'archived') return archiving.restore(row, { filesOnly: true });
-      if (row.pausedAs === 'frozen' && canFreeze(backend)) await backend.thaw(row.id);
+      if (row.pausedAs === 'frozen') await backend.ability('freeze')?.thaw(row.id);
       return row;
     },
   };

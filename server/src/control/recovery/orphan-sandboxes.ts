@@ -5,7 +5,7 @@
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Backend } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
-import { survey } from '../placement/survey-platforms.ts';
+import { survey } from '../placement/placement.ts';
 
 export interface OrphanSandbox {
   id: SandboxId;

@@ -5,9 +5,9 @@
  * A difference is only a reason to look again, in the queue of the sandbox: what is found there decides.
  */
 import type { SnapshotId } from '@cay/sdk/protocol';
-import { canSnapshot, type Observation } from '../../backends/backend.ts';
+import type { Observation } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
-import { platformOf, survey } from '../placement/survey-platforms.ts';
+import { platformOf, survey } from '../placement/placement.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import { loseSnapshot } from './recover-snapshots.ts';
 import { removeOrphanSandbox } from './orphan-sandboxes.ts';
@@ -60,9 +60,10 @@ export function openReconciling(
   }
 
   async function compareSnapshots(): Promise<void> {
-    if (!canSnapshot(backend)) return;
-    const { found: all, unsure } = await survey(backend, async (platform) =>
-      canSnapshot(platform) ? platform.snapshots() : [],
+    if (!backend.ability('snapshots')) return;
+    const { found: all, unsure } = await survey(
+      backend,
+      async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
     );
     const found = new Map(all.map(({ it, platform }) => [it.id, platform]));
     const gone = snapshots
@@ -74,8 +75,8 @@ export function openReconciling(
     }
     missing = new Set(gone.map(({ id }) => id));
     for (const [id, platform] of found) {
-      if (!closing.aborted && !snapshots.get(id) && canSnapshot(platform))
-        await platform.removeSnapshot(id).catch(onError);
+      if (!closing.aborted && !snapshots.get(id))
+        await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
     }
   }
 

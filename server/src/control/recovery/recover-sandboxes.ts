@@ -7,7 +7,7 @@ import { isAway, type Observation } from '../../backends/backend.ts';
 import { retry } from '../../lib/retry.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 import type { Core } from '../core.ts';
-import { platformOf, survey } from '../placement/survey-platforms.ts';
+import { platformOf, survey } from '../placement/placement.ts';
 import type { SandboxDestroyer } from '../sandboxes/destroy-sandbox.ts';
 import type { SandboxMaker } from '../sandboxes/make-sandbox.ts';
 import type { Resizing } from '../sandboxes/resize-sandbox.ts';

@@ -3,10 +3,10 @@
  * what was begun, records what was lost, and removes what no record knows.
  */
 import { isCayError } from '@cay/sdk/protocol';
-import { canSnapshot } from '../../backends/backend.ts';
+import type { Snapshotting } from '../../backends/backend.ts';
 import type { SnapshotRow } from '../../records/snapshots.ts';
 import type { Core } from '../core.ts';
-import { platformOf, survey } from '../placement/survey-platforms.ts';
+import { platformOf, survey } from '../placement/placement.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 
 export async function recoverSnapshots(
@@ -16,10 +16,12 @@ export async function recoverSnapshots(
 ): Promise<void> {
   const { archives, backend, onError, registry } = core;
   const { snapshots } = core.records;
-  if (!canSnapshot(backend)) return;
-  const travel = backend;
-  const { found, unsure } = await survey(backend, async (platform) =>
-    canSnapshot(platform) ? platform.snapshots() : [],
+  const verbs = backend.ability('snapshots');
+  if (!verbs) return;
+  const travel: Snapshotting = verbs;
+  const { found, unsure } = await survey(
+    backend,
+    async (platform) => (await platform.ability('snapshots')?.snapshots()) ?? [],
   );
   const unknown = new Map(found.map(({ it, platform }) => [it.id, platform]));
 
@@ -66,7 +68,7 @@ export async function recoverSnapshots(
 
   for (const row of snapshots.all()) await recoverOne(row, unknown.delete(row.id)).catch(onError);
   for (const [id, platform] of unknown)
-    if (canSnapshot(platform)) await platform.removeSnapshot(id).catch(onError);
+    await platform.ability('snapshots')?.removeSnapshot(id).catch(onError);
   await registry.dropAbandoned();
 }
 

@@ -1,5 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
-import { canSweep, type Orphan } from '../../backends/backend.ts';
+import type { Orphan } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
 import type { Control } from '../control.ts';
 import type { Principal } from '../tenants/principal.ts';
@@ -29,14 +29,15 @@ export function sweepVerbs(
   return {
     noteSwept: recordSwept,
     async sweep(principal, { dryRun = false } = {}) {
-      if (!canSweep(backend))
+      const sweeping = backend.ability('sweep');
+      if (!sweeping)
         throw new CayError('unsupported', `The ${backend.name} backend leaves no orphans to sweep`);
       // Sandboxes first: the backend's sweep then finds their parts.
       const sandboxes = await findOrphanSandboxes(core);
       for (const orphan of dryRun ? [] : sandboxes) await removeOrphanSandbox(core, orphan).catch(onError);
       const orphans = [
         ...sandboxes.map(({ id }): Orphan => ({ kind: 'sandbox', name: id })),
-        ...(await backend.sweep({ dryRun })),
+        ...(await sweeping.sweep({ dryRun })),
       ];
       if (!dryRun) recordSwept(orphans, principal);
       return orphans;

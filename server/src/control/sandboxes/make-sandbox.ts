@@ -1,5 +1,4 @@
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
-import { canSnapshot } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import type { Origin, SandboxRow } from '../../records/sandboxes.ts';
 import { retryOnDiskFull } from '../capacity/retry-on-disk-full.ts';
@@ -37,11 +36,15 @@ export function openMaker({
     row: SandboxRow,
     onRecord: OnRecord,
   ): Promise<SandboxRow> {
-    if (!canSnapshot(backend))
+    const snapshots = backend.ability('snapshots');
+    if (!snapshots)
       throw new CayError('unsupported', `The ${backend.name} backend cannot create sandboxes from snapshots`);
     const before = await backend.observe(row.id);
+    const spec = start ? await starter.specFor(row) : row.spec;
     const observed =
-      before.phase === 'absent' ? await backend.clone(row.id, row.spec, snapshot, { memory }) : before;
+      before.phase === 'absent'
+        ? await snapshots.clone(row.id, spec, snapshot, { memory, start, project: row.project })
+        : before;
     await faultPoint('control.clone.done');
     if (start) return starter.start(row, onRecord);
     return state.stopped(row, { incarnation: observed.incarnation, origin: null }, onRecord);

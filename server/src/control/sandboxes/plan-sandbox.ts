@@ -8,12 +8,11 @@ import {
   type Limits,
   type SandboxSpec,
 } from '@cay/sdk/protocol';
-import { canRoute } from '../../backends/backend.ts';
 import { allowsRuntime, requireMayHave, UNISOLATED } from '../../policy/allow-runtime.ts';
 import { requireLimits } from '../../policy/bound-limits.ts';
 import { ENFORCED_LIMITS, LIMIT_ABILITIES } from '../../policy/limit-abilities.ts';
 import { usualLimits } from '../../policy/policy.ts';
-import { choosePlatform } from '../placement/choose-platform.ts';
+import { choosePlatform, hasPlatforms } from '../placement/placement.ts';
 import type { Core } from '../core.ts';
 import { noMemory } from '../snapshots/memory-errors.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
@@ -74,7 +73,7 @@ export function openPlanning({
   ): string | undefined {
     const chosen = from && platform === undefined ? undefined : choosePlatform(backend, { platform, labels });
     const there = from?.spec.platform;
-    if (!canRoute(backend) || there === undefined) return chosen;
+    if (!hasPlatforms(backend) || there === undefined) return chosen;
     if (chosen === undefined || chosen === there) return there;
     throw new CayError(
       'failed_precondition',

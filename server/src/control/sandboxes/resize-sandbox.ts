@@ -3,12 +3,7 @@
  * applies it again, or keeps the recorded limits if the backend refuses.
  */
 import { CayError, isCayError, type SandboxId, type UpdateSandbox } from '@cay/sdk/protocol';
-import {
-  canResize,
-  type Backend,
-  type Observation,
-  type Resizing as CanResize,
-} from '../../backends/backend.ts';
+import type { Observation, Resizing as CanResize } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { requireLimits } from '../../policy/bound-limits.ts';
 import type { Core } from '../core.ts';
@@ -62,8 +57,9 @@ export function openResizing({
     operation: null,
   });
 
-  function requireResize(): Backend & CanResize {
-    if (canResize(backend)) return backend;
+  function requireResize(): CanResize {
+    const resizing = backend.ability('resize');
+    if (resizing) return resizing;
     throw new CayError('unsupported', `The ${backend.name} backend cannot change limits`);
   }
 

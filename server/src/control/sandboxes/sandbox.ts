@@ -20,7 +20,7 @@ import type {
   UpdateSandbox,
   Validation,
 } from '@cay/sdk/protocol';
-import type { CallOptions } from '../../backends/backend.ts';
+import type { CallScope } from '../../backends/backend.ts';
 import type { Files, Guest } from '../../guest/guest.ts';
 import type { PortRecord, SandboxRow } from '../../records/sandboxes.ts';
 import type { Keyed } from '../tenants/idempotency.ts';
@@ -83,7 +83,7 @@ export interface SandboxVerbs {
     user?: string,
   ): Promise<{ files: Files; row: EnteredSandbox; user: string }>;
   /** What a sandbox uses now. */
-  stats(principal: Principal, ref: string, options?: CallOptions): Promise<Stats>;
+  stats(principal: Principal, ref: string, options?: CallScope): Promise<Stats>;
   /** A first reading at once, then one at every interval. Rejects before the first as `stats` does. */
   samples(
     principal: Principal,

@@ -11,6 +11,11 @@ export interface SandboxStarter {
    * this from the sandbox's queue.
    */
   start(row: SandboxRow, onRecord?: OnRecord): Promise<SandboxRow>;
+  /**
+   * The spec for the next processes. The operator may have lowered the maximum of a limit since the sandbox
+   * was made; processes that continue keep their limits.
+   */
+  specFor(row: SandboxRow): Promise<SandboxSpec>;
 }
 
 export function openStarter({
@@ -23,10 +28,6 @@ export function openStarter({
 }: Pick<Core, 'backend' | 'capabilitiesOf' | 'policy' | 'recordEvent' | 'onError'> & {
   state: StateRecorder;
 }): SandboxStarter {
-  /**
-   * The spec for the next processes. The operator may have lowered the maximum of a limit since the sandbox
-   * was made; processes that continue keep their limits.
-   */
   async function specFor({ spec, state, pausedAs, origin }: SandboxRow): Promise<SandboxSpec> {
     const hasProcesses = state === 'paused' && pausedAs !== 'archived' && pausedAs !== 'suspended';
     if (state === 'active' || hasProcesses || origin?.memory) return spec;
@@ -36,6 +37,7 @@ export function openStarter({
   }
 
   return {
+    specFor,
     async start(row, onRecord) {
       const spec = await specFor(row);
       const observed = await backend.ensure(row.id, spec, { project: row.project });

@@ -5,7 +5,7 @@ import type { Backend } from '../../backends/backend.ts';
 import { checkSpec } from '../../backends/support/check-spec.ts';
 // This tests the control plane with several platforms.
 // oxlint-disable-next-line no-restricted-imports
-import { routerBackend } from '../../backends/composite/composite.ts';
+import { platformsBackend } from '../../backends/composite/platforms.ts';
 import {
   asked,
   installation,
@@ -16,10 +16,11 @@ import {
 
 /** A backend that enforces neither disk nor processes, cannot freeze, and has one template. */
 function poor(): Backend {
-  const { freeze: _freeze, thaw: _thaw, suspend: _suspend, ...memory } = memoryBackend();
+  const memory = memoryBackend();
   return {
     ...memory,
     name: 'poor',
+    ability: (name) => (name === 'freeze' || name === 'suspend' ? undefined : memory.ability(name)),
     async capabilities() {
       const all = await memory.capabilities();
       return {
@@ -45,7 +46,7 @@ let place: Installation;
 let running: TestControl;
 beforeEach(async () => {
   place = installation();
-  const backend = await routerBackend({
+  const backend = await platformsBackend({
     platforms: [
       { name: 'rich', open: async () => memoryBackend() },
       { name: 'poor', open: async () => poor() },

@@ -1,5 +1,4 @@
 import { isCayError } from '@cay/sdk/protocol';
-import { canSnapshot } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 
@@ -9,7 +8,7 @@ export async function imageEstimate(
   row: SandboxRow,
   memory: boolean | 'if possible',
 ): Promise<number> {
-  if (memory === false || !capabilities.abilities.memorySnapshots || !canSnapshot(backend)) return 0;
+  if (memory === false || !capabilities.abilities.memorySnapshots || !backend.ability('snapshots')) return 0;
   // The image of a hibernated sandbox is linked, not written again.
   if (row.pausedAs === 'hibernated') return 0;
   if (row.state !== 'active' && row.pausedAs !== 'frozen') return 0;

@@ -7,7 +7,7 @@ import type { SnapshotFacts } from '../../backends/backend.ts';
 import { faultPoint } from '../../lib/fault-point.ts';
 import { showSnapshot, type SnapshotRow } from '../../records/snapshots.ts';
 import type { Core } from '../core.ts';
-import { choosePlatform } from '../placement/choose-platform.ts';
+import { choosePlatform } from '../placement/placement.ts';
 import { newSnapshotRow } from './new-snapshot-row.ts';
 import { requireSnapshots } from './require-snapshots.ts';
 import type { SnapshotVerbs } from './snapshot.ts';

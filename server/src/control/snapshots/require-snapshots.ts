@@ -1,8 +1,9 @@
 import { CayError } from '@cay/sdk/protocol';
-import { canSnapshot, type Backend, type Snapshotting } from '../../backends/backend.ts';
+import type { Backend, Snapshotting } from '../../backends/backend.ts';
 
-/** The backend with its snapshot verbs. Throws `unsupported` if it has none. */
-export function requireSnapshots(backend: Backend): Backend & Snapshotting {
-  if (canSnapshot(backend)) return backend;
+/** The backend's snapshot verbs. Throws `unsupported` if it has none. */
+export function requireSnapshots(backend: Backend): Snapshotting {
+  const snapshots = backend.ability('snapshots');
+  if (snapshots) return snapshots;
   throw new CayError('unsupported', `The ${backend.name} backend cannot take snapshots`);
 }

@@ -29,7 +29,7 @@ import type {
   TakeSnapshot,
   TakeTurn,
 } from '@cay/sdk/protocol';
-import type { CallOptions, SnapshotFiles } from '../../backends/backend.ts';
+import type { CallScope, SnapshotFiles } from '../../backends/backend.ts';
 import type { Keyed } from '../tenants/idempotency.ts';
 import type { Principal } from '../tenants/principal.ts';
 
@@ -54,7 +54,7 @@ export interface SnapshotVerbs {
   exportSnapshot(
     principal: Principal,
     snapshot: SnapshotRef,
-    scope?: SnapshotScope & CallOptions,
+    scope?: SnapshotScope & CallScope,
   ): Promise<{ snapshot: Snapshot; data: AsyncIterable<Uint8Array> }>;
   /**
    * Imports an archive, whole or not at all. Memory that this installation has not signed is left out unless
@@ -64,7 +64,7 @@ export interface SnapshotVerbs {
     principal: Principal,
     data: AsyncIterable<Uint8Array>,
     request: ImportSnapshot,
-    options?: CallOptions,
+    options?: CallScope,
   ): Promise<ImportedSnapshot>;
   tree(principal: Principal, ref: string): SnapshotTree;
 }
@@ -92,5 +92,5 @@ export interface TravelVerbs {
    * Makes sandboxes that go on from this one: all of them or none. Children of a stopped sandbox are stopped.
    */
   fork(principal: Principal, ref: string, request: Fork, options?: Keyed): Promise<Forked>;
-  compare(principal: Principal, ref: string, request: Compare, options?: CallOptions): Promise<Comparison>;
+  compare(principal: Principal, ref: string, request: Compare, options?: CallScope): Promise<Comparison>;
 }

@@ -285,7 +285,7 @@ function mortal(inner: typeof backend): { backend: typeof backend; die(): void }
   const reached = new Proxy(inner, {
     get(target, name) {
       const value = Reflect.get(target, name) as unknown;
-      if (typeof value !== 'function') return value;
+      if (typeof value !== 'function' || name === 'ability') return value;
       return (...given: unknown[]) =>
         dead ? new Promise(() => {}) : (value.apply(target, given) as unknown);
     },

@@ -48,8 +48,7 @@ describe('snapshots', () => {
 
   it('are refused where the backend cannot take any, and nothing is recorded', async () => {
     const other = installation();
-    const { snapshot: _, freeze: _freeze, suspend: _suspend, ...plain } = memoryBackend();
-    const test = await other.open(plain);
+    const test = await other.open({ ...memoryBackend(), ability: () => undefined });
     const { sandbox } = await test.control.create(test.principal, asked());
     const unsupported = { code: 'unsupported' };
     await expect(test.control.turn(test.principal, sandbox.id, {})).rejects.toMatchObject(unsupported);

@@ -1,6 +1,6 @@
 import { CayError, SaveTemplateSchema, TemplateNameSchema, type Template } from '@cay/sdk/protocol';
-import { canRoute } from '../../backends/backend.ts';
 import type { Core } from '../core.ts';
+import { hasPlatforms } from '../placement/placement.ts';
 import type { TemplateVerbs } from './template.ts';
 import type { SnapshotRegistry } from '../snapshots/snapshot-registry.ts';
 import type { TemplateRow } from '../../records/templates.ts';
@@ -20,7 +20,7 @@ export function templateVerbs({
   quota.counts('templates', 'templates', templates.count);
   /** With several platforms the answer changes when another one becomes reachable. */
   const backendTemplates = async () =>
-    (canRoute(backend) ? await backend.capabilities() : capabilities).templates;
+    (hasPlatforms(backend) ? await backend.capabilities() : capabilities).templates;
   const show = ({ name, snapshot, createdAtMs }: TemplateRow): Template => ({
     name,
     snapshot,

@@ -3,7 +3,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { CreateSandboxSchema, type CreateSandboxInput } from '@cay/sdk/protocol';
-import type { Backend } from '../../backends/backend.ts';
+import { abilityOf, type Backend, type Measuring } from '../../backends/backend.ts';
 // Tests need a backend behind the contract; this one is the reference.
 // oxlint-disable-next-line no-restricted-imports
 export { memoryBackend, type MemoryBackend } from '../../backends/memory/memory.ts';
@@ -112,4 +112,15 @@ export function stuckBackend(
     },
   });
   return { backend: stuck, reached };
+}
+
+/** The backend on a platform of this capacity. */
+export function measuredBackend(backend: Backend, capacity: Measuring['capacity']): Backend {
+  return {
+    ...backend,
+    ability(name) {
+      const own = abilityOf({ capacity: { capacity } }, name);
+      return own ?? (Reflect.apply(backend.ability, this, [name]) as typeof own);
+    },
+  };
 }

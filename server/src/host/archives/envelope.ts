@@ -13,7 +13,7 @@
  */
 import { CayError } from '@cay/sdk/protocol';
 import { createHash } from 'node:crypto';
-import { byteReader } from '../../lib/byte-reader.ts';
+import { byteReader, CutOff } from '../../lib/byte-reader.ts';
 import { BLOCK, decodeHeader, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
 
 /** Of a piece. What is longer is refused before it is held. */
@@ -80,7 +80,7 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
 
   async function take(length: number): Promise<Buffer> {
     const bytes = await reader.exactly(length).catch((error: Error) => {
-      throw error.message === 'it is cut off' ? damaged(error.message) : error;
+      throw error instanceof CutOff ? damaged(error.message) : error;
     });
     if (bytes.length < length) throw damaged('it is cut off');
     return bytes;

@@ -4,7 +4,7 @@ import { echoProgram } from '../../../../test/support/echo-program.ts';
 // The router is made of other backends, so its tests bring some.
 // oxlint-disable-next-line no-restricted-imports
 import { memoryBackend } from '../memory/memory.ts';
-import { routerBackend } from './composite.ts';
+import { platformsBackend } from './platforms.ts';
 
 const memory = () => memoryBackend({ commands: { 'echo-server': echoProgram } });
 
@@ -17,7 +17,7 @@ const NOT_ON_OTHER = {
 for (const platform of ['one', 'other']) {
   const factory: PlatformFactory = async () => {
     const parts = { one: memory(), other: memory() };
-    const backend = await routerBackend({
+    const backend = await platformsBackend({
       platforms: [
         { name: 'one', open: async () => parts.one },
         { name: 'other', open: async () => parts.other },

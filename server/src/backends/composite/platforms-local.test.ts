@@ -4,7 +4,7 @@ import { localPlatform, whyNoLocal } from '../../../../test/support/local-platfo
 // The router is made of other backends, so its tests bring some.
 // oxlint-disable-next-line no-restricted-imports
 import { memoryBackend } from '../memory/memory.ts';
-import { routerBackend } from './composite.ts';
+import { platformsBackend } from './platforms.ts';
 
 /** What a guest does is between it and its caller: the router over memory has all the rest. */
 const areas = [
@@ -24,7 +24,7 @@ if (reason === undefined) {
   const factory = async () => {
     const platform = await localPlatform({ runtime: 'runc' });
     const open = (local: typeof platform.backend) =>
-      routerBackend({
+      platformsBackend({
         platforms: [
           { name: 'local', open: async () => local },
           { name: 'memory', open: async () => memoryBackend() },
