@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { compress, decompress } from '../../server/src/host/archives/compression.ts';
 import { readEnvelope, writeEnvelope, type Part } from '../../server/src/host/archives/envelope.ts';
-import { encodeHeader, paddingOf } from '../../server/src/lib/tar-header.ts';
+import { encodeHeader, paddingOf } from '../../server/src/lib/tar/header.ts';
 import { startTarget, type Reply, type Target, type Tenant } from './support/target.ts';
 
 const MiB = 1024 ** 2;

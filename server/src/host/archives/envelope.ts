@@ -13,12 +13,12 @@
  */
 import { CayError } from '@cay/sdk/protocol';
 import { createHash } from 'node:crypto';
-import { byteReader } from '../../lib/byte-reader.ts';
-import { BLOCK, decodeHeader, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
+import { byteReader, TruncatedError } from '../../lib/byte-reader.ts';
+import { BLOCK, decodeHeader, paddingOf } from '../../lib/tar/header.ts';
+import { fileHeader, packFile, TAR_END_BYTES, tarEnd } from '../../lib/tar/pack.ts';
 
 /** Of a piece. What is longer is refused before it is held. */
 const PIECE_BYTES = 1024 * 1024;
-const END_BYTES = 2 * BLOCK;
 const MANIFEST = 'manifest.json';
 const DIGEST = 'sha256.json';
 /** A compressed stream is longer than its numbers allow only beyond 900 terabytes. */
@@ -37,8 +37,7 @@ export async function* writeEnvelope(
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const hash = createHash('sha256');
   function* entry(name: string, content: Uint8Array): Generator<Uint8Array, void, undefined> {
-    for (const bytes of [header(name, content.length), content, Buffer.alloc(paddingOf(content.length))]) {
-      if (bytes.length === 0) continue;
+    for (const bytes of packFile(name, content)) {
       hash.update(bytes);
       yield bytes;
     }
@@ -50,7 +49,7 @@ export async function* writeEnvelope(
   }
   const sha256 = hash.copy().digest('hex');
   yield* entry(DIGEST, digestText({ sha256, ...(sign && { signature: sign(sha256) }) }));
-  yield Buffer.alloc(END_BYTES);
+  yield tarEnd();
 }
 
 /** What an archive says of all that is in it. */
@@ -80,9 +79,9 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
 
   async function take(length: number): Promise<Buffer> {
     const bytes = await reader.exactly(length).catch((error: Error) => {
-      throw error.message === 'it is cut off' ? damaged(error.message) : error;
+      throw error instanceof TruncatedError ? damaged(error.message) : error;
     });
-    if (bytes.length < length) throw damaged('it is cut off');
+    if (bytes.length < length) throw damaged(new TruncatedError().message);
     return bytes;
   }
 
@@ -96,7 +95,7 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
     } catch (error) {
       throw damaged((error as Error).message);
     }
-    if (!header(name, size).equals(bytes)) throw damaged('a header is not as it is written');
+    if (!fileHeader(name, size).equals(bytes)) throw damaged('a header is not as it is written');
     return (ahead = { name, size, bytes });
   }
 
@@ -131,7 +130,7 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
       const found = await content(BLOCK);
       const digest = { sha256: hash.digest('hex'), ...signatureIn(found) };
       if (!found.equals(digestText(digest))) throw damaged('its digest is another');
-      if ((await take(END_BYTES)).some((byte) => byte !== 0)) throw damaged('its end is not empty');
+      if ((await take(TAR_END_BYTES)).some((byte) => byte !== 0)) throw damaged('its end is not empty');
       if ((await reader.some(1)).length > 0) throw damaged('something follows its end');
       return digest;
     },
@@ -141,19 +140,6 @@ export function readEnvelope(source: AsyncIterable<Uint8Array>): EnvelopeReader 
 
 export function damaged(why: string, cause?: unknown): CayError {
   return new CayError('invalid_argument', `The archive is damaged: ${why}`, { cause });
-}
-
-function header(name: string, sizeBytes: number): Buffer {
-  return encodeHeader({
-    name,
-    type: 'file',
-    sizeBytes,
-    mode: 0o644,
-    uid: 0,
-    gid: 0,
-    modifiedAtMs: 0,
-    target: '',
-  });
 }
 
 const digestText = (digest: Digest) => Buffer.from(`${JSON.stringify(digest)}\n`);
