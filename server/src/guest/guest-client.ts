@@ -9,6 +9,7 @@ import { guestFiles } from './files.ts';
 import type { CallOptions, Files, Ports } from './guest.ts';
 import { int, type GuestHello } from './parse.ts';
 import { guestPorts } from './ports.ts';
+import { withTimeout } from '../lib/timeout.ts';
 
 export interface GuestStats {
   processes: number;
@@ -94,19 +95,15 @@ export async function connectGuest(transport: Duplex, options: ConnectOptions): 
     thaw: (callOptions) => call(reach, { op: 'thaw', options: callOptions }, () => undefined),
     async shutdown(graceMs, { again = false } = {}) {
       const stream = connection.open('shutdown', { graceMs, ...(again && { again }) }, { half: true });
-      const late = new CayError(
-        'deadline_exceeded',
-        `The guest of sandbox "${options.sandbox}" did not shut down in time`,
+      await withTimeout(
+        Promise.race([connection.closed, refused(stream.read())]),
+        graceMs + SHUTDOWN_SLACK_MS,
+        () =>
+          new CayError(
+            'deadline_exceeded',
+            `The guest of sandbox "${options.sandbox}" did not shut down in time`,
+          ),
       );
-      let timer: NodeJS.Timeout | undefined;
-      const expired = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(late), graceMs + SHUTDOWN_SLACK_MS);
-      });
-      try {
-        await Promise.race([connection.closed, refused(stream.read()), expired]);
-      } finally {
-        clearTimeout(timer);
-      }
     },
   };
 

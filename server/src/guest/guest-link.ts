@@ -18,6 +18,7 @@ import { guestPorts } from './ports.ts';
 import { ResumingCommand } from './resuming-command.ts';
 import { cancelled } from './stream.ts';
 import { ignoreFailure, inBackground } from '../lib/in-background.ts';
+import { unlessAborted } from '../lib/timeout.ts';
 
 export interface GuestLinkOptions {
   sandbox: string;
@@ -108,7 +109,7 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
 
   /** However long the guest is quiesced: the time to wait for it begins afterwards. */
   const reachLater = async (call?: CallOptions) => {
-    while (quiesced) await unlessAborted(quiesced, call?.signal);
+    while (quiesced) await unlessAborted(quiesced, call?.signal, cancelled);
     return (await ready({ signal: call?.signal, timeoutMs: waitMs })).connection;
   };
 
@@ -194,19 +195,6 @@ export function guestLink(options: GuestLinkOptions): GuestLink {
       loud();
     },
   };
-}
-
-async function unlessAborted(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
-  if (!signal) return promise;
-  if (signal.aborted) throw cancelled(signal);
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const abort = () => reject(cancelled(signal));
-  signal.addEventListener('abort', abort, { once: true });
-  try {
-    await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', abort);
-  }
 }
 
 function absent(sandbox: string, timeoutMs: number): CayError {

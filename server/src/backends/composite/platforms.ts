@@ -6,7 +6,7 @@
  */
 import { CayError, isCayError, type SandboxSpec } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
-import { within } from '../../lib/within.ts';
+import { withTimeout } from '../../lib/timeout.ts';
 import { isAway, type Backend, type Observation } from '../backend.ts';
 import { passOn } from '../support/forward-observations.ts';
 
@@ -111,9 +111,9 @@ export async function openPlatforms(
           try {
             return {
               name,
-              answer: await within(
-                ANSWER_MS,
+              answer: await withTimeout(
                 platforms.get(name).then((backend) => ask(backend, name)),
+                ANSWER_MS,
                 () => silent(name),
               ),
             };

@@ -24,7 +24,7 @@ import type {
 } from '../backend.ts';
 import { requireSandboxId, requireSpec, requireWanted } from '../support/check.ts';
 import { checkSpec } from '../support/check-spec.ts';
-import { inTime } from './client/with-deadline.ts';
+import { withDeadline } from '../../lib/timeout.ts';
 import { bridgeStream } from './links/bridge-stream.ts';
 import { neededRights } from './tenancy/declarations.ts';
 import { guestLinks, type Live } from './links/guest-links.ts';
@@ -47,7 +47,7 @@ import { spareStreams } from './links/spare-streams.ts';
 import { standingOf } from './workloads/workload-status.ts';
 import { sweep, type Stray } from './workloads/sweep.ts';
 import { limitsOf } from './workloads/limits-of.ts';
-import { ANSWER_MS, startWorkload } from './workloads/start-workload.ts';
+import { ANSWER_MS, GUEST_ANSWER_MS, startWorkload } from './workloads/start-workload.ts';
 import { stopWorkload, type Ending } from './workloads/stop-workload.ts';
 import { keepTenancy } from './tenancy/reconcile-tenancy.ts';
 import type { WorkloadContext } from './workloads/workload-context.ts';
@@ -383,7 +383,9 @@ export function podBackend(
     async stats(id, call = {}) {
       requireSandboxId(id);
       const now = await reach(id, `read the stats of sandbox "${id}"`, call);
-      const read = await (await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })).stats(inTime(call));
+      const read = await (
+        await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })
+      ).stats(withDeadline(call, GUEST_ANSWER_MS));
       now.oomKills = Math.max(now.oomKills, read.oomKills);
       const atMs = Date.now();
       return {

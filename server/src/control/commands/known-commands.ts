@@ -3,7 +3,7 @@ import type { CommandLogs } from './command-logs.ts';
 import type { Control } from '../open-control.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { CallOptions, CommandHandle, Guest } from '../../guest/guest.ts';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin } from '../../lib/timeout.ts';
 
 /**
  * Commands as the sandbox remembers them, and as they are recorded where it does not, or cannot be asked.
@@ -47,7 +47,7 @@ export function knownCommands(control: Control, logs: CommandLogs): KnownCommand
 
   async function recordOf(sandbox: Sandbox, id: string): Promise<CommandInfo | undefined> {
     // A guest that is mute does not keep anybody waiting for what is recorded of an earlier start.
-    const isSettled = await orLate(
+    const isSettled = await valueWithin(
       logs.settled(sandbox.id, id).then(() => true),
       SETTLE_MS,
     );

@@ -4,7 +4,7 @@ import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
 import type { CommandLogs } from './command-logs.ts';
 import { hasEnded, lostWith } from './lost-with.ts';
 import type { SandboxRow } from '../../records/sandboxes.ts';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin } from '../../lib/timeout.ts';
 
 /**
  * How long a sandbox that runs is asked for its commands, and a recorder for an end that it is about to
@@ -82,7 +82,7 @@ async function inside({ id }: SandboxRow, backend: Backend): Promise<CommandInfo
   const { signal } = asking;
   const asked = backend.connect(id, { signal }).then((guest) => guest.commands({ signal }));
   try {
-    return await orLate(asked, ASK_MS);
+    return await valueWithin(asked, ASK_MS);
   } catch {
     // It has changed meanwhile, or its platform is away.
     return undefined;
@@ -92,5 +92,5 @@ async function inside({ id }: SandboxRow, backend: Backend): Promise<CommandInfo
 }
 
 async function endOf(row: SandboxRow, command: string, logs: CommandLogs): Promise<CommandEnd> {
-  return (await orLate(logs.ended(row.id, command), ASK_MS)) ?? lostWith(row);
+  return (await valueWithin(logs.ended(row.id, command), ASK_MS)) ?? lostWith(row);
 }

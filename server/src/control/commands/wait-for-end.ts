@@ -6,8 +6,7 @@ import { isOwnCommand } from './own-command.ts';
 import type { Control } from '../open-control.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { SandboxRecords } from '../../records/sandboxes.ts';
-import { aborted } from '../../lib/aborted.ts';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin, whenAborted } from '../../lib/timeout.ts';
 import { goneStatus, sandboxStatus } from './sandbox-status.ts';
 
 export interface WaitOptions {
@@ -51,8 +50,8 @@ export async function waitForEnd(
   const command = options.command ?? MAIN_COMMAND_ID;
   using _ = control.attend(principal, id);
   using over = abortingWith(options.signal);
-  const ended = await orLate(
-    Promise.race([endOf(parts, id, command, over.signal), aborted(options.signal)]),
+  const ended = await valueWithin(
+    Promise.race([endOf(parts, id, command, over.signal), whenAborted(options.signal)]),
     options.timeoutMs,
   );
   options.signal.throwIfAborted();

@@ -6,7 +6,7 @@
  */
 import { CayError, type SandboxSpec } from '@cay/sdk/protocol';
 import { canRoute, isAway, type Backend } from '../../backends/backend.ts';
-import { within } from '../../lib/within.ts';
+import { withTimeout } from '../../lib/timeout.ts';
 
 /** A platform that hangs must not keep the server from starting. */
 const ANSWER_MS = 30_000;
@@ -38,7 +38,7 @@ export async function survey<T>(
         const platform = await backend.platform(name);
         const late = () =>
           new CayError('unavailable', `Platform "${name}" has not answered for ${ANSWER_MS / 1000} s`);
-        const all = (await within(ANSWER_MS, look(platform), late)).map((it) => ({ it, platform }));
+        const all = (await withTimeout(look(platform), ANSWER_MS, late)).map((it) => ({ it, platform }));
         answered.add(name);
         return all;
       } catch (error) {

@@ -5,9 +5,9 @@
  * microseconds, while handing it to the thread pool takes ten times as long and a group needs a dozen of
  * them.
  */
+import { retry } from '../../lib/retry.ts';
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 
 export function errnoOf(error: unknown): string | undefined {
@@ -120,15 +120,12 @@ export function requireController(
   );
 }
 
-/** Tries until `done`, first at once, then every millisecond, later less often. */
+/** Polls until `done` is true: at once, then every millisecond, later every 10. */
 export async function until(
   done: () => boolean,
   { what, timeoutMs }: { what: string; timeoutMs: number },
 ): Promise<void> {
-  const deadline = performance.now() + timeoutMs;
-  for (let round = 0; !done(); round += 1) {
-    if (performance.now() > deadline)
-      throw new CayError('deadline_exceeded', `${what} took longer than ${timeoutMs} ms`);
-    await sleep(round < 20 ? 1 : 10);
-  }
+  const delayMs = (attempts: number) => (attempts <= 20 ? 1 : 10);
+  if (await retry(() => done() || undefined, { timeoutMs, delayMs })) return;
+  throw new CayError('deadline_exceeded', `${what} took longer than ${timeoutMs} ms`);
 }

@@ -12,6 +12,8 @@
  *                            bundle/         what the runtime reads and writes, and where its root is mounted
  *                            run/            shown inside as /run/cay; has guest.sock
  */
+import { retry } from '../../lib/retry.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { existsSync, rmSync } from 'node:fs';
 import { chown, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -166,7 +168,7 @@ async function requireAlive(
   const settle = () => void (settled = true);
   answered.then(settle, settle);
   for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, ALIVE_POLL_MS));
+    await sleep(ALIVE_POLL_MS);
     if (settled) return;
     if (await isAlive(resources, facts)) continue;
     const { oomKills } = await resources.cgroups
@@ -264,12 +266,15 @@ export async function freezeInstance(instance: Instance, frozen: boolean): Promi
  * moment later.
  */
 async function requireRoom(client: GuestClient, memoryBytes: number): Promise<void> {
-  let used = (await client.stats()).memoryBytes;
-  for (let tries = 0; used > memoryBytes && tries < 10; tries++) {
-    await new Promise((resolve) => setTimeout(resolve, 100));
-    used = (await client.stats()).memoryBytes;
-  }
-  if (used > memoryBytes) {
+  let used = 0;
+  const fits = await retry(
+    async () => {
+      used = (await client.stats()).memoryBytes;
+      return used <= memoryBytes || undefined;
+    },
+    { timeoutMs: 1000, delayMs: 100 },
+  );
+  if (!fits) {
     throw new CayError(
       'failed_precondition',
       `Cannot lower the memory limit to ${memoryBytes} bytes: ${used} bytes are in use`,

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { retry } from '../../lib/retry.ts';
 import type { HostResources } from '../host-resources.ts';
 import { freezeInstance, isAlive, type Instance } from './instance.ts';
 
@@ -22,6 +22,8 @@ export async function shutDownInstance(
   const client = await instance.link.ready({ timeoutMs: DIAL_MS }).catch(() => undefined);
   if (!client) return;
   await client.shutdown(graceMs).catch(() => {});
-  const deadline = performance.now() + graceMs + SLACK_MS;
-  while (performance.now() < deadline && (await isAlive(resources, instance.facts))) await sleep(10);
+  await retry(async () => !(await isAlive(resources, instance.facts)) || undefined, {
+    timeoutMs: graceMs + SLACK_MS,
+    delayMs: 10,
+  });
 }

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import { retry } from '../../lib/retry.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { attempt, command } from './command.ts';
 
@@ -75,12 +75,14 @@ export async function readOwner(dataset: string): Promise<string | undefined> {
  * mounted.
  */
 export async function whenFree(...args: string[]): Promise<void> {
-  for (let round = 0; round < 40; round++) {
-    const { exitCode, stderr } = await tryZfs(...args);
-    if (exitCode === 0) return;
-    if (/does not exist/.test(stderr)) return;
-    if (!/busy/.test(stderr)) break;
-    await sleep(50);
-  }
-  await zfs(...args);
+  const result = await retry(
+    async () => {
+      const { exitCode, stderr } = await tryZfs(...args);
+      if (exitCode === 0 || /does not exist/.test(stderr)) return 'done';
+      return /busy/.test(stderr) ? undefined : 'failed';
+    },
+    { timeoutMs: 2_000, delayMs: 50 },
+  );
+  // Once more, for the error that it throws.
+  if (result !== 'done') await zfs(...args);
 }

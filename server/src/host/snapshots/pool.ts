@@ -5,10 +5,10 @@
  * The loop device is marked to go away with its mount, so an unclean end leaves nothing but the
  * mount itself, which the next `openPool` adopts.
  */
+import { retry } from '../../lib/retry.ts';
 import { constants } from 'node:fs';
 import { mkdir, open, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
 import type { StepHook } from './forest.ts';
@@ -119,10 +119,15 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
   async function unmount(): Promise<void> {
     while (await mountAt(path)) await command(['umount', path]);
     // The kernel lets the device go a moment after the mount.
-    for (let round = 0; round < 40 && (await loopsOf(file)).length > 0; round++) {
-      if (round % 10 === 9) for (const loop of await loopsOf(file)) await attempt(['losetup', '-d', loop]);
-      await sleep(25);
-    }
+    let rounds = 0;
+    await retry(
+      async () => {
+        const loops = await loopsOf(file);
+        if (++rounds % 10 === 0) for (const loop of loops) await attempt(['losetup', '-d', loop]);
+        return loops.length === 0 || undefined;
+      },
+      { timeoutMs: 1_000, delayMs: 25 },
+    );
   }
 
   return {

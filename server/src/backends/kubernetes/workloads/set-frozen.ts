@@ -1,10 +1,10 @@
 /** Has the processes of a sandbox stand still, which only its guest can do, and lets them go on. */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { CallOptions, Observation } from '../../backend.ts';
-import { inTime } from '../client/with-deadline.ts';
+import { withDeadline } from '../../../lib/timeout.ts';
 import type { Live } from '../links/guest-links.ts';
 import { standingOf } from './workload-status.ts';
-import { ANSWER_MS } from './start-workload.ts';
+import { ANSWER_MS, GUEST_ANSWER_MS } from './start-workload.ts';
 import type { WorkloadContext } from './workload-context.ts';
 import { observationOf } from './workload-state.ts';
 
@@ -34,13 +34,13 @@ export async function setFrozen(
   const note = (still: boolean) => workloads.note(found.workload, { ...standing, frozen: still }, call);
   if (frozen) {
     await note(true);
-    await guest.freeze(inTime(call)).catch(async (error: unknown) => {
-      await guest.thaw(inTime({}, UNDO_MS)).catch(() => {});
+    await guest.freeze(withDeadline(call, GUEST_ANSWER_MS)).catch(async (error: unknown) => {
+      await guest.thaw(withDeadline({}, UNDO_MS)).catch(() => {});
       await note(standing.frozen ?? false).catch(() => {});
       throw error;
     });
   } else {
-    await guest.thaw(inTime(call));
+    await guest.thaw(withDeadline(call, GUEST_ANSWER_MS));
     await note(false);
   }
   // What is told from now on must not be older than this.

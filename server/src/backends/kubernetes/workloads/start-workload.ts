@@ -2,7 +2,7 @@
 import { CayError, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { faultPoint } from '../../../lib/fault-point.ts';
 import type { CallOptions, EnsureOptions, Observation } from '../../backend.ts';
-import { inTime } from '../client/with-deadline.ts';
+import { withDeadline } from '../../../lib/timeout.ts';
 import type { Pod } from '../client/objects.ts';
 import { dialTimes } from '../links/dial-times.ts';
 import type { Live } from '../links/guest-links.ts';
@@ -18,6 +18,8 @@ import { isOwnedBy, workloadOptionsOf, type Found, type Workload } from './workl
 
 /** How long a started guest has to answer. */
 export const ANSWER_MS = 30_000;
+/** Timeout of one call to a guest that is connected. */
+export const GUEST_ANSWER_MS = 10_000;
 /** How long a pod may take to start; most of it is for the image. */
 const START_MS = 300_000;
 /** How long a cluster may look for a node before that is an error. */
@@ -116,8 +118,8 @@ async function finish(context: WorkloadContext, made: Workload, wanted: Starting
   let { pod } = found;
   // The home is made with the pod.
   if (!spec.readOnlyRoot && spec.workdir !== '/' && spec.workdir !== USER.home)
-    await guest.files(USER.name).mkdir(spec.workdir, inTime(call));
-  await startMain(guest, spec, inTime(call));
+    await guest.files(USER.name).mkdir(spec.workdir, withDeadline(call, GUEST_ANSWER_MS));
+  await startMain(guest, spec, withDeadline(call, GUEST_ANSWER_MS));
   await faultPoint('kubernetes.start.prepared');
   // A watch may be behind: how often the container was started again has to be right, or the next look takes
   // it for a crash.
