@@ -58,7 +58,7 @@ export function guestCommands(reach: Reach): GuestCommands {
         { signal: options.signal, grantEvery: (keepBytes ?? DEFAULT_KEEP) / 4 },
       );
       const started = stream.check(parseStarted, await promptMessage(stream, 'exec'));
-      stream.lasts();
+      stream.markLongLived();
       // A command that was there already may have been started in another way.
       const takesInput = started.existing ? undefined : stdin || pty !== undefined;
       return new AttachedCommand({ id, connection, stream, started, takesInput });
@@ -72,7 +72,7 @@ export function guestCommands(reach: Reach): GuestCommands {
         { signal: options.signal, grantEvery: SMALLEST_KEEP / 4 },
       );
       const started = stream.check(parseStarted, await promptMessage(stream, 'attach'));
-      stream.lasts();
+      stream.markLongLived();
       return new AttachedCommand({ id, connection, stream, started, takesInput: options.takesInput });
     },
 

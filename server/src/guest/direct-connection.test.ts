@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { dialNoise } from '../lib/noise/noise-stream.ts';
 import { HANDSHAKE_BYTES, noiseHandshake } from '../lib/noise/noise.ts';
 import { collect } from './collect.ts';
-import { directWay, type DirectWayOptions } from './direct-connection.ts';
+import { directConnection, type DirectConnectionOptions } from './direct-connection.ts';
 import type { GuestExec } from './guest.ts';
 import { guestBinary } from './guest-binary.ts';
 import { connectGuest } from './guest-client.ts';
@@ -66,10 +66,10 @@ describe('the direct way to a guest', () => {
     refused: unknown[];
   }
 
-  async function linked(options: Partial<DirectWayOptions> = {}): Promise<Linked> {
+  async function linked(options: Partial<DirectConnectionOptions> = {}): Promise<Linked> {
     let count = 0;
     const refused: unknown[] = [];
-    const way = directWay({
+    const way = directConnection({
       dial() {
         count++;
         return unix();

@@ -63,7 +63,7 @@ export function guestFiles(reach: Reach, user: string): Files {
       const begin = async () => {
         const stream = await open('watch', { path, recursive: options?.recursive ?? false }, options);
         await promptMessage(stream, 'watch');
-        stream.lasts();
+        stream.markLongLived();
         return stream;
       };
       let first: GuestStream | undefined = await begin();

@@ -12,7 +12,7 @@ export function guestPorts(reach: Reach): Ports {
     async connect(port, options) {
       const stream = (await reach(options)).open('connect', { port }, { signal: options?.signal });
       await promptMessage(stream, 'connect');
-      stream.lasts();
+      stream.markLongLived();
       return {
         readable: bytesOf(stream),
         async write(data) {
@@ -43,7 +43,7 @@ export function guestPorts(reach: Reach): Ports {
             { watch: true },
             { signal: options?.signal, half: true },
           );
-          stream.lasts();
+          stream.markLongLived();
           fresh = true;
           return stream;
         },

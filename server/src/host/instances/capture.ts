@@ -39,7 +39,7 @@ export async function captureInstance(
   // The sandbox writes its own memory down.
   if (frozen) await freezeInstance(instance, false);
   try {
-    const speak = await instance.link.quiesce({ drainMs: DRAIN_MS, dialAfterMs: DIAL_AFTER_MS });
+    const resume = await instance.link.quiesce({ drainMs: DRAIN_MS, dialAfterMs: DIAL_AFTER_MS });
     try {
       await checkpoints.capture(instance.facts.name, instance.cgroup, options);
       // Calls that came meanwhile find the link closed rather than a guest that never dials.
@@ -48,7 +48,7 @@ export async function captureInstance(
         await destroyInstance(resources, instance);
       }
     } finally {
-      await speak();
+      await resume();
     }
     if (options.goOn) await instance.link.ready({ timeoutMs: BACK_MS });
   } catch (error) {
