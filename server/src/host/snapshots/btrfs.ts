@@ -12,8 +12,9 @@ import { chmod, mkdir, readdir, realpath, rmdir, stat, statfs } from 'node:fs/pr
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
-import { compareTrees } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
 import { type TreeDriver, openForest, type StepHook } from './forest.ts';
+import { diskSpace } from './mounts.ts';
 import { type Pool, openPool } from './pool.ts';
 import { openQgroups } from './qgroups.ts';
 import { openRecords, type TreeRecord } from './records.ts';
@@ -186,31 +187,20 @@ export async function openBtrfs(options: BtrfsOptions): Promise<BtrfsSnapshotter
     await Promise.allSettled([tending, reserving]);
   }
 
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
   return {
     name: 'btrfs',
     capabilities: { quota: qgroups !== undefined, instant: true, incremental: true },
-    prepare,
-    path,
-    commit,
-    committedPath,
-    changes,
-    setQuota,
-    usage,
-    written,
-    remove,
-    list,
+    ...forest.trees,
     tend,
 
     async space() {
       if (pool) return pool.space();
-      const { bsize, blocks, bavail } = await statfs(base);
-      return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
+      return diskSpace(base);
     },
 
     async close() {
       await stop();
-      if (!pool || (await list()).some(({ kind }) => kind === 'active')) return;
+      if (!pool || (await forest.trees.list()).some(({ kind }) => kind === 'active')) return;
       // Someone who looks at a committed tree keeps the mount; the next open adopts it.
       await pool.unmount().catch(() => {});
     },

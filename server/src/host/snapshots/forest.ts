@@ -46,21 +46,11 @@ export interface CommittedTree {
  */
 export type StepHook = (step: string) => Promise<void> | void;
 
-export type Forest = Pick<
-  Snapshotter,
-  | 'prepare'
-  | 'path'
-  | 'commit'
-  | 'committedPath'
-  | 'changes'
-  | 'setQuota'
-  | 'usage'
-  | 'written'
-  | 'remove'
-  | 'list'
-> & {
+export interface Forest {
+  /** The verbs of the Snapshotter that are the same for all drivers. */
+  trees: Omit<Snapshotter, 'name' | 'capabilities' | 'space' | 'close' | 'destroy'>;
   record(name: string): TreeRecord | undefined;
-};
+}
 
 export interface ForestOptions {
   driver: TreeDriver;
@@ -201,7 +191,7 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
     await driver.limit(key, record);
   }
 
-  return {
+  const verbs: Forest['trees'] = {
     async prepare(key, { parent, quotaBytes } = {}) {
       checkName(key);
       checkQuota(quotaBytes);
@@ -331,9 +321,8 @@ export async function openForest(options: ForestOptions): Promise<Forest> {
         )
         .sort((a, b) => (a.name < b.name ? -1 : 1));
     },
-
-    record: (name) => trees.get(name)?.record,
   };
+  return { trees: verbs, record: (name) => trees.get(name)?.record };
 
   async function plan(name: string, record: TreeRecord): Promise<TreeRecord> {
     try {

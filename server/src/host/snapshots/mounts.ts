@@ -1,4 +1,4 @@
-import { readFile, readdir, realpath, stat } from 'node:fs/promises';
+import { readFile, readdir, realpath, stat, statfs } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 
 export interface Mount {
@@ -75,4 +75,10 @@ export async function loopsOf(file: string): Promise<string[]> {
 /** The kernel writes space, tab, newline and backslash in octal. */
 function unescape(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+}
+
+/** Size of the filesystem that holds `path`, and the part of it that the server can still use. */
+export async function diskSpace(path: string): Promise<{ totalBytes: number; freeBytes: number }> {
+  const { bsize, blocks, bavail } = await statfs(path);
+  return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
 }

@@ -11,13 +11,13 @@
  *
  * A tree appears by the rename of its folder and goes by the rename of its folder.
  */
-import { chmod, chown, mkdir, readdir, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, realpath, rename, rm, rmdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { attempt, command } from './command.ts';
-import { compareTrees } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
 import { type TreeDriver, openForest, type StepHook } from './forest.ts';
-import { isMountPoint } from './mounts.ts';
+import { diskSpace, isMountPoint } from './mounts.ts';
 import { openRecords, type TreeRecord } from './records.ts';
 import type { Snapshotter } from './snapshotter.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
@@ -187,29 +187,18 @@ export async function openOverlay(options: OverlayOptions): Promise<OverlaySnaps
   const records = await openRecords(join(dir, 'records'));
   const forest = await openForest({ driver, records, driverName: 'overlay', quota: false, onStep });
 
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
   return {
     name: 'overlay',
     capabilities: { quota: false, instant: false, incremental: false },
-    prepare,
-    path,
-    commit,
-    committedPath,
-    changes,
-    setQuota,
-    usage,
-    written,
-    remove,
-    list,
+    ...forest.trees,
 
     async space() {
-      const { bsize, blocks, bavail } = await statfs(dir);
-      return { totalBytes: bsize * blocks, freeBytes: bsize * bavail };
+      return diskSpace(dir);
     },
 
     async close() {
       // Someone who looks at a committed tree keeps its mount; the next open adopts it.
-      for (const { name, kind } of await list())
+      for (const { name, kind } of await forest.trees.list())
         if (kind === 'committed') await unmount(name).catch(() => {});
       await Promise.all(deletions);
     },

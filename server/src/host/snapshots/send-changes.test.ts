@@ -24,7 +24,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BtrfsSnapshotter, openBtrfs } from './btrfs.ts';
 import { command } from './command.ts';
-import { compareTrees } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
 import { sendChanges } from './send-changes.ts';
 
 const root = process.getuid?.() === 0;

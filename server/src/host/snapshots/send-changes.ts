@@ -3,10 +3,11 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FileChange } from '@cay/sdk/protocol';
 import { isCayError } from '@cay/sdk/protocol';
 import { attempt, output } from './command.ts';
-import { compareTrees, type Touched } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
+import type { Touched } from './compare/comparison.ts';
 import { readSendStream } from './send-stream.ts';
 import { followCommands, type TouchedPaths } from './touched-paths.ts';
-import { type ByteRange, readEntry, type TreeEntry } from './tree-entry.ts';
+import { type ByteRange, readEntry, type TreeEntry } from './compare/tree-entry.ts';
 
 interface TreesOptions {
   from: string;

@@ -6,7 +6,7 @@
  * what was mentioned is kept, and changed as the commands say.
  */
 import { CayError } from '@cay/sdk/protocol';
-import type { ByteRange } from './tree-entry.ts';
+import type { ByteRange } from './compare/tree-entry.ts';
 import type { SendCommand } from './send-stream.ts';
 
 export interface TouchedFile {

@@ -19,7 +19,7 @@ import { chmod, mkdir, readlink, realpath, rm, rmdir, stat, symlink } from 'node
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
 import { command } from './command.ts';
-import { compareTrees } from './compare-trees.ts';
+import { compareTrees } from './compare/compare-trees.ts';
 import {
   listDatasets,
   listSnapshots,
@@ -229,7 +229,6 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
 
   const records = await openRecords(join(home, 'records'));
   const forest = await openForest({ driver, records, driverName: 'zfs', quota: true, onStep });
-  const { prepare, path, commit, committedPath, changes, setQuota, usage, written, remove, list } = forest;
 
   async function dropViews(): Promise<void> {
     for (const name of commits.keys()) await dropView(name);
@@ -238,16 +237,7 @@ export async function openZfs(options: ZfsOptions): Promise<Snapshotter> {
   return {
     name: 'zfs',
     capabilities: { quota: true, instant: true, incremental: false },
-    prepare,
-    path,
-    commit,
-    committedPath,
-    changes,
-    setQuota,
-    usage,
-    written,
-    remove,
-    list,
+    ...forest.trees,
 
     async space() {
       const [used, available] = await readProperties(base, 'used', 'available');
