@@ -5,7 +5,7 @@ import { AttachedCommand, parseStarted } from './command-handle.ts';
 import type { CallOptions, Guest, GuestExec } from './guest.ts';
 import { parseCommands } from './parse.ts';
 
-/** What the smallest `keepBytes` allows: without a grant for that much the command would wait for ever. */
+/** The smallest `keepBytes`. With less frequent grants of credit such a command would wait for ever. */
 const SMALLEST_KEEP = 4096;
 const DEFAULT_KEEP = 1024 * 1024;
 
@@ -59,7 +59,7 @@ export function guestCommands(reach: Reach): GuestCommands {
       );
       const started = stream.check(parseStarted, await promptMessage(stream, 'exec'));
       stream.markLongLived();
-      // A command that was there already may have been started in another way.
+      // A command that existed already may have been started with other options.
       const takesInput = started.existing ? undefined : stdin || pty !== undefined;
       return new AttachedCommand({ id, connection, stream, started, takesInput });
     },

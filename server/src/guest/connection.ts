@@ -1,8 +1,8 @@
 /**
- * A connection to a guest: many streams over one byte stream, whatever carries it.
+ * A connection to a guest: many streams over one byte stream.
  *
- * Exists only after both sides have said hello. Whatever breaks the protocol's rules ends it, and
- * with it every stream, with `unavailable`.
+ * It exists only after both sides have said hello. A violation of the protocol closes it, and every stream on
+ * it fails with `unavailable`.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { Buffer } from 'node:buffer';
@@ -16,36 +16,33 @@ import { MESSAGE } from './receive-queue.ts';
 import { GuestStream, cancelled, type StreamHost, type StreamOptions } from './stream.ts';
 import { violation } from './violation.ts';
 
-/** What the server tells the guest about itself. */
+/** What the server tells the guest in its hello. */
 export interface ServerHello {
   sandbox: string;
   incarnation: number;
-  /** Bytes that the guest guards itself, where the kernel cannot. */
+  /** Memory limit that the guest enforces, where the kernel cannot. */
   memoryLimit?: number | null;
-  /** Processes of one user, where the kernel does not refuse one too many. */
+  /** Limit on the processes of one user, where the kernel does not enforce it. */
   pidsLimit?: number | null;
-  /** Files that a process of a command may have open, where whoever starts the guest cannot say so. */
+  /** Limit on open files of a command's processes, where the runtime cannot set it. */
   openFilesLimit?: number | null;
   hostname?: string;
 }
 
 export interface ConnectOptions extends ServerHello {
-  /** How long the guest has to say hello. Default 10,000. */
+  /** Timeout of the guest's hello. Default 10,000. */
   helloTimeoutMs?: number;
   signal?: AbortSignal;
 }
 
-/**
- * Frames after which it is looked at how long they took to come, and how many may come in a millisecond on
- * average.
- */
+/** The rate is checked after so many frames, and limited to so many in a millisecond on average. */
 const PACE_FRAMES = 1024;
 const FRAMES_PER_MS = 50;
-/** How long the guest has to close the connection after HANGUP. */
+/** Timeout of the guest's answer to HANGUP. */
 const HANGUP_MS = 5_000;
 
 export class GuestConnection implements StreamHost, FrameSink {
-  /** Resolves when the connection has ended, for whatever reason. */
+  /** Resolves when the connection has ended. */
   readonly closed: Promise<void>;
 
   readonly #transport: Duplex;

@@ -5,7 +5,7 @@ import type { CallOptions, Files } from './guest.ts';
 import type { GuestStream } from './stream.ts';
 import { bool, int, parseEntries, parseFileEvents, parseFileInfo, parseXattrs } from './parse.ts';
 
-/** The files of a sandbox as `user` may see and change them. */
+/** The files of a sandbox, with the rights of `user`. */
 export function guestFiles(reach: Reach, user: string): Files {
   const ask = <T>(
     op: string,
@@ -74,7 +74,7 @@ export function guestFiles(reach: Reach, user: string): Files {
           return stream;
         },
         (item) => (item.message?.['events'] === undefined ? [] : parseFileEvents(item.message)),
-        // What happened while nobody was connected is not known.
+        // Changes during the disconnection are unknown.
         () => [{ type: 'overflow', path }],
       );
     },
