@@ -1,61 +1,61 @@
-//! What carries the frames: a socket as it is, or one over a network, sealed.
+//! The byte stream that carries the frames: a unix socket, or an encrypted TCP connection.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use crate::sealed::Sealed;
 use crate::sys;
-use crate::write_queue::WriteQueue;
+use crate::transport::noise_stream::NoiseStream;
+use crate::transport::write_queue::WriteQueue;
 
-/// What reading once has brought.
+/// The result of one read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes of frames, none if a message is not whole yet; `more` may wait in the kernel.
+    /// Bytes of frames; none if an encrypted message is not complete yet.
     Bytes {
         /// How many.
         count: usize,
-        /// The kernel gave as much as was asked for.
+        /// The kernel gave as much as was asked for, so there may be more.
         more: bool,
     },
-    /// Nothing is there now.
+    /// Nothing to read now.
     Nothing,
-    /// The other end is gone.
+    /// The other end has closed.
     Closed,
 }
 
-/// The one connection.
-pub enum Carrier {
-    /// Frames as they are, for who can only be the server.
+/// The connection to the server.
+pub enum ByteStream {
+    /// A unix socket, which only the server can use.
     Plain(OwnedFd),
-    /// Frames in sealed messages.
-    Sealed(Box<Sealed>),
+    /// Encrypted messages over TCP.
+    Noise(Box<NoiseStream>),
 }
 
-impl Carrier {
-    /// What to watch.
+impl ByteStream {
+    /// The descriptor to watch.
     pub fn fd(&self) -> RawFd {
         match self {
-            Carrier::Plain(fd) => fd.as_raw_fd(),
-            Carrier::Sealed(sealed) => sealed.fd().as_raw_fd(),
+            ByteStream::Plain(fd) => fd.as_raw_fd(),
+            ByteStream::Noise(stream) => stream.fd().as_raw_fd(),
         }
     }
 
     /// Reads once.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Received, i32> {
         match self {
-            Carrier::Plain(fd) => Ok(match sys::read(fd.as_raw_fd(), buffer)? {
+            ByteStream::Plain(fd) => Ok(match sys::read(fd.as_raw_fd(), buffer)? {
                 None => Received::Nothing,
                 Some(0) => Received::Closed,
                 Some(count) => Received::Bytes { count, more: count == buffer.len() },
             }),
-            Carrier::Sealed(sealed) => sealed.read(buffer),
+            ByteStream::Noise(stream) => stream.read(buffer),
         }
     }
 
-    /// Writes what the descriptor takes; true when all is gone.
+    /// Writes what the descriptor takes; true when the queue is empty.
     pub fn write(&mut self, queue: &mut WriteQueue, buffer: &mut [u8]) -> Result<bool, i32> {
         match self {
-            Carrier::Plain(fd) => queue.flush(fd.as_raw_fd()).map(|()| queue.is_empty()),
-            Carrier::Sealed(sealed) => sealed.write(queue, buffer),
+            ByteStream::Plain(fd) => queue.flush(fd.as_raw_fd()).map(|()| queue.is_empty()),
+            ByteStream::Noise(stream) => stream.write(queue, buffer),
         }
     }
 }
