@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 fn begin_anew() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     let error = std::process::Command::new("/proc/self/exe").args(arguments).exec();
-    let _ = writeln!(std::io::stderr(), "cay-guest: Cannot begin anew: {error}");
+    let _ = writeln!(std::io::stderr(), "cay-guest: Cannot restart: {error}");
     ExitCode::FAILURE
 }
 
