@@ -110,9 +110,11 @@ function describe(title: string, operation: Operation): string {
   const access =
     operation['x-cay-access'] === 'admin'
       ? ' Needs an admin key.'
-      : operation.security.length === 0
-        ? ' Needs no key.'
-        : '';
+      : operation['x-cay-access'] === 'metrics'
+        ? ' Needs an admin key, or one with the role `metrics`.'
+        : operation.security.length === 0
+          ? ' Needs no key.'
+          : '';
   const body = operation.requestBody;
   const parts = [`### ${title}`, `${operation.summary}.${access}`];
   if (operation.description !== undefined) parts.push(operation.description);

@@ -13,10 +13,14 @@ const BACKENDS: Record<string, (options: BackendOptions) => Promise<OpenedBacken
     return openLocal(options);
   },
   async docker({ dir, docker, policy }) {
-    const [{ dockerBackend }, { guestBinary }] = await Promise.all([
+    const [{ dockerBackend }, { guestBinary }, { engineAddress }] = await Promise.all([
       import('./backends/docker/docker.ts'),
       import('./guest/guest-binary.ts'),
+      import('./backends/docker/engine.ts'),
     ]);
+    // Containers share these with this machine's root, unless their engine is on another machine.
+    if ((docker?.host ?? engineAddress()).startsWith('unix:'))
+      (await import('./host/kernel-limits.ts')).raiseKernelLimits();
     const installation = installationOf(dir);
     const baseImage = docker?.image ?? (process.env['CAY_DOCKER_IMAGE'] || undefined);
     return destroyable(

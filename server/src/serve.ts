@@ -22,8 +22,6 @@ import type { RequestSpans } from './api/http/tracing/request-spans.ts';
 import { REDACTED } from './control/events/redact.ts';
 import { refuseUpgrade } from './api/http/refuse-upgrade.ts';
 import { canRoute, type Backend, type Orphan } from './backends/backend.ts';
-import { openBuilds } from './control/templates/builds/builds.ts';
-import { openCommandLogs, type CommandLogs } from './control/commands/command-logs.ts';
 import { promisedEvents } from './control/events/promised-events.ts';
 import { openControl } from './control/open-control.ts';
 import type { PressureSettings } from './control/capacity/pressure.ts';
@@ -40,7 +38,7 @@ import { installationSecret } from './records/secrets.ts';
 import { clearCopies } from './records/sealing/clear-copies.ts';
 import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
 import { tokenEpochs } from './control/tenants/token-epochs.ts';
-import { openWebhooks, type WebhooksOptions } from './control/events/webhooks/webhooks.ts';
+import type { WebhooksOptions } from './control/events/webhooks/webhooks.ts';
 import { lockDirectory } from './lib/lock-directory.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
 import type { Policy } from './policy/policy.ts';
@@ -194,67 +192,34 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const previewUrl = (id: SandboxId, at: number) =>
       `${base.protocol}//${previewHost(id, at, previewDomain)}/`;
 
-    const sandboxes = sandboxRecords(database);
-    let logs: CommandLogs | undefined;
     const control = await openControl({
       backend,
       database,
-      sandboxes,
+      sandboxes: sandboxRecords(database),
       projects,
       events,
+      epochs,
       previews: previewTokens(installationSecret(database, 'previews'), epochs.ofSandbox),
       previewUrl,
       archives: options.archives ?? (await openDirectoryStore({ dir: join(dataDir, 'archives') })),
       dataDir,
+      directories: { logs: join(dataDir, 'logs'), buildFiles: join(dataDir, 'build-files') },
       pressure: options.pressure,
+      webhooks: options.webhooks,
       ...(options.policy && { policy: options.policy }),
-      drain: async (id) => logs?.drain(id),
-      // Its own errors the control plane notes itself.
-      onError: (error) => log.error({ err: error }, 'control'),
-    });
-    noteError = control.health.noteError;
-    for (const error of early) noteError(error);
-    const builds = await openBuilds({
-      control,
-      database,
-      directory: join(dataDir, 'build-files'),
-      onError: failed('builds'),
-    });
-    const recorded = (logs = openCommandLogs({
-      directory: join(dataDir, 'logs'),
-      database,
-      sandboxes,
-      backend,
-      events,
-      quota: control.quota,
-      mostRunning: control.policy.maxima.commands,
-      onError: failed('command logs'),
-    }));
-    const webhooks = openWebhooks({
-      ...options.webhooks,
-      database,
-      events,
-      quota: control.quota,
-      secret: installationSecret(database, 'webhooks'),
-      onError: failed('webhooks'),
-    });
-    const spans = options.tracing && (await openTracing(options.tracing, log));
-    const opened = (api = openApi({
-      control,
-      builds,
-      logs: recorded,
-      webhooks,
-      backup: ({ signal, withKey }) =>
+      takeBackup: ({ signal, withKey }) =>
         backup(
           { database, events, version: VERSION },
           { scratch: dataDir, signal, keyFile: withKey ? join(dataDir, KEY_FILE) : undefined },
         ),
-      keys,
-      projects,
-      sandboxes,
-      keySecret: installationSecret(database, 'keys'),
-      e2bSecret: installationSecret(database, 'e2b'),
-      epochs,
+      // The control plane adds its own errors to its health.
+      onError: (error, part) => log.error({ err: error }, part),
+    });
+    noteError = control.noteError;
+    for (const error of early) noteError(error);
+    const spans = options.tracing && (await openTracing(options.tracing, log));
+    const opened = (api = openApi({
+      control,
       log,
       version: VERSION,
       previewDomains,
@@ -268,7 +233,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
       previewAnswerMs: options.previewAnswerMs ?? PREVIEW_ANSWER_MS,
       openMetrics: options.openMetrics ?? false,
       ...(spans && { spans }),
-      ready: readiness(control.health.ready),
+      ready: readiness(control.ready),
     }));
     log.info({ url, backend: backend.name, dataDir }, 'listening');
 
@@ -276,18 +241,17 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     return {
       url,
       ...(adminKey !== undefined && { adminKey }),
-      noteError: control.health.noteError,
+      noteError: control.noteError,
       noteUnhandled(error) {
         log.error({ err: error }, 'unhandled: nothing caught this failure');
         opened.unhandled();
-        control.health.noteError(error);
+        control.noteError(error);
       },
       noteSwept: control.noteSwept,
       close() {
         return (closing ??= (async () => {
           opened.close();
           await closeServer(server);
-          await Promise.all([builds.close(), recorded.close(), webhooks.close()]);
           await control.close();
           await spans?.close();
           lock.release();

@@ -1,4 +1,8 @@
-/** A tenant makes so many events that those of others would have to go. */
+/**
+ * A tenant makes so many events that those of others would have to go.
+ *
+ * Runs on the memory backend alone: events are written by the control plane, whatever the platform.
+ */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

@@ -1,19 +1,35 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { e2bSandbox } from './support/e2b-sandbox.ts';
-import { startTarget, type Target } from './support/target.ts';
+import { onEachPlatform, requireAbility } from './support/platforms.ts';
+import type { Target } from './support/target.ts';
+import { SCALE } from './support/scale.ts';
 import { watchServer } from './support/watch-server.ts';
 
 /** A loaded machine delays every process now and then; what is attacked here stood still for seconds. */
 const LOOP_MS = 1000;
+/** With `--suites` 2000 files of 1500 lines, and 100 of 16 MiB. */
+const [MANY_TEXTS, MANY_BINARIES] = SCALE === 1 ? [60, 2] : [200 * SCALE, 10 * SCALE];
+/** Writes that many files of 1500 lines that have nothing in common with other words', and some of 16 MiB. */
+const MANY = `
+import os, sys
+word, texts, binaries = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+os.makedirs('/home/user/many', exist_ok=True)
+for number in range(texts):
+    with open(f'/home/user/many/{number}', 'w') as file:
+        file.writelines(f'{word} {number} {line * 7919}\\n' for line in range(1500))
+for number in range(binaries):
+    with open(f'/home/user/many/b{number}', 'wb') as file:
+        file.write(os.urandom(16 << 20))
+`;
 
-describe('one request that would hold the event loop', () => {
+onEachPlatform('one request that would hold the event loop', (platform) => {
   let target: Target;
   let sandbox: string;
   beforeAll(async () => {
-    target = await startTarget({ backend: 'memory' });
+    target = await platform.start();
     sandbox = (await target.alice.create({ env: values(1000) })).id;
   });
-  afterAll(() => target[Symbol.asyncDispose]());
+  afterAll(() => target?.[Symbol.asyncDispose]());
 
   const values = (count: number) =>
     Object.fromEntries(Array.from({ length: count }, (_, index) => [`K${index}`, 'aaaaab']));
@@ -85,7 +101,8 @@ describe('one request that would hold the event loop', () => {
   it(
     'is compared in a thread: texts that have nothing in common, and bytes that are no text',
     { timeout: 120_000 },
-    async () => {
+    async (context) => {
+      requireAbility(context, target, 'snapshots');
       const { id } = await target.alice.create();
       const put = (path: string, body: string | Uint8Array) =>
         target.alice.call('PUT', `/v1/sandboxes/${id}/files?path=${path}`, { body });
@@ -113,7 +130,38 @@ describe('one request that would hold the event loop', () => {
     },
   );
 
-  it('leaves no thread busy when the caller goes away', { timeout: 60_000 }, async () => {
+  it(
+    'is compared within bounds: very many changed files, and large ones',
+    { timeout: 600_000 },
+    async (context) => {
+      requireAbility(context, target, 'snapshots');
+      const { id } = await target.alice.create({ limits: { diskBytes: 8 * 1024 ** 3 } });
+      const fill = (word: string) =>
+        target.alice.exec(id, ['python3', '-c', MANY, word, String(MANY_TEXTS), String(MANY_BINARIES)], {
+          timeoutMs: 300_000,
+        });
+      await fill('old');
+      await target.alice.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} });
+      await fill('new');
+      for (const format of ['stat', 'patch']) {
+        const { loopMs, grownBytes } = await watchServer(target, async () => {
+          const answer = await fetch(`${target.url}/v1/sandboxes/${id}/diff?format=${format}&from=1`, {
+            headers: { authorization: `Bearer ${target.alice.key}` },
+          });
+          expect(answer.status).toBeLessThan(500);
+          // It is read as it comes, and not kept.
+          for await (const _piece of answer.body ?? []);
+        });
+        expect(loopMs).toBeLessThan(LOOP_MS);
+        expect(grownBytes).toBeLessThan(700 * 1024 ** 2);
+      }
+      await target.requireAlive();
+      await target.alice.call('DELETE', `/v1/sandboxes/${id}`);
+    },
+  );
+
+  it('leaves no thread busy when the caller goes away', { timeout: 60_000 }, async (context) => {
+    requireAbility(context, target, 'snapshots');
     const { id } = await target.alice.create();
     const put = (path: string, body: string) =>
       target.alice.call('PUT', `/v1/sandboxes/${id}/files?path=${path}`, { body });

@@ -4,6 +4,7 @@
  *     node test/attacks/main.ts [--minutes 120] [--campaign api] [--target local:runc] [--seed 1] [--cases
  * 500] [--trace]
  *
+ * Targets are memory, local:runsc, local:runc and docker. Without `--target` each campaign has its own.
  * Campaigns and their targets take turns, each turn on a new server and with a seed of its own, which is
  * printed. `--campaign C --target T --seed S --cases N` plays a turn again up to its case N, once.
  *
@@ -11,12 +12,19 @@
  *
  * tells instead what each kind of attack costs a neighbour: its latencies against quiet, and the server's
  * memory.
+ *
+ *     node test/attacks/main.ts --suites
+ *
+ * runs the test files of this directory with ten times as much of what costs much.
  */
+import { spawnSync } from 'node:child_process';
 import { parseArgs } from 'node:util';
 import { CAMPAIGNS } from './campaigns/index.ts';
 import { ASSAULTS } from './assaults/index.ts';
 import { takeFigures } from './figures.ts';
 import { runTurn } from './support/run-turn.ts';
+import { PLATFORMS } from './support/platforms.ts';
+import type { TargetOptions } from './support/target.ts';
 import { targetName, whyNotHere } from './support/why-not-here.ts';
 
 const { values } = parseArgs({
@@ -30,24 +38,32 @@ const { values } = parseArgs({
     cases: { type: 'string' },
     trace: { type: 'boolean', default: false },
     figures: { type: 'boolean', default: false },
+    suites: { type: 'boolean', default: false },
     assault: { type: 'string', multiple: true },
   },
 });
 const MiB = 1024 ** 2;
 
+if (values.suites) {
+  const { status } = spawnSync('npx', ['vitest', 'run', 'test/attacks', '--maxWorkers=1'], {
+    stdio: 'inherit',
+    env: { ...process.env, CAY_ATTACK_SCALE: '10', CAY_ATTACK_FIGURES: '1' },
+  });
+  process.exit(status ?? 1);
+}
+
 if (values.figures) {
   const chosen = ASSAULTS.filter(({ name }) => values.assault?.some((part) => name.includes(part)) ?? true);
-  for (const runtime of (values.target ?? ['local:runc']).map(
-    (name) => name.split(':')[1] as 'runc' | 'runsc',
-  )) {
-    await takeFigures(chosen, { backend: 'local', runtime }, Number(values['turn-seconds'] ?? 10) * 1000);
-  }
+  for (const on of targetsNamed(values.target ?? ['local:runc']))
+    await takeFigures(chosen, on, Number(values['turn-seconds'] ?? 10) * 1000);
   process.exit(0);
 }
 
 const pairs = CAMPAIGNS.filter(({ name }) => values.campaign?.includes(name) ?? true)
-  .flatMap((campaign) => campaign.targets.map((on) => ({ campaign, on, name: targetName(on) })))
-  .filter(({ name }) => values.target?.includes(name) ?? true)
+  .flatMap((campaign) => {
+    const targets = values.target ? targetsNamed(values.target) : campaign.targets;
+    return targets.map((on) => ({ campaign, on, name: targetName(on) }));
+  })
   .filter(({ campaign, on, name }) => {
     const reason = whyNotHere(on);
     if (reason !== undefined) console.info(`${campaign.name} on ${name} is skipped: ${reason}`);
@@ -99,3 +115,13 @@ for (const [key, { cases: number, seconds, findings }] of totals) {
 }
 console.info(failed === 0 ? 'No attack had an effect.' : `${failed} cases had an effect.`);
 process.exit(failed === 0 ? 0 : 1);
+
+function targetsNamed(names: readonly string[]): TargetOptions[] {
+  const all: TargetOptions[] = [{ backend: 'memory' }, ...PLATFORMS.map(({ target }) => target)];
+  return names.map((name) => {
+    const found = all.find((on) => targetName(on) === name);
+    if (found) return found;
+    console.error(`Target "${name}" is unknown\nhint: targets are ${all.map(targetName).join(', ')}`);
+    process.exit(64);
+  });
+}

@@ -2,8 +2,9 @@
 import { randomBytes } from 'node:crypto';
 import { readdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startTarget, type Reply, type Target, type Tenant } from './support/target.ts';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { onEachPlatform, requireAbility } from './support/platforms.ts';
+import type { Reply, Target, Tenant } from './support/target.ts';
 
 const MiB = 1024 ** 2;
 
@@ -35,11 +36,10 @@ async function untilRefused(quota: string, most: number, call: () => Promise<Rep
   throw new Error(`${most} calls, and none was refused by the quota "${quota}"`);
 }
 
-describe('a tenant makes more than its share (memory)', () => {
+onEachPlatform('a tenant makes more than its share', (platform) => {
   let target: Target;
   beforeAll(async () => {
-    target = await startTarget({
-      backend: 'memory',
+    target = await platform.start({
       flags: [
         '--default-quota',
         'snapshots=40,webhooks=7',
@@ -53,8 +53,8 @@ describe('a tenant makes more than its share (memory)', () => {
       ],
       env: { CAY_WEBHOOK_PRIVATE: '1' },
     });
-  });
-  afterAll(() => target[Symbol.asyncDispose]());
+  }, 120_000);
+  afterAll(() => target?.[Symbol.asyncDispose](), 60_000);
 
   it('gets no sandbox without a limit of processes, and no more of them than its quota', async () => {
     const { alice, bob } = target;
@@ -72,9 +72,11 @@ describe('a tenant makes more than its share (memory)', () => {
       'pids',
     );
     await bob.create();
+    await setQuota(target, alice, { pids: null });
   });
 
-  it('is held to the operator’s default of snapshots, and may not have more than the maximum', async () => {
+  it('is held to the operator’s default of snapshots, and may not have more than the maximum', async (context) => {
+    requireAbility(context, target, 'snapshots');
     const { bob } = target;
     const { id } = await bob.create();
     const taken = await untilRefused('snapshots', 45, () =>
@@ -93,9 +95,10 @@ describe('a tenant makes more than its share (memory)', () => {
     });
   });
 
-  it('fills, keeps and removes a sandbox again and again, and is refused when the bytes are used up', async () => {
+  it('fills, keeps and removes a sandbox again and again, and is refused when the bytes are used up', async (context) => {
+    requireAbility(context, target, 'snapshots');
     const { alice } = target;
-    await setQuota(target, alice, { pids: null, snapshotBytes: 5 * MiB });
+    await setQuota(target, alice, { snapshotBytes: 5 * MiB });
     const rounds = await untilRefused('snapshotBytes', 20, async () => {
       const { id } = await alice.create();
       await alice.call('PUT', `/v1/sandboxes/${id}/files?path=/tmp/fill`, { body: randomBytes(MiB) });
@@ -268,6 +271,7 @@ describe('a tenant makes more than its share (memory)', () => {
     );
     expect([one!.status, other!.status]).toEqual([201, 201]);
     expect(one!.json.id).not.toBe(other!.json.id);
+    if (target.lacks('snapshots')) return;
     const fork = (tenant: Tenant, id: string) =>
       tenant.call('POST', `/v1/sandboxes/${id}/fork`, {
         body: { count: 1 },
@@ -290,114 +294,136 @@ describe('a tenant makes more than its share (memory)', () => {
   });
 });
 
-describe.skipIf(process.getuid?.() !== 0)('a tenant makes more than its share (runsc)', () => {
+onEachPlatform('a tenant fills the disk with what it keeps', (platform) => {
   let target: Target;
   beforeAll(async () => {
-    target = await startTarget({ backend: 'local', runtime: 'runsc' });
-  }, 90_000);
-  afterAll(() => target[Symbol.asyncDispose](), 60_000);
+    target = await platform.start();
+  }, 120_000);
+  afterAll(() => target?.[Symbol.asyncDispose](), 60_000);
 
-  it('cannot fill the disk by filling, keeping and removing sandboxes', { timeout: 60_000 }, async () => {
-    const { alice } = target;
-    await setQuota(target, alice, { diskBytes: 64 * MiB, snapshotBytes: 100 * MiB });
-    const rounds = await untilRefused('snapshotBytes', 6, async () => {
-      const { id } = await alice.create({ limits: { diskBytes: 64 * MiB } });
-      await alice.exec(id, ['sh', '-c', 'head -c 40000000 /dev/urandom > /tmp/fill']);
-      const reply = await alice.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: { name: 'kept' } });
-      // What was written is counted, neither more nor much less.
-      if (reply.status === 201) expect(reply.json.bytes / 40e6).toBeCloseTo(1, 0);
+  it(
+    'cannot fill the disk by filling, keeping and removing sandboxes',
+    { timeout: 60_000 },
+    async (context) => {
+      requireAbility(context, target, 'snapshots');
+      const { alice } = target;
+      await setQuota(target, alice, { diskBytes: 64 * MiB, snapshotBytes: 100 * MiB });
+      const rounds = await untilRefused('snapshotBytes', 6, async () => {
+        const { id } = await alice.create({ limits: { diskBytes: 64 * MiB } });
+        await alice.exec(id, ['sh', '-c', 'head -c 40000000 /dev/urandom > /tmp/fill']);
+        const reply = await alice.call('POST', `/v1/sandboxes/${id}/snapshots`, { body: { name: 'kept' } });
+        // What was written is counted, neither more nor much less.
+        if (reply.status === 201) expect(reply.json.bytes / 40e6).toBeCloseTo(1, 0);
+        await alice.call('DELETE', `/v1/sandboxes/${id}`);
+        return reply;
+      });
+      expect(rounds).toBe(2);
+    },
+  );
+
+  it(
+    'counts what turns share once, and what was overwritten between them',
+    { timeout: 60_000 },
+    async (context) => {
+      requireAbility(context, target, 'snapshots');
+      const { bob } = target;
+      const { id } = await bob.create();
+      const turn = async () => (await bob.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} })).json;
+      await bob.exec(id, ['sh', '-c', 'head -c 20000000 /dev/urandom > /tmp/data']);
+      const first = await turn();
+      const second = await turn();
+      await bob.exec(id, [
+        'sh',
+        '-c',
+        'head -c 20000000 /dev/urandom | dd of=/tmp/data conv=notrunc bs=1M 2>/dev/null',
+      ]);
+      const third = await turn();
+      expect(first.bytes).toBeGreaterThan(19e6);
+      expect(second.bytes).toBeLessThan(2e6);
+      expect(third.bytes).toBeGreaterThan(19e6);
+      // The second still has all that the first one had.
+      expect((await bob.call('DELETE', `/v1/snapshots/${first.id}`)).status).toBe(204);
+      expect((await bob.call('GET', `/v1/snapshots/${second.id}`)).json.bytes).toBeGreaterThan(19e6);
+    },
+  );
+
+  it(
+    'cannot have what a removed snapshot has left counted for nobody',
+    { timeout: 60_000 },
+    async (context) => {
+      requireAbility(context, target, 'snapshots');
+      const { alice } = target;
+      await setQuota(target, alice, { diskBytes: null, snapshotBytes: 100 * MiB });
+      for (const { id } of (await alice.call('GET', '/v1/snapshots')).json.snapshots)
+        await alice.call('DELETE', `/v1/snapshots/${id}`);
+      const { id } = await alice.create();
+      await alice.exec(id, ['sh', '-c', 'head -c 60000000 /dev/urandom > /tmp/fill']);
+      const take = async (of: string) =>
+        (await alice.call('POST', `/v1/sandboxes/${of}/snapshots`, { body: {} })).json.id as string;
+      const first = await take(id);
+      const copies: string[] = [];
+      for (let made = 0; made < 2; made++) {
+        const copy = await alice.create({ snapshot: first as `snap_${string}` });
+        copies.push(await take(copy.id));
+        await alice.call('DELETE', `/v1/sandboxes/${copy.id}`);
+      }
       await alice.call('DELETE', `/v1/sandboxes/${id}`);
-      return reply;
-    });
-    expect(rounds).toBe(2);
-  });
+      for (const gone of [first, copies[0]!])
+        expect((await alice.call('DELETE', `/v1/snapshots/${gone}`)).status).toBe(204);
+      // The last one has all of it.
+      const other = await alice.create();
+      await alice.exec(other.id, ['sh', '-c', 'head -c 60000000 /dev/urandom > /tmp/fill']);
+      expectRefused(
+        await alice.call('POST', `/v1/sandboxes/${other.id}/snapshots`, { body: {} }),
+        'snapshotBytes',
+      );
+      expect((await alice.call('GET', `/v1/snapshots/${copies[1]}`)).json.bytes).toBeGreaterThan(59e6);
+    },
+  );
 
-  it('counts what turns share once, and what was overwritten between them', { timeout: 60_000 }, async () => {
-    const { bob } = target;
-    const { id } = await bob.create();
-    const turn = async () => (await bob.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} })).json;
-    await bob.exec(id, ['sh', '-c', 'head -c 20000000 /dev/urandom > /tmp/data']);
-    const first = await turn();
-    const second = await turn();
-    await bob.exec(id, [
-      'sh',
-      '-c',
-      'head -c 20000000 /dev/urandom | dd of=/tmp/data conv=notrunc bs=1M 2>/dev/null',
-    ]);
-    const third = await turn();
-    expect(first.bytes).toBeGreaterThan(19e6);
-    expect(second.bytes).toBeLessThan(2e6);
-    expect(third.bytes).toBeGreaterThan(19e6);
-    // The second still has all that the first one had.
-    expect((await bob.call('DELETE', `/v1/snapshots/${first.id}`)).status).toBe(204);
-    expect((await bob.call('GET', `/v1/snapshots/${second.id}`)).json.bytes).toBeGreaterThan(19e6);
-  });
-
-  it('cannot have what a removed snapshot has left counted for nobody', { timeout: 60_000 }, async () => {
-    const { alice } = target;
-    await setQuota(target, alice, { diskBytes: null, snapshotBytes: 100 * MiB });
-    for (const { id } of (await alice.call('GET', '/v1/snapshots')).json.snapshots)
-      await alice.call('DELETE', `/v1/snapshots/${id}`);
-    const { id } = await alice.create();
-    await alice.exec(id, ['sh', '-c', 'head -c 60000000 /dev/urandom > /tmp/fill']);
-    const take = async (of: string) =>
-      (await alice.call('POST', `/v1/sandboxes/${of}/snapshots`, { body: {} })).json.id as string;
-    const first = await take(id);
-    const copies: string[] = [];
-    for (let made = 0; made < 2; made++) {
-      const copy = await alice.create({ snapshot: first as `snap_${string}` });
-      copies.push(await take(copy.id));
-      await alice.call('DELETE', `/v1/sandboxes/${copy.id}`);
-    }
-    await alice.call('DELETE', `/v1/sandboxes/${id}`);
-    for (const gone of [first, copies[0]!])
-      expect((await alice.call('DELETE', `/v1/snapshots/${gone}`)).status).toBe(204);
-    // The last one has all of it.
-    const other = await alice.create();
-    await alice.exec(other.id, ['sh', '-c', 'head -c 60000000 /dev/urandom > /tmp/fill']);
-    expectRefused(
-      await alice.call('POST', `/v1/sandboxes/${other.id}/snapshots`, { body: {} }),
-      'snapshotBytes',
-    );
-    expect((await alice.call('GET', `/v1/snapshots/${copies[1]}`)).json.bytes).toBeGreaterThan(59e6);
-  });
-
-  it('cannot fill the archive store with copies of what its turns share', { timeout: 90_000 }, async () => {
-    const { alice } = target;
-    for (const kind of ['sandboxes', 'snapshots']) {
-      const { json } = await alice.call('GET', `/v1/${kind}`);
-      for (const { id } of json[kind]) await alice.call('DELETE', `/v1/${kind}/${id}`);
-    }
-    const { id } = await alice.create();
-    await alice.exec(id, ['sh', '-c', 'head -c 20000000 /dev/urandom > /tmp/fill']);
-    for (let turn = 0; turn < 8; turn++) await alice.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} });
-    expectRefused(
-      await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } }),
-      'snapshotBytes',
-    );
-    expect(await readdir(join(target.dataDir, 'archives')).catch(() => [])).toEqual([]);
-    expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
-    // With room for all of it they count as what they are there, and one that comes back as what it is here.
-    await setQuota(target, alice, { snapshotBytes: 400 * MiB });
-    expect((await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } })).status).toBe(
-      200,
-    );
-    const { snapshots } = (await alice.call('GET', '/v1/snapshots')).json;
-    expect(snapshots.length).toBeGreaterThanOrEqual(8);
-    for (const { bytes, archived } of snapshots) expect([archived, bytes > 19e6]).toEqual([true, true]);
-    await setQuota(target, alice, { snapshotBytes: 1 });
-    expectRefused(
-      await alice.call('POST', '/v1/sandboxes', { body: { snapshot: snapshots.at(-1).id } }),
-      'snapshotBytes',
-    );
-    expect((await alice.call('POST', `/v1/sandboxes/${id}/resume`, { body: {} })).status).toBe(200);
-    expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
-  });
+  it(
+    'cannot fill the archive store with copies of what its turns share',
+    { timeout: 90_000 },
+    async (context) => {
+      requireAbility(context, target, 'snapshots');
+      const { alice } = target;
+      for (const kind of ['sandboxes', 'snapshots']) {
+        const { json } = await alice.call('GET', `/v1/${kind}`);
+        for (const { id } of json[kind]) await alice.call('DELETE', `/v1/${kind}/${id}`);
+      }
+      const { id } = await alice.create();
+      await alice.exec(id, ['sh', '-c', 'head -c 20000000 /dev/urandom > /tmp/fill']);
+      for (let turn = 0; turn < 8; turn++)
+        await alice.call('POST', `/v1/sandboxes/${id}/turns`, { body: {} });
+      expectRefused(
+        await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } }),
+        'snapshotBytes',
+      );
+      expect(await readdir(join(target.dataDir, 'archives')).catch(() => [])).toEqual([]);
+      expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
+      // With room for all of it they count as what they are there, and one that comes back as what it is here.
+      await setQuota(target, alice, { snapshotBytes: 400 * MiB });
+      expect(
+        (await alice.call('POST', `/v1/sandboxes/${id}/pause`, { body: { as: 'archived' } })).status,
+      ).toBe(200);
+      const { snapshots } = (await alice.call('GET', '/v1/snapshots')).json;
+      expect(snapshots.length).toBeGreaterThanOrEqual(8);
+      for (const { bytes, archived } of snapshots) expect([archived, bytes > 19e6]).toEqual([true, true]);
+      await setQuota(target, alice, { snapshotBytes: 1 });
+      expectRefused(
+        await alice.call('POST', '/v1/sandboxes', { body: { snapshot: snapshots.at(-1).id } }),
+        'snapshotBytes',
+      );
+      expect((await alice.call('POST', `/v1/sandboxes/${id}/resume`, { body: {} })).status).toBe(200);
+      expect((await alice.exec(id, ['sh', '-c', 'wc -c < /tmp/fill'])).stdout.trim()).toBe('20000000');
+    },
+  );
 
   it(
     'cannot fill the host’s disk with memory images, of snapshots or of sandboxes that rest',
     { timeout: 90_000 },
-    async () => {
+    async (context) => {
+      requireAbility(context, target, 'memorySnapshots');
       const { bob } = target;
       const { id } = await bob.create();
       const code = 'import os,time; b=os.urandom(60000000); print("filled", flush=True); time.sleep(600)';

@@ -1,3 +1,8 @@
+/**
+ * Requests of strangers whose targets, hosts and framings HTTP does not allow.
+ *
+ * Runs on the memory backend alone: what is tried is refused before any sandbox is reached.
+ */
 import { connect } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { signatureOf } from '../../server/src/api/e2b/access-tokens.ts';

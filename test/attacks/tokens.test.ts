@@ -3,19 +3,14 @@
  * revoked, too.
  */
 import { createHash } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startTarget, type Target, type Tenant } from './support/target.ts';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { onEachPlatform } from './support/platforms.ts';
+import type { Target, Tenant } from './support/target.ts';
 
 const HASH = 'a'.repeat(64);
 
-let target: Target;
-beforeAll(async () => {
-  target = await startTarget({ backend: 'memory' });
-});
-afterAll(() => target[Symbol.asyncDispose]());
-
 /** Everything that opens something without a key, and whether it still does. */
-async function holdings(tenant: Tenant): Promise<Record<string, () => Promise<boolean>>> {
+async function holdings(target: Target, tenant: Tenant): Promise<Record<string, () => Promise<boolean>>> {
   const made = await tenant.call('POST', '/sandboxes', { body: { templateID: 'base', timeout: 300 } });
   expect(made.status, made.text).toBe(201);
   const { sandboxID, envdAccessToken } = made.json as { sandboxID: string; envdAccessToken: string };
@@ -53,22 +48,28 @@ async function opening(held: Record<string, () => Promise<boolean>>): Promise<st
 
 const ALL = ['an access token', 'a signed address', 'the token of a private port', 'an upload link'];
 
-describe('what was got with a key', () => {
+onEachPlatform('what was got with a key', (platform) => {
+  let target: Target;
+  beforeAll(async () => {
+    target = await platform.start();
+  }, 120_000);
+  afterAll(() => target?.[Symbol.asyncDispose]());
+
   it('is worthless once the tokens of its project are revoked, and others keep theirs', async () => {
-    const [mine, others] = [await holdings(target.alice), await holdings(target.bob)];
+    const [mine, others] = [await holdings(target, target.alice), await holdings(target, target.bob)];
     expect(await opening(mine)).toEqual(ALL);
     const { status } = await target.alice.call('POST', '/v1/projects/alice/revoke-tokens');
     expect(status).toBe(204);
     expect(await opening(mine)).toEqual([]);
     expect(await opening(others)).toEqual(ALL);
-    expect(await opening(await holdings(target.alice))).toEqual(ALL);
+    expect(await opening(await holdings(target, target.alice))).toEqual(ALL);
   });
 
   it('goes with the key if that is asked for, and stays if not', async () => {
     const made = await target.admin.call('POST', '/v1/keys', { body: { name: 'lost', project: 'bob' } });
     const { key } = made.json as { key: { id: string } };
     const again = await target.admin.call('POST', '/v1/keys', { body: { name: 'lost too', project: 'bob' } });
-    const held = await holdings(target.bob);
+    const held = await holdings(target, target.bob);
     await target.admin.call('DELETE', `/v1/keys/${key.id}`);
     expect(await opening(held)).toEqual(ALL);
     await target.admin.call(
@@ -79,7 +80,7 @@ describe('what was got with a key', () => {
   });
 
   it('cannot be revoked by another project, nor by a stranger', async () => {
-    const held = await holdings(target.bob);
+    const held = await holdings(target, target.bob);
     expect((await target.alice.call('POST', '/v1/projects/bob/revoke-tokens')).status).toBe(404);
     expect((await target.alice.call('POST', `/v1/projects/${target.bob.project}/revoke-tokens`)).status).toBe(
       404,

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startTestServer, type TestServer } from '../../server/src/api/testing/test-server.ts';
-import { startTarget, type Target } from './support/target.ts';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { onEachPlatform } from './support/platforms.ts';
+import type { Target } from './support/target.ts';
 
 const MiB = 1024 ** 2;
 const KEY = 'dGhlIHNhbXBsZSBub25jZQ==';
@@ -52,43 +52,45 @@ async function leftOver(socket: Socket, chunk: Buffer, times: number): Promise<n
   return socket.writableLength;
 }
 
-describe('a client that floods a WebSocket', () => {
-  let server: TestServer;
-  beforeAll(async () => {
-    const deaf = {
-      deaf: ({
-        argv,
-        listen,
-        signal,
-      }: {
-        argv: readonly string[];
-        listen: (port: number, handler: () => Promise<void>) => void;
-        signal: AbortSignal;
-      }) => {
-        listen(Number(argv[1]), () => new Promise(() => {}));
-        return new Promise<number>((resolve) =>
-          signal.addEventListener('abort', () => resolve(0), { once: true }),
-        );
-      },
-    };
-    server = await startTestServer({ commands: deaf });
-  });
-  afterAll(() => server[Symbol.asyncDispose]());
+/** Listens, and never reads what its visitors send. */
+const DEAF = `
+import socket, time
+server = socket.socket()
+server.bind(('127.0.0.1', 5000))
+server.listen()
+open('/tmp/deaf', 'w')
+held = server.accept()
+time.sleep(600)
+`;
 
-  it('with messages that have no bytes is not read any further', async () => {
-    const { id } = await server.create();
-    await server.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['deaf', '5000'] } });
-    const socket = await open(server.server.url, `/v1/sandboxes/${id}/ports/5000/tcp`, server.alice);
-    await leftOver(socket, frame(2, Buffer.alloc(900 * 1024)), 1);
+onEachPlatform('a client that floods a WebSocket', (platform) => {
+  let target: Target;
+  let id: string;
+  beforeAll(async () => {
+    target = await platform.start();
+    ({ id } = await target.alice.create());
+  }, 120_000);
+  afterAll(() => target?.[Symbol.asyncDispose](), 60_000);
+
+  it('with messages that have no bytes does not fill the server', async () => {
+    await target.alice.call('POST', `/v1/sandboxes/${id}/commands`, {
+      body: { argv: ['python3', '-c', DEAF] },
+    });
+    await target.alice.exec(id, ['sh', '-c', 'until [ -e /tmp/deaf ]; do sleep 0.1; done']);
+    const socket = await open(target.url, `/v1/sandboxes/${id}/ports/5000/tcp`, target.alice.key);
+    // Until nothing more fits into the buffers on the way.
+    expect(await leftOver(socket, frame(2, Buffer.alloc(900 * 1024)), 100)).toBeGreaterThan(0);
+    const before = target.rssBytes();
+    // 5 million messages, 30 MB.
     const empty = Buffer.concat(Array.from({ length: 10_000 }, () => frame(2)));
-    // 5 million messages, 30 MB. What the kernel takes is less than a third of it.
     expect(await leftOver(socket, empty, 500)).toBeGreaterThan(15 * MiB);
+    expect(target.rssBytes() - before).toBeLessThan(100 * MiB);
+    await target.requireAlive();
     socket.destroy();
-  }, 30_000);
+  });
 
   it('with a message of endless tiny fragments is hung up on', async () => {
-    const { id } = await server.create();
-    const socket = await open(server.server.url, `/v1/sandboxes/${id}/exec`, server.alice);
+    const socket = await open(target.url, `/v1/sandboxes/${id}/exec`, target.alice.key);
     socket.resume();
     const closed = new Promise((resolve) => socket.once('close', resolve));
     const part = frame(0, Buffer.from('x'), false);
@@ -96,18 +98,9 @@ describe('a client that floods a WebSocket', () => {
       Buffer.concat([frame(1, Buffer.from('{'), false), ...Array.from({ length: 100_000 }, () => part)]),
     );
     await closed;
-  }, 15_000);
-});
+  });
 
-describe('a client that sends pings and reads nothing', () => {
-  let target: Target;
-  beforeAll(async () => {
-    target = await startTarget({ backend: 'memory' });
-  }, 120_000);
-  afterAll(() => target?.[Symbol.asyncDispose]());
-
-  it('does not fill the server', async () => {
-    const { id } = await target.alice.create();
+  it('with pings, and reads nothing, does not fill the server', async () => {
     const socket = await open(target.url, `/v1/sandboxes/${id}/exec`, target.alice.key);
     const pings = Buffer.concat(Array.from({ length: 5_000 }, () => frame(9, Buffer.from('0123456789'))));
     await leftOver(socket, pings, 20);
@@ -117,5 +110,5 @@ describe('a client that sends pings and reads nothing', () => {
     expect(target.rssBytes() - before).toBeLessThan(100 * MiB);
     await target.requireAlive();
     socket.destroy();
-  }, 120_000);
+  });
 });

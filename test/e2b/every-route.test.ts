@@ -11,7 +11,7 @@ import { startTestServer, type TestServer } from '../../server/src/api/testing/t
 import { eventually } from './e2b-platform.ts';
 
 // What there is does not depend on what it is made of.
-const CONTROL = e2bRoutes({ routing: {}, building: {} } as unknown as RouteParts);
+const CONTROL = e2bRoutes({ routing: {}, building: { control: {} } } as unknown as RouteParts);
 const DATA = envd({} as EnvdOptions).routes.map((route) => route.split(' ') as [string, string]);
 const HASH = 'a'.repeat(64);
 const STREAMS = /\/(Start|Connect|WatchDir|StreamInput)$/;

@@ -69,6 +69,10 @@ export async function hostImageTar(): Promise<{ stdout: Readable; done: Promise<
       '.',
       '-C',
       '/',
+      // Some storage drivers give a directory that the archive does not name a mode that keeps users out.
+      '--no-recursion',
+      ...parentsOf(files),
+      '--recursion',
       ...files,
     ],
     {
@@ -116,6 +120,18 @@ async function filesOfHost(): Promise<string[]> {
     paths.add(realpathSync(path));
   }
   return [...paths].map((path) => path.slice(1)).sort();
+}
+
+function parentsOf(files: readonly string[]): string[] {
+  const parents = new Set<string>();
+  for (const file of files) {
+    const steps = file.split('/').slice(0, -1);
+    for (let length = 1; length <= steps.length; length++) parents.add(steps.slice(0, length).join('/'));
+  }
+  // An archive in which a name stands twice is refused.
+  const isThere = (path: string) =>
+    files.includes(path) || DIRECTORIES.some((made) => made === path || made.startsWith(`${path}/`));
+  return [...parents].filter((path) => !isThere(path)).sort();
 }
 
 function list(directory: string): string[] {

@@ -5,6 +5,7 @@ import {
   PAUSES,
   CayEventSchema,
   ExposedPortSchema,
+  KeyRoleSchema,
   KeySchema,
   PortSchema,
   PortVisibilitySchema,
@@ -37,8 +38,8 @@ export const PauseSandboxSchema = z
     /** Absent: hibernated where the isolation can, else frozen. */
     as: z.enum(PAUSES).optional(),
     /**
-     * How long running commands are waited for; new ones are refused meanwhile. What still runs then is
-     * paused as it is.
+     * How long the pause waits for running commands to end. A command that still runs then is paused as it
+     * is. Calls that arrive meanwhile wait until the sandbox is paused, and then wake it again.
      */
     waitMs: z.int().min(0).max(600_000).default(0),
   })
@@ -163,7 +164,7 @@ export const CreateKeySchema = z
   .object({
     name: NameSchema,
     project: z.string().max(100).optional(),
-    role: z.enum(['admin', 'member']).default('member'),
+    role: KeyRoleSchema.default('member'),
   })
   .strict();
 export type CreateKey = z.input<typeof CreateKeySchema>;

@@ -74,6 +74,11 @@ export const ExposedPortSchema = z.object({
   port: PortSchema,
   visibility: PortVisibilitySchema,
   url: z.string(),
+  /**
+   * Opens in a browser as it is. Of a private port it has the token in its query, which the server replaces
+   * with a cookie: share it only with those who may see the port.
+   */
+  openUrl: z.string(),
   /** Given to those who may see the sandbox; never to the preview's visitors. */
   token: z.string().optional(),
 });
@@ -267,8 +272,10 @@ export const CayEventSchema = z.object({
   type: z.string(),
   project: z.string().nullable(),
   sandbox: z.string().nullable(),
-  /** The key that asked for it; null when the server acted by itself. */
+  /** The key that asked for it; null if no key did: the server itself, a visitor, or a holder of a token. */
   key: z.string().nullable(),
+  /** The name of that key, or its id after it was revoked. In lists and streams of events. */
+  actor: z.string().nullable().optional(),
   /** `ok`, or the code of the error that it ended in. */
   outcome: z.string(),
   data: z.record(z.string(), z.unknown()),
@@ -336,12 +343,14 @@ export const ProjectSchema = z.object({
 });
 export type Project = z.infer<typeof ProjectSchema>;
 
+export const KeyRoleSchema = z.enum(['admin', 'member', 'metrics']);
+
 export const KeySchema = z.object({
   id: z.string(),
   name: z.string(),
   project: z.string(),
-  /** An admin may make projects and keys. */
-  role: z.enum(['admin', 'member']),
+  /** An admin may make projects and keys. `metrics` may read `/metrics` and nothing else. */
+  role: KeyRoleSchema,
   /** The key's first characters, to recognise it by. */
   hint: z.string(),
   createdAtMs: z.int(),

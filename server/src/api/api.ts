@@ -1,24 +1,16 @@
 /**
- * The HTTP API on one port: previews by Host or path, WebSockets by upgrade, and everything else
- * by the routes. What a request passes through first is the same for all: an id, a log line,
- * a metric, and headers that keep browsers careful.
+ * The HTTP API on one port: previews by Host or path, WebSockets by upgrade, everything else by routes. Every
+ * request gets an id, a log line, a metric, and security headers.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
-import { CayError } from '@cay/sdk/protocol';
-import type { Builds } from '../control/templates/builds/build.ts';
-import type { CommandLogs } from '../control/commands/command-logs.ts';
-import type { Control } from '../control/open-control.ts';
-import type { KeyRecords } from '../records/keys.ts';
-import type { ProjectRecords } from '../records/projects.ts';
-import type { TokenEpochs } from '../control/tenants/token-epochs.ts';
-import type { Webhooks } from '../control/events/webhooks/webhooks.ts';
-import type { SandboxRecords } from '../records/sandboxes.ts';
+import { CayError, isCayError } from '@cay/sdk/protocol';
+import type { Control } from '../control/control.ts';
 import { callAudit } from './http/audit-calls.ts';
-import { authenticator, limitStrangers, openStrangers, secretOf } from './http/authenticate.ts';
+import { authenticator, limitAnonymous, openAnonymousClients, secretOf } from './http/authenticate.ts';
 import { openBudgets, type BudgetLimits } from './http/budgets.ts';
 import { answerCors } from './http/cors.ts';
 import { openE2b, type OwnClaim } from './e2b/e2b.ts';
@@ -28,10 +20,10 @@ import { networkOf } from '../lib/network-of.ts';
 import { inRequest } from './http/current-request.ts';
 import { malformed, malformedPath } from './http/malformed-request.ts';
 import { openMetrics } from './http/metrics.ts';
-import { openFiles } from './rest/open-files.ts';
 import { openApiDocument } from './http/openapi.ts';
 import { openConnections } from './preview/open-connections.ts';
 import { previewAddresses, type PreviewAddress } from './preview/preview-address.ts';
+import { sendPreviewError } from './preview/error-page.ts';
 import { previewProxy } from './preview/preview-proxy.ts';
 import { rateLimit, type RateLimitOptions } from './http/rate-limit.ts';
 import { safePath } from '../control/events/redact.ts';
@@ -39,7 +31,7 @@ import { refuseUpgrade } from './http/refuse-upgrade.ts';
 import { mount, type Env, type Route } from './http/route.ts';
 import { comparisonRoutes } from './rest/comparison.ts';
 import { auditRoutes } from './rest/audit.ts';
-import { backupRoutes, type TakeBackup } from './rest/backup.ts';
+import { backupRoutes } from './rest/backup.ts';
 import { commandRoutes } from './rest/commands.ts';
 import { eventRoutes } from './rest/events.ts';
 import { execRoutes } from './rest/exec.ts';
@@ -67,36 +59,21 @@ import { upgradeWatch } from './http/upgrades.ts';
 
 export interface ApiOptions {
   control: Control;
-  builds: Builds;
-  logs: CommandLogs;
-  webhooks: Webhooks;
-  /** All records as one archive. */
-  backup: TakeBackup;
-  keys: KeyRecords;
-  projects: ProjectRecords;
-  /** For requests that carry no key but what a sandbox itself is reached with. */
-  sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
-  /** What the secrets of keys that can be asked for again are derived from. */
-  keySecret: Uint8Array;
-  /** What the tokens are derived from with which E2B's clients reach a sandbox. */
-  e2bSecret: Uint8Array;
-  /** How often tokens were revoked. */
-  epochs: TokenEpochs;
   log: Logger;
   version: string;
   /** Domains whose subdomains are previews. */
   previewDomains: readonly string[];
-  /** The one shown, with the server's port if that is not the usual one. */
+  /** The domain that is shown to clients, with the port of the server unless it is the default one. */
   previewDomain: string;
-  /** How clients reach the server, if not by the address that they came by. */
+  /** Public address of the server. Default: the address that a client used. */
   publicUrl?: string;
-  /** Origins whose pages may call the API; `*` for all. None by default. */
+  /** Origins whose pages may call the API; `*` for all. Default none. */
   corsOrigins: readonly string[];
   rateLimit: RateLimitOptions;
   budgets: BudgetLimits;
-  /** How long a JSON body may take to arrive. Streams may take as long as they like. */
+  /** How long a JSON body may take to arrive. Streams have no such bound. */
   bodyTimeoutMs: number;
-  /** Connections that visitors may hold open into one sandbox. */
+  /** Open connections of visitors to one sandbox. */
   previewConnections: number;
   /** How long an application behind a preview may take until its answer begins. */
   previewAnswerMs: number;
@@ -106,27 +83,30 @@ export interface ApiOptions {
   ready(): Promise<{ records: boolean; backend: boolean }>;
 }
 
-/** Requests without a key, a token or a signature that is right, of one network address. */
-const STRANGERS: RateLimitOptions = { perSecond: 200, burst: 2000 };
-/** What strangers can make us answer as often as they like. The audit notes it, once a minute. */
+/** Requests without a valid key, token or signature, of one network address. */
+const ANONYMOUS: RateLimitOptions = { perSecond: 200, burst: 2000 };
+/**
+ * Refusals that anonymous clients can cause at any rate. They are logged at `debug`; the audit writes them
+ * once a minute.
+ */
 const REFUSALS = [401, 429];
 
 export interface Api {
   handle(request: IncomingMessage, response: ServerResponse): void;
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void;
-  /** Counts a failure that nothing had caught. */
+  /** Counts a failure that nothing caught. */
   unhandled(): void;
-  /** Hangs up on those who follow something; requests that have an end are let finish. */
+  /** Ends streams and WebSockets. Requests that end by themselves are finished. */
   close(): void;
 }
 
 export function openApi(options: ApiOptions): Api {
-  const { control, logs, keys, projects, log, version, spans } = options;
-  const metrics = openMetrics({ version, sandboxes: () => control.counts() });
+  const { control, log, version, spans } = options;
+  const metrics = openMetrics({ version, control: control.metrics });
   const audit = callAudit(control.events);
-  const known = authenticator(keys, rateLimit(options.rateLimit));
-  const strangers = openStrangers(rateLimit(STRANGERS));
-  const authenticate = audit.authenticator(limitStrangers(known, strangers));
+  const known = authenticator(control.keys, rateLimit(options.rateLimit));
+  const anonymous = openAnonymousClients(rateLimit(ANONYMOUS));
+  const authenticate = audit.authenticator(limitAnonymous(known, anonymous));
   const budgets = openBudgets(options.budgets);
   const addresses = previewAddresses(options.previewDomains);
   const carrying = {
@@ -137,22 +117,18 @@ export function openApi(options: ApiOptions): Api {
     ...carrying,
     control,
     isPrivate: ({ id, port }) =>
-      options.sandboxes
-        .get(id)
+      control
+        .lookup(id)
         ?.ports.some((exposed) => exposed.port === port && exposed.visibility === 'private') === true,
   });
   const e2b = openE2b({
     control,
     previews: carrying,
-    builds: options.builds,
-    sandboxes: options.sandboxes,
     publicUrl: options.publicUrl,
     authenticator: authenticate,
     budgets,
     tokenLimit: rateLimit(options.rateLimit),
-    strangers,
-    secret: options.e2bSecret,
-    epochs: options.epochs,
+    anonymous,
     domains: options.previewDomains,
     domain: options.previewDomain,
     bodyTimeoutMs: options.bodyTimeoutMs,
@@ -160,9 +136,8 @@ export function openApi(options: ApiOptions): Api {
     onRefused: audit.turnedAway,
     log,
   });
-  const sockets = openSockets({ control, logs, authenticator: authenticate, budgets, log });
+  const sockets = openSockets({ control, authenticator: authenticate, budgets, log });
   const watchUpgrade = upgradeWatch(metrics, spans, (socket) => upgraded.delete(socket));
-  const files = openFiles(control);
   const turns = openTurns();
   const open = new Set<ServerResponse>();
   const upgraded = new Set<Duplex>();
@@ -174,32 +149,20 @@ export function openApi(options: ApiOptions): Api {
     ...travelRoutes(control),
     ...comparisonRoutes(control),
     ...templateRoutes(control),
-    ...execRoutes(control, logs),
-    ...commandRoutes(control, logs),
-    ...statusRoutes(control, options.sandboxes, logs),
-    ...fileRoutes(control, files),
-    ...fileChangeRoutes(control, files),
+    ...execRoutes(control),
+    ...commandRoutes(control),
+    ...statusRoutes(control),
+    ...fileRoutes(control),
+    ...fileChangeRoutes(control),
     ...portRoutes(control),
     ...socketRoutes(control),
     ...statsRoutes(control),
     ...eventRoutes(control),
-    ...auditRoutes(control.events),
-    ...webhookRoutes(options.webhooks, control.idempotency),
-    ...backupRoutes(control.events, options.backup),
-    ...keyRoutes({
-      keys,
-      projects,
-      epochs: options.epochs,
-      events: control.events,
-      idempotency: control.idempotency,
-      keySecret: options.keySecret,
-    }),
-    ...projectRoutes({
-      projects,
-      epochs: options.epochs,
-      events: control.events,
-      idempotency: control.idempotency,
-    }),
+    ...auditRoutes(control),
+    ...webhookRoutes(control),
+    ...backupRoutes(control),
+    ...keyRoutes(control),
+    ...projectRoutes(control),
   ];
   const app = new Hono<Env>();
   for (const route of routes)
@@ -266,7 +229,7 @@ export function openApi(options: ApiOptions): Api {
     );
   }
 
-  /** What the request leads to, an application behind a preview among it, goes on in the same trace. */
+  /** Everything that the request causes belongs to the same trace, also the application behind a preview. */
   function traced(request: IncomingMessage, response: ServerResponse, trace: Trace, by: RequestSpans): void {
     trace.span = by.begin(request);
     const context = formatTraceparent(trace.span);
@@ -274,7 +237,7 @@ export function openApi(options: ApiOptions): Api {
     response.setHeader('Traceresponse', context);
   }
 
-  /** Who a request is for. What is named in two ways at once is nobody's. */
+  /** Which surface a request is for: a preview, E2B, or the routes of the API (undefined). */
   function receiverOf(
     request: IncomingMessage,
   ): { preview: PreviewAddress } | { claim: OwnClaim } | undefined {
@@ -288,7 +251,7 @@ export function openApi(options: ApiOptions): Api {
   async function serve(request: IncomingMessage, response: ServerResponse, trace: Trace): Promise<void> {
     const problem = malformed(request, { upgrade: false });
     if (problem) {
-      // What follows on this connection may be no request either.
+      // The next bytes on this connection may not be a request either.
       response.setHeader('Connection', 'close');
       throw problem;
     }
@@ -297,9 +260,12 @@ export function openApi(options: ApiOptions): Api {
       trace.route = 'preview';
       trace.sandbox = receiver.preview.target?.id;
       trace.endless = true;
-      // Whatever the application answers says nothing about this server.
+      // The status of the application says nothing about this server.
       trace.expected = true;
-      return previews.handle(receiver.preview, request, response);
+      return previews.handle(receiver.preview, request, response).catch((error: unknown) => {
+        if (!isCayError(error) || isCayError(error, 'internal') || response.headersSent) throw error;
+        sendPreviewError(receiver.preview, request, response, error);
+      });
     }
     if (receiver?.claim.kind === 'port') return e2b.handle(receiver.claim, request, response);
     response.setHeader('X-Content-Type-Options', 'nosniff');
@@ -314,7 +280,7 @@ export function openApi(options: ApiOptions): Api {
     await listener(request, response);
   }
 
-  /** The one place where a request ends that nothing else has answered. */
+  /** Answers a request that failed. This is the only place that does. */
   function giveUp(response: ServerResponse, error: unknown): void {
     if (!response.headersSent) return void respond(response, error);
     explain(response, error);
@@ -322,7 +288,7 @@ export function openApi(options: ApiOptions): Api {
   }
 
   function begin(request: IncomingMessage, response: ServerResponse): void {
-    // The caller may have gone away while the request waited for its turn.
+    // The client may have disconnected while the request waited for its turn.
     if (response.destroyed) return;
     const trace = beginTrace(request, response);
     open.add(response);
@@ -339,11 +305,11 @@ export function openApi(options: ApiOptions): Api {
     inRequest({ fail }, () => inBackground(answer(), fail));
   }
 
-  /** Whose turn a request takes: its project's, or that of all who come from its address without a key. */
+  /** Who shares a turn with the request: its project, or all requests without a key from its address. */
   function callerOf(request: IncomingMessage): string {
     const secret = secretOf(request);
-    const key = secret === undefined ? undefined : keys.find(secret);
-    return key ? key.project : networkOf(request.socket.remoteAddress);
+    const principal = secret === undefined ? undefined : control.keys.authenticate(secret);
+    return principal ? principal.project : networkOf(request.socket.remoteAddress);
   }
 
   return {
@@ -355,7 +321,7 @@ export function openApi(options: ApiOptions): Api {
     },
     upgrade(request, socket, head) {
       upgraded.add(socket);
-      // Node's own listeners are gone by now; ours are one for each that has to know of its end.
+      // Node has removed its own listeners by now; each part that follows the socket adds one.
       socket.setMaxListeners(30);
       socket.on('error', () => socket.destroy());
       const upgrade = watchUpgrade(request, socket);

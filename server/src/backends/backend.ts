@@ -316,10 +316,16 @@ export interface Capacity {
 
 /** Says how much room there is on the platform that its sandboxes stand on. */
 export interface Measuring {
-  /** `pids` counts processes and threads. What does not exist as a bound is absent. */
-  capacity(
-    options?: CallOptions,
-  ): Promise<{ memory?: Capacity; disk?: Capacity; pids?: { total: number; free: number } }>;
+  /**
+   * `pids` counts processes and threads. What does not exist as a bound is absent. `pool` counts the
+   * sandboxes that are kept ready for the next create.
+   */
+  capacity(options?: CallOptions): Promise<{
+    memory?: Capacity;
+    disk?: Capacity;
+    pids?: { total: number; free: number };
+    pool?: { ready: number; wanted: number };
+  }>;
 }
 
 /** What is on the platform and belongs to nobody, by kind and by the name that it has there. */

@@ -1,210 +1,102 @@
 /**
- * What the API asks of the control plane.
+ * The control plane: what the API may ask for, and what keeps every promise that the API made.
  *
- * A sandbox is named by its id, or by the name that its project gave it; a snapshot by its id, or with its
- * sandbox by its name or turn's number. Every verb rejects `not_found` for what is not the principal's own.
+ * It owns ids, names, records, quotas and expiry. A backend (`backends/backend.ts`) owns the containers,
+ * trees and images, and does what the records say.
  *
- * The changes of one sandbox happen one after the other. Where waiting would act on something else than the
- * caller saw (a rollback while another one is under way, a removal during a snapshot), a verb rejects
+ * Who calls: the REST API and the E2B API for each request, on behalf of a principal. A principal sees only
+ * its own project; anything else is `not_found`. A sandbox is named by its id, or by the name that its
+ * project gave it.
+ *
+ * Order: every change records the intent, acts, and records the result. Each step can be repeated, so a
+ * server that was killed between any two lines finishes or undoes what it finds when it opens again.
+ *
+ * Concurrency: all verbs may be called at any time. The changes of one sandbox run one after the other. Where
+ * waiting would act on another state than the caller saw (a rollback during a rollback), a verb rejects
  * `conflict`.
  *
- * A paused sandbox wakes for whoever needs it: `enter`, `preview` and every verb that needs it here.
+ * Errors are `CayError`s with closed codes. Their messages name fields of the request.
+ *
+ * ```ts
+ * const control = await openControl({ backend, database, sandboxes, projects, events, previews, … });
+ * const me: Principal = { project: project.id, key: key.id, role: 'member' };
+ * const { sandbox } = await control.create(me, CreateSandboxSchema.parse({ name: 'box' }));
+ * const { guest } = await control.enter(me, 'box');
+ * await guest.files('user').write('/home/user/a', Buffer.from('one'));
+ * const before = await control.turn(me, 'box', {});
+ * await guest.files('user').write('/home/user/a', Buffer.from('two'));
+ * await control.rollback(me, 'box', { to: before.turn! });
+ * await control.remove(me, 'box');
+ * await control.close();
+ * ```
  */
-import type {
-  Compare,
-  CreateSandbox,
-  FileChange,
-  Fork,
-  Forked,
-  ImportSnapshot,
-  ImportedSnapshot,
-  ListSandboxes,
-  ListSnapshots,
-  PauseSandbox,
-  Rollback,
-  RolledBack,
-  Sandbox,
-  SandboxId,
-  SandboxPage,
-  SaveTemplate,
-  Snapshot,
-  SnapshotPage,
-  SnapshotRef,
-  SnapshotTree,
-  TakeSnapshot,
-  TakeTurn,
-  Template,
-  UpdateSandbox,
-  Validation,
-} from '@cay/sdk/protocol';
-import type { Backend, CallOptions, Orphan, SnapshotFiles } from '../backends/backend.ts';
-import type { Guest } from '../guest/guest.ts';
+import type { Capabilities, Health } from '@cay/sdk/protocol';
+import type { CallOptions, Orphan } from '../backends/backend.ts';
 import type { Policy } from '../policy/policy.ts';
-import type { CommandKeys } from './commands/command-keys.ts';
-import type { Idempotency } from './tenants/idempotency.ts';
-import type { HealthWatch } from './capacity/health.ts';
+import type { ControlMetrics } from './capacity/control-metrics.ts';
+import type { CommandVerbs } from './commands/command.ts';
+import type { EventVerbs } from './events/event-verbs.ts';
+import type { WebhookVerbs } from './events/webhooks/webhook-verbs.ts';
+import type { PauseVerbs } from './pausing/pause.ts';
+import type { SandboxVerbs } from './sandboxes/sandbox.ts';
+import type { SnapshotVerbs, TravelVerbs } from './snapshots/snapshot.ts';
+import type { Builds } from './templates/builds/build.ts';
+import type { TemplateVerbs } from './templates/template.ts';
+import type { KeyVerbs } from './tenants/key-verbs.ts';
 import type { Principal } from './tenants/principal.ts';
-import type { QuotaLedger } from './tenants/quota-ledger.ts';
-import type { EventLog } from './events/event-log.ts';
-import type { PortRecord, SandboxRow } from '../records/sandboxes.ts';
+import type { ProjectVerbs } from './tenants/project-verbs.ts';
+import type { TokenEpochs } from './tenants/token-epochs.ts';
 
-export interface Keyed {
-  /** Makes a call repeatable: the same key and request answer with what the first call made. */
-  idempotencyKey?: string;
+export type { EnteredSandbox } from './sandboxes/sandbox.ts';
+export type { Comparison } from './snapshots/snapshot.ts';
+
+/** What tokens of a sandbox are derived from, for surfaces that give out tokens of their own. */
+export interface TokenSource {
+  /** A secret of this installation. Each surface has its own. */
+  secret(surface: 'e2b'): Uint8Array;
+  readonly epochs: Pick<TokenEpochs, 'ofProject' | 'ofSandbox'>;
 }
 
-export interface Creating extends Keyed {
+/** Verbs for those who run the server. */
+export interface OperatorVerbs {
   /**
-   * Of a snapshot: user and directory are those of the request also where these are the default, which else
-   * stands for the snapshot's own.
+   * One verdict, and the findings it comes from. An admin also sees recent errors; others see the sandboxes of
+   * their own project alone.
    */
-  exactly?: boolean;
-}
-
-export interface SandboxVerbs {
-  create(
-    principal: Principal,
-    request: CreateSandbox,
-    options?: Creating,
-  ): Promise<{ sandbox: Sandbox; created: boolean }>;
-  /**
-   * What would become of a create: which platform is chosen, and all that would be refused or not be
-   * honoured. Makes nothing.
-   */
-  validate(principal: Principal, request: CreateSandbox): Promise<Validation>;
-  get(principal: Principal, ref: string): Sandbox;
-  list(principal: Principal, query: ListSandboxes): SandboxPage;
-  update(principal: Principal, ref: string, changes: UpdateSandbox): Promise<Sandbox>;
-  start(principal: Principal, ref: string): Promise<Sandbox>;
-  stop(principal: Principal, ref: string, options?: { graceMs?: number }): Promise<Sandbox>;
-  /**
-   * Absent is done. Named snapshots and those that were asked for stay; turns go with it. `onIntent` is
-   * called when the record says that it is to go: from then on it goes, whatever happens to the server.
-   */
-  remove(principal: Principal, ref: string, options?: { onIntent?(): void }): Promise<void>;
-  /**
-   * The guest of a sandbox that runs, and what commands and files start from. Whatever is asked of that guest
-   * counts as use, and wakes the sandbox if it was paused meanwhile. Rejects `failed_precondition` if it is
-   * stopped or has failed.
-   */
-  enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
-  /**
-   * Counts somebody who waits for something inside as one of its clients, until that is disposed of. Wakes
-   * nothing.
-   */
-  attend(principal: Principal, ref: string): Disposable;
-  expose(principal: Principal, ref: string, port: PortRecord): Promise<Sandbox>;
-  unexpose(principal: Principal, ref: string, port: number): Promise<Sandbox>;
-  /** For preview traffic, which carries no key: the guest, if that port is exposed and the token fits. */
-  preview(id: SandboxId, port: number, token: string | undefined): Promise<Guest>;
-  /**
-   * Counts a connection of a visitor until it is disposed of. Throws `resource_exhausted` beyond the
-   * project's quota.
-   */
-  previewConnection(id: SandboxId): Disposable;
-}
-
-/** Whose snapshot a name or a number means. An id needs none. */
-export interface SnapshotScope {
-  sandbox?: string;
-}
-
-export interface SnapshotVerbs {
-  /** Keeps what the sandbox is now. Rejects `already_exists` for a name that its snapshots have. */
-  snapshot(principal: Principal, ref: string, request: TakeSnapshot): Promise<Snapshot>;
-  /** Waits for commands that somebody waits for, then keeps what the sandbox is under the next number. */
-  turn(principal: Principal, ref: string, request: TakeTurn): Promise<Snapshot>;
-  snapshots(principal: Principal, query: ListSnapshots): SnapshotPage;
-  getSnapshot(principal: Principal, snapshot: SnapshotRef, scope?: SnapshotScope): Snapshot;
-  /**
-   * What descends from it becomes its parent's. Rejects `failed_precondition` while sandboxes stand on it or
-   * a template is made of it.
-   */
-  removeSnapshot(principal: Principal, snapshot: SnapshotRef, scope?: SnapshotScope): Promise<void>;
-  /** One portable archive. */
-  exportSnapshot(
-    principal: Principal,
-    snapshot: SnapshotRef,
-    scope?: SnapshotScope & CallOptions,
-  ): Promise<{ snapshot: Snapshot; data: AsyncIterable<Uint8Array> }>;
-  /**
-   * Takes an archive in, whole or not at all. Memory that this installation has not signed is left out,
-   * unless an admin allows it. Rejects `invalid_argument` for one that is damaged.
-   */
-  importSnapshot(
-    principal: Principal,
-    data: AsyncIterable<Uint8Array>,
-    request: ImportSnapshot,
-    options?: CallOptions,
-  ): Promise<ImportedSnapshot>;
-  tree(principal: Principal, ref: string): SnapshotTree;
-}
-
-/** Two moments of a sandbox side by side, until `release` is called. */
-export interface Comparison {
-  /** Null is now. */
-  from: Snapshot | null;
-  to: Snapshot | null;
-  /** In the order of paths. May be read once. */
-  changes: AsyncIterable<FileChange>;
-  before: SnapshotFiles;
-  after: SnapshotFiles;
-  /** Lets go of what was only made for the comparison. */
-  release(): Promise<void>;
-}
-
-export interface TravelVerbs {
-  /**
-   * Puts the sandbox back. What it was becomes a snapshot first; when it rejects the sandbox is as it was.
-   */
-  rollback(principal: Principal, ref: string, request: Rollback): Promise<RolledBack>;
-  /**
-   * Makes sandboxes that go on from what this one is: all of them or none. Those of one that is stopped are
-   * stopped.
-   */
-  fork(principal: Principal, ref: string, request: Fork, options?: Keyed): Promise<Forked>;
-  compare(principal: Principal, ref: string, request: Compare, options?: CallOptions): Promise<Comparison>;
-}
-
-export interface PauseVerbs {
-  /**
-   * Refuses new work, waits for what runs, then pauses. A paused one goes further down the ladder, never up.
-   */
-  pause(principal: Principal, ref: string, request: PauseSandbox): Promise<Sandbox>;
-  resume(principal: Principal, ref: string): Promise<Sandbox>;
-  /** Keeps it from being idle for so long from now; 0 gives the lease back. */
-  lease(principal: Principal, ref: string, request: { forMs: number }): Promise<Sandbox>;
-}
-
-export interface TemplateVerbs {
-  /** Rejects `already_exists` unless `replace`. */
-  saveTemplate(principal: Principal, name: string, request: SaveTemplate): Promise<Template>;
-  /** Those that the backend brings, and the project's own. */
-  templates(principal: Principal): Promise<Template[]>;
-  /** Absent is done. Its snapshot stays, unless it is a turn of a sandbox that is gone. */
-  removeTemplate(principal: Principal, name: string): Promise<void>;
-}
-
-export interface Control extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs {
-  readonly backend: Backend;
-  /** What may be asked for. */
-  readonly policy: Policy;
-  readonly events: EventLog;
-  /** What projects take of their quotas, for those who keep something for them elsewhere. */
-  readonly quota: QuotaLedger;
-  /** Callers' keys for what is to be made once. */
-  readonly idempotency: Idempotency;
-  /** Callers' keys for commands that are to run once. */
-  readonly commandKeys: CommandKeys;
-  readonly health: HealthWatch;
-  /** Notes what a sweep has taken away by itself. */
+  health(principal: Principal): Promise<Health>;
+  /** Whether records and backend answer. */
+  ready(): Promise<{ records: boolean; backend: boolean }>;
+  metrics(): ControlMetrics;
+  /** What sandboxes can do here, and what the operator allows. */
+  capabilities(options?: CallOptions): Promise<Capabilities>;
+  /** Adds a failure in the background to the recent errors. */
+  noteError(error: unknown): void;
+  /** Writes an event about orphans that a backend removed by itself. */
   noteSwept(orphans: Orphan[]): void;
   /**
-   * Looks for what was left behind and takes it away; with `dryRun` only tells. Rejects `unsupported` where
-   * there is nothing to look at.
+   * Finds orphans and removes them; with `dryRun` only lists them. Rejects `unsupported` for a backend that
+   * leaves none.
    */
   sweep(principal: Principal, options?: { dryRun?: boolean }): Promise<Orphan[]>;
+  /** All records and events as one tar archive. `withKey` adds the key that secrets are sealed with. */
+  backup(
+    principal: Principal,
+    options: { signal: AbortSignal; withKey: boolean },
+  ): Promise<AsyncIterable<Uint8Array>>;
   /** Sandboxes by state, of one project or of all. */
   counts(project?: string): Record<string, number>;
+}
+
+export interface Control
+  extends SandboxVerbs, SnapshotVerbs, TravelVerbs, PauseVerbs, TemplateVerbs, OperatorVerbs {
+  readonly commands: CommandVerbs;
+  readonly builds: Builds;
+  readonly events: EventVerbs;
+  readonly webhooks: WebhookVerbs;
+  readonly keys: KeyVerbs;
+  readonly projects: ProjectVerbs;
+  readonly tokens: TokenSource;
+  /** What callers may ask for. */
+  readonly policy: Policy;
   close(): Promise<void>;
 }

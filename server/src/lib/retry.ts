@@ -1,25 +1,35 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 export interface RetryOptions {
-  timeoutMs: number;
-  /** The pause between two attempts, by the number of attempts so far. */
-  delayMs: number | ((attempts: number) => number);
-  signal?: AbortSignal | undefined;
+  /** Whether another attempt may succeed after this failure. */
+  isTransient(error: unknown): boolean;
+  /** Called with every failure, transient or not. */
+  onError(error: unknown): void;
+  delayMs: number;
+  /** The delay doubles up to this. Default: it stays the same. */
+  maxDelayMs?: number;
+  /** Waits before the first attempt. Default 0. */
+  firstDelayMs?: number;
 }
 
 /**
- * Repeats `attempt` until it gives something other than `undefined`: at once, then after each delay. Resolves
- * `undefined` if the timeout passes first; an attempt that has started is always awaited. Rejects with what
- * an attempt throws, and with an `AbortError` if the signal is aborted between two attempts.
+ * Runs the work, and runs it again in the background while it fails with a transient error. Resolves after
+ * the first attempt and never rejects. A pending retry does not keep the process alive.
  */
-export async function retry<T>(
-  attempt: () => T | undefined | Promise<T | undefined>,
-  { timeoutMs, delayMs, signal }: RetryOptions,
-): Promise<T | undefined> {
-  const deadline = performance.now() + timeoutMs;
-  for (let attempts = 1; ; attempts++) {
-    const value = await attempt();
-    if (value !== undefined || performance.now() >= deadline) return value;
-    await sleep(typeof delayMs === 'number' ? delayMs : delayMs(attempts), undefined, { signal });
-  }
+export async function retry(work: () => unknown, options: RetryOptions): Promise<void> {
+  const { isTransient, onError, delayMs, maxDelayMs = delayMs, firstDelayMs = 0 } = options;
+  const later = async (waitMs: number, nextMs: number): Promise<void> => {
+    await sleep(waitMs, undefined, { ref: false });
+    await attempt(nextMs);
+  };
+  const attempt = async (nextMs: number): Promise<void> => {
+    try {
+      await work();
+    } catch (error) {
+      onError(error);
+      if (isTransient(error)) later(nextMs, Math.min(2 * nextMs, maxDelayMs)).catch(onError);
+    }
+  };
+  if (firstDelayMs === 0) await attempt(delayMs);
+  else later(firstDelayMs, delayMs).catch(onError);
 }

@@ -32,10 +32,7 @@ export function preferredRuntime(policy: Runtimes, usual: string, known: readonl
 }
 
 /** Rejects `permission_denied` for a sandbox without isolation unless an admin asks. */
-export function requireMayHave(
-  { role }: { role: 'admin' | 'member' },
-  ...runtimes: (string | null | undefined)[]
-): void {
+export function requireMayHave({ role }: { role: string }, ...runtimes: (string | null | undefined)[]): void {
   if (role === 'admin' || !runtimes.includes(UNISOLATED)) return;
   throw new CayError(
     'permission_denied',

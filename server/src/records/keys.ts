@@ -10,7 +10,7 @@ interface StoredKey {
   id: string;
   name: string;
   project: string;
-  role: 'admin' | 'member';
+  role: Key['role'];
   hint: string;
   created_at: number;
   last_used_at: number | null;
@@ -26,7 +26,7 @@ export interface KeyRecords {
   create(options: {
     name: string;
     project: string;
-    role: 'admin' | 'member';
+    role: Key['role'];
     secretOf?(id: string): string;
   }): NewKey;
   get(id: string): Key | undefined;

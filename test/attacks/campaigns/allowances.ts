@@ -4,6 +4,7 @@
  */
 import type { Random } from '../../faults/model/random.ts';
 import type { Campaign } from '../support/campaign.ts';
+import { PLATFORMS } from '../support/platforms.ts';
 import type { Reply } from '../support/target.ts';
 
 const MiB = 1024 ** 2;
@@ -43,11 +44,16 @@ function limits(random: Random, ...without: string[]): Record<string, unknown> {
   );
 }
 
-function requireAllowed({ json }: Reply, allowed: readonly string[], what: string): void {
+function requireAllowed(
+  { json }: Reply,
+  allowed: readonly string[],
+  maxima: Record<string, number>,
+  what: string,
+): void {
   const boxes = json?.sandboxes ?? [json];
   for (const box of boxes) {
     if (box?.limits === undefined) continue;
-    for (const [name, maximum] of Object.entries(MAXIMA)) {
+    for (const [name, maximum] of Object.entries(maxima)) {
       const value = name === 'timeoutMs' ? box.timeoutMs : box.limits[name];
       if (value === null || value > maximum)
         throw new Error(`${what}: ${box.id} has ${name} ${value}, beyond ${maximum}`);
@@ -60,10 +66,18 @@ function requireAllowed({ json }: Reply, allowed: readonly string[], what: strin
 export const allowances: Campaign = {
   name: 'allowances',
   targets: [
-    { backend: 'memory', flags: FLAGS },
-    { backend: 'local', runtime: 'runc', flags: [...FLAGS, '--allow-runtime', 'runc'] },
+    { backend: 'memory' },
+    ...PLATFORMS.map(({ target }) => ({ ...target, dockerDiskBytes: 8 * 1024 * MiB })),
   ],
-  async open({ alice, admin }, random) {
+  flags: ({ runtime }) => (runtime === undefined ? FLAGS : [...FLAGS, '--allow-runtime', runtime]),
+  async open({ alice, admin, lacks }, random) {
+    const maxima = { ...MAXIMA };
+    // What the platform cannot enforce has no maximum there, as its capabilities say.
+    const why = lacks('diskLimit');
+    if (why !== undefined) {
+      console.info(`allowances: the disk is not looked at: ${why}`);
+      delete maxima['diskBytes'];
+    }
     const allowed: string[] = (await admin.call('GET', '/v1/capabilities')).json.runtimes;
     const boxes: string[] = [];
     const snapshots: string[] = [];
@@ -129,7 +143,7 @@ export const allowances: Campaign = {
     return {
       async next() {
         const [what, reply] = await asked();
-        if (reply) requireAllowed(reply, allowed, what);
+        if (reply) requireAllowed(reply, allowed, maxima, what);
         for (const { id } of reply?.json?.sandboxes ?? (reply?.json?.limits ? [reply.json] : []))
           if (!boxes.includes(id)) boxes.push(id);
         while (boxes.length > MOST) await alice.call('DELETE', `/v1/sandboxes/${boxes.shift()}`);

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Campaign } from '../support/campaign.ts';
 import { exchange } from '../support/exchange.ts';
+import { PLATFORMS } from '../support/platforms.ts';
 import { hostilePlan, planIn } from '../support/hostile-answer.ts';
 
 const PATIENCE_MS = 5_000;
@@ -17,7 +18,7 @@ const OURS_ABOVE_500 = [502, 503, 504];
 
 export const applications: Campaign = {
   name: 'applications',
-  targets: [{ backend: 'local', runtime: 'runc' }],
+  targets: PLATFORMS.map(({ target }) => target),
   async open(target, random) {
     const made = (
       await target.alice.call('POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 3600 * 8 } })

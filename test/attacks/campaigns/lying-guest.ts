@@ -8,7 +8,8 @@ import { FRAME, HEADER_BYTES, writeHeader } from '../../../server/src/guest/fram
 import type { Random } from '../../faults/model/random.ts';
 import type { Campaign } from '../support/campaign.ts';
 import { e2bSandbox, type E2bSandbox } from '../support/e2b-sandbox.ts';
-import { dial, lieFor, newestSocket, type Asked } from '../support/lying-guest.ts';
+import { takeLink, type Asked } from '../support/lying-guest.ts';
+import { PLATFORMS } from '../support/platforms.ts';
 import type { Reply, Target } from '../support/target.ts';
 
 const PATIENCE_MS = 700;
@@ -17,17 +18,17 @@ const CASES_PER_DIAL = 4;
 
 export const lyingGuest: Campaign = {
   name: 'lying-guest',
-  targets: [{ backend: 'local', runtime: 'runc' }],
+  targets: PLATFORMS.map(({ target }) => target),
   async open(target, random) {
     const sandbox = await e2bSandbox(target);
-    const socketPath = await newestSocket(target.dataDir);
-    let liar = await lieFor(target, sandbox.id);
+    const link = await takeLink(target, sandbox.id);
+    let liar = await link.next();
     let cases = 0;
     return {
       async next() {
         if (liar.ended || cases++ % CASES_PER_DIAL === 0) {
           liar.close();
-          liar = await dial(socketPath);
+          liar = await link.next();
         }
         const told: string[] = [];
         liar.onAsked = (asked) => {
@@ -54,6 +55,7 @@ export const lyingGuest: Campaign = {
       },
       async [Symbol.asyncDispose]() {
         liar.close();
+        link.close();
       },
     };
   },

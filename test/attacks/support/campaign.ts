@@ -7,8 +7,10 @@ import type { Target, TargetOptions } from './target.ts';
  */
 export interface Campaign {
   readonly name: string;
-  /** What it is run against; each entry is a run of its own. */
+  /** What `npm test` runs it against; each entry is a run of its own. `--target` may name any other. */
   readonly targets: readonly TargetOptions[];
+  /** Flags of the server that its cases need. */
+  flags?(on: TargetOptions): readonly string[];
   /** Makes what its cases need. */
   open(target: Target, random: Random): Promise<OpenCampaign>;
 }

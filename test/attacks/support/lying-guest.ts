@@ -1,15 +1,20 @@
 /**
- * A guest that lies. Root in a sandbox can do that: it dials the socket by which the guest reaches the
- * server, and the newest connection is the one that counts. Here the test dials it from outside, once the
- * true guest cannot dial any more.
+ * A guest that lies. Root in a sandbox can do that: the socket between the server and its guest is in the
+ * sandbox, and the newest connection is the one that counts. Here the test takes it over from outside, once the
+ * true guest cannot use it any more.
  */
-import { readdir, stat } from 'node:fs/promises';
-import { connect, type Socket } from 'node:net';
+import { execFile } from 'node:child_process';
+import { readdir, rm, stat } from 'node:fs/promises';
+import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { LABELS, SOCKET_PATH } from '../../../server/src/backends/docker/container-config.ts';
 import { decodeCborMap, encodeCbor, type CborMap } from '../../../server/src/guest/cbor.ts';
 import { FRAME, HEADER_BYTES, PROTOCOL, writeHeader } from '../../../server/src/guest/frame.ts';
 import { FrameParser } from '../../../server/src/guest/frame-parser.ts';
 import type { Target } from './target.ts';
+
+const run = promisify(execFile);
 
 export interface Asked {
   op: string;
@@ -34,15 +39,77 @@ export interface LyingGuest {
 /** Keeps the first process of the sandbox from opening anything, its socket to the server among it. */
 const MUTE = 'import resource; resource.prlimit(1, resource.RLIMIT_NOFILE, (3, 3))';
 
-/** Takes the place of the guest of a sandbox. */
-export async function lieFor(target: Target, sandbox: string): Promise<LyingGuest> {
+/** The way by which the guest of a sandbox and the server reach each other, in other hands. */
+export interface TakenLink {
+  /** A new connection to the server, which then counts as the guest's. Whoever had one before is cut off. */
+  next(hello?: CborMap): Promise<LyingGuest>;
+  close(): void;
+}
+
+/**
+ * Takes the place of the guest of a sandbox of Alice's. On this machine guests dial the server, and so does the
+ * liar. In a container of Docker's the server dials a socket inside, and the liar listens there instead.
+ */
+export async function takeLink(target: Target, sandbox: string): Promise<TakenLink> {
+  if (target.docker) return listenInstead(target, sandbox);
   const socketPath = await newestSocket(target.dataDir);
   await target.alice.exec(sandbox, ['python3', '-c', MUTE], { user: 'root' });
-  return dial(socketPath);
+  return { next: (hello) => dial(socketPath, hello), close: () => {} };
+}
+
+/** Ends the programs that carry bytes between the server and the guest, this command's own among them. */
+const CUT = `
+import os
+for pid in filter(str.isdigit, os.listdir('/proc')):
+    try:
+        if b'bridge' in open(f'/proc/{pid}/cmdline', 'rb').read().split(b'\\0')[:2]:
+            os.kill(int(pid), 9)
+    except OSError:
+        pass
+`;
+
+async function listenInstead(target: Target, sandbox: string): Promise<TakenLink> {
+  const engine = async (...args: string[]) =>
+    (await run('docker', ['--host', target.docker!.host, ...args])).stdout.trim();
+  const container = await engine('ps', '--quiet', '--filter', `label=${LABELS.sandbox}=${sandbox}`);
+  const pid = await engine('inspect', '--format', '{{.State.Pid}}', container);
+  const path = `/proc/${pid}/root${SOCKET_PATH}`;
+  await rm(path);
+  const waiting: ((socket: Socket) => void)[] = [];
+  const come: Socket[] = [];
+  let current: Socket | undefined;
+  const server = createServer((socket) => {
+    socket.on('error', () => {});
+    const first = waiting.shift();
+    if (first) first(socket);
+    else come.push(socket);
+  });
+  await new Promise<void>((resolve) => server.listen(path, resolve));
+  // The answer to this is lost with what carries it.
+  await target.alice
+    .call('POST', `/v1/sandboxes/${sandbox}/exec`, {
+      body: { argv: ['python3', '-c', CUT], user: 'root' },
+      signal: AbortSignal.timeout(2_000),
+    })
+    .catch(() => {});
+  return {
+    async next(hello) {
+      current?.destroy();
+      let socket = come.shift();
+      while (socket?.destroyed) socket = come.shift();
+      current = socket ?? (await new Promise<Socket>((resolve) => waiting.push(resolve)));
+      return greet(current, hello);
+    },
+    close() {
+      server.close();
+      current?.destroy();
+      for (const socket of come) socket.destroy();
+    },
+  };
 }
 
 /** Of the sandbox that was started last. */
-export async function newestSocket(dataDir: string): Promise<string> {
+async function newestSocket(dataDir: string): Promise<string> {
   const instances = join(dataDir, 'engine/instances');
   const found = (await readdir(instances)).map(async (name) => {
     const path = join(instances, name, 'run/guest.sock');
@@ -61,8 +128,11 @@ export async function newestSocket(dataDir: string): Promise<string> {
   return newest.path;
 }
 
-export async function dial(socketPath: string, hello: CborMap = {}): Promise<LyingGuest> {
-  const socket = await connected(socketPath);
+async function dial(socketPath: string, hello?: CborMap): Promise<LyingGuest> {
+  return greet(await connected(socketPath), hello);
+}
+
+async function greet(socket: Socket, hello: CborMap = {}): Promise<LyingGuest> {
   const guest = new Liar(socket);
   const heard = guest.heard();
   guest.frame(

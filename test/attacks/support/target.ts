@@ -1,6 +1,6 @@
 /**
  * The target of an attack: a real `cay up` process on a data directory of its own, with two tenants (`alice`,
- * `bob`) and an admin. Whoever has no key is the stranger.
+ * `bob`) and an admin. Whoever has no key is the stranger. On Docker the target has an engine of its own.
  *
  * The server runs as its own process, so that a case can tell "the request was refused" from "the server died
  * and came back".
@@ -11,11 +11,14 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CreateSandboxInput, Sandbox } from '@cay/sdk/protocol';
+import type { Ability, Capabilities, CreateSandboxInput, Sandbox } from '@cay/sdk/protocol';
+import { startDockerd, type Dockerd } from '../../support/dockerd.ts';
 
 const MAIN = join(import.meta.dirname, '../../../server/src/main.ts');
 const START_MS = 60_000;
 const ALIVE_MS = 2_000;
+/** What the template `base` is on Docker. */
+export const DOCKER_IMAGE = 'own-base';
 
 export interface TargetOptions {
   backend: 'memory' | 'local' | 'docker';
@@ -24,6 +27,8 @@ export interface TargetOptions {
   /** More flags of `cay up`. */
   flags?: readonly string[];
   env?: Record<string, string>;
+  /** On Docker: keeps the engine's data on a filesystem of that size that can limit the disk of a container. */
+  dockerDiskBytes?: number;
 }
 
 export interface Reply {
@@ -81,17 +86,37 @@ export interface Target extends AsyncDisposable {
   /** All that the server has logged so far. */
   log(): string;
   readonly pid: number;
+  /** What the server says it can do, and why not. */
+  readonly capabilities: Capabilities;
+  /** Why the backend lacks an ability, in its own words, or `undefined` if it has it. */
+  lacks(ability: Ability): string | undefined;
+  /** The engine whose containers the sandboxes are. */
+  readonly docker: Dockerd | undefined;
+  /** Ends the server as an operator does, and starts it again on the same data and port. */
+  restart(): Promise<void>;
 }
 
-export async function startTarget({
-  backend,
-  runtime,
-  flags = [],
-  env = {},
-}: TargetOptions): Promise<Target> {
+export async function startTarget(options: TargetOptions): Promise<Target> {
+  if (options.backend !== 'docker') return startServer(options);
+  const docker = await startDockerd(
+    options.dockerDiskBytes === undefined ? {} : { btrfsBytes: options.dockerDiskBytes },
+  );
+  try {
+    await docker.importBaseImage(DOCKER_IMAGE);
+    return await startServer(options, docker);
+  } catch (error) {
+    await docker.stop();
+    throw error;
+  }
+}
+
+async function startServer(
+  { backend, runtime, flags = [], env = {} }: TargetOptions,
+  docker?: Dockerd,
+): Promise<Target> {
   const dataDir = await mkdtemp('/tmp/cay-attack-');
   const { CAY_URL: _url, CAY_API_KEY: _key, ...inherited } = process.env;
-  const all = {
+  const all: NodeJS.ProcessEnv = {
     ...inherited,
     CAY_DATA: dataDir,
     CAY_LISTEN: '127.0.0.1:0',
@@ -106,12 +131,20 @@ export async function startTarget({
     '--log-level',
     'info',
     ...(runtime === undefined ? [] : ['--runtime', runtime]),
+    ...(docker === undefined ? [] : ['--docker-host', docker.host, '--docker-image', DOCKER_IMAGE]),
     ...flags,
   ];
-  const child = spawn(process.execPath, [MAIN, ...args], { env: all, stdio: ['ignore', 'pipe', 'pipe'] });
   let words = '';
-  for (const stream of [child.stdout, child.stderr])
-    stream.on('data', (chunk: Buffer) => (words += chunk.toString()));
+  const launch = (listen: string): ChildProcess => {
+    const launched = spawn(process.execPath, [MAIN, ...args], {
+      env: { ...all, CAY_LISTEN: listen },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    for (const stream of [launched.stdout, launched.stderr])
+      stream.on('data', (chunk: Buffer) => (words += chunk.toString()));
+    return launched;
+  };
+  let child = launch(all['CAY_LISTEN']!);
   const { url, key } = await started(child, dataDir, () => words);
   const { hostname, port } = new URL(url);
 
@@ -122,17 +155,26 @@ export async function startTarget({
     if (made.status >= 300) throw new Error(`No key for ${name}: ${project.text} ${made.text}`);
     return tenantOf(url, name, project.json.id, made.json.secret);
   };
+  const capabilities = (await admin.call('GET', '/v1/capabilities')).json as Capabilities;
   return {
     url,
     host: hostname,
     port: Number(port),
     dataDir,
-    pid: child.pid!,
+    get pid() {
+      return child.pid!;
+    },
+    docker,
+    capabilities,
+    lacks: (ability) =>
+      capabilities.abilities[ability]
+        ? undefined
+        : (capabilities.notes[ability] ?? `${capabilities.backend} has no "${ability}"`),
     admin,
     alice: await tenant('alice'),
     bob: await tenant('bob'),
-    stranger: (method, path, options) => send(url, method, path, options),
-    raw: (bytes, options) => rawExchange(hostname, Number(port), bytes, options),
+    stranger: (method, path, request) => send(url, method, path, request),
+    raw: (bytes, request) => rawExchange(hostname, Number(port), bytes, request),
     async requireAlive() {
       if (child.exitCode !== null || child.signalCode !== null) {
         throw new Error(
@@ -145,9 +187,16 @@ export async function startTarget({
     rssBytes: () =>
       Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1] ?? 0) * 1024,
     log: () => words,
+    async restart() {
+      await ended(child, 'SIGTERM');
+      await rm(join(dataDir, 'server.json'), { force: true });
+      child = launch(`${hostname}:${port}`);
+      await started(child, dataDir, () => words);
+    },
     async [Symbol.asyncDispose]() {
       await ended(child, 'SIGTERM');
       await destroyed(all);
+      await docker?.stop();
       await rm(dataDir, { recursive: true, force: true });
     },
   };

@@ -1,8 +1,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { whyNoDockerd } from '../../support/dockerd.ts';
 import type { TargetOptions } from './target.ts';
-
-const DOCKER_SOCKET = '/var/run/docker.sock';
 
 /** As `--target` of the runner has it: `memory`, `local:runc`. */
 export function targetName({ backend, runtime }: TargetOptions): string {
@@ -10,12 +9,9 @@ export function targetName({ backend, runtime }: TargetOptions): string {
 }
 
 /** Why this target cannot be started on this machine, or `undefined` if it can. */
-export function whyNotHere({ backend, runtime, env = {} }: TargetOptions): string | undefined {
+export function whyNotHere({ backend, runtime }: TargetOptions): string | undefined {
   if (backend === 'memory') return undefined;
-  if (backend === 'docker') {
-    const host = env['DOCKER_HOST'] ?? process.env['DOCKER_HOST'];
-    return host !== undefined || existsSync(DOCKER_SOCKET) ? undefined : 'no Docker engine runs here';
-  }
+  if (backend === 'docker') return whyNoDockerd();
   if (process.getuid?.() !== 0) return 'sandboxes on this machine need root';
   return runtime === undefined || installed(runtime) ? undefined : `${runtime} is not installed`;
 }

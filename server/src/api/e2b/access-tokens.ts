@@ -1,7 +1,7 @@
 /**
- * Who may use a sandbox's own address: whoever has its access token, which is given with the sandbox to those
- * who have a key. It is derived from a secret of this installation, so nothing is stored, and says nothing
- * about the key. The sandbox's id stands in it, since some clients send the token and no id.
+ * Access tokens of sandboxes, as E2B has them. A token comes with the answer to a caller that has an API key.
+ * It is derived from a secret of this installation, so it is not stored, and it says nothing about the key.
+ * It has the id of the sandbox in it, because some clients send the token and no id.
  */
 import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
@@ -15,23 +15,23 @@ export interface AccessTokens {
   traffic(id: SandboxId): string;
   isEnvd(id: SandboxId, token: string | undefined): boolean;
   isTraffic(id: SandboxId, token: string | undefined): boolean;
-  /** The sandbox that a token says it is of. To be checked yet. */
+  /** The sandbox that a token names. The token is not checked. */
   claimed(token: string): SandboxId | undefined;
-  /** Whether this is what the sandbox's token signs. */
+  /** Whether the signature was made with the sandbox's token. */
   isSignature(id: SandboxId, signed: SignedFile, signature: string): boolean;
 }
 
 export interface SignedFile {
-  /** As it stands in the address, before it is made absolute. */
+  /** The path as it is in the address, before it is resolved. */
   path: string;
   operation: 'read' | 'write';
-  /** Empty for the default. */
+  /** Empty for the default user. */
   user: string;
   /** In seconds since 1970. */
   expiration?: number;
 }
 
-/** `epochOf` tells how often the tokens of a sandbox were revoked. */
+/** `epochOf` gives how often the tokens of a sandbox were revoked. */
 export function accessTokens(secret: Uint8Array, epochOf: (id: SandboxId) => number = () => 0): AccessTokens {
   const mac = (purpose: string, id: SandboxId) =>
     createHmac('sha256', secret)
@@ -48,7 +48,7 @@ export function accessTokens(secret: Uint8Array, epochOf: (id: SandboxId) => num
   };
 }
 
-/** What a request for a file says that it was signed for; undefined if it does not say so. */
+/** The file and signature that a request names; undefined if it has no signature. */
 export function signedFileOf(
   method: string | undefined,
   { pathname, searchParams }: URL,
@@ -70,7 +70,7 @@ export function signatureOf(token: string, { path, operation, user, expiration }
   return `v1_${hash('sha256', signed, 'base64').replace(/=+$/, '')}`;
 }
 
-/** Takes as long whatever the difference is. */
+/** Compares in constant time. */
 export function same(expected: string, given: string): boolean {
   const a = Buffer.from(expected);
   const b = Buffer.from(given);

@@ -1,7 +1,4 @@
-/**
- * Failures as E2B's clients understand them: `{code, message}` with the status as a number, or Connect's own
- * shape.
- */
+/** Errors as E2B's clients understand them: `{code, message}` with a numeric status, or Connect's shape. */
 import { ERRORS, isCayError, type ErrorCode } from '@cay/sdk/protocol';
 import { errorAnswer } from '../http/error-answer.ts';
 
@@ -9,11 +6,11 @@ export interface E2bErrorAnswer {
   status: number;
   headers: Record<string, string>;
   body: { code: number | string; message: string };
-  /** Set when the failure is ours: to be logged, never shown. */
+  /** Set if the server failed: logged, and never shown to the client. */
   cause?: unknown;
 }
 
-/** Where E2B's clients expect another status than our own API gives. */
+/** Codes for which E2B's clients expect another status than our API has. */
 const STATUS: Partial<Record<ErrorCode, number>> = { failed_precondition: 409 };
 
 export function e2bError(error: unknown): E2bErrorAnswer {
@@ -28,7 +25,7 @@ export function e2bError(error: unknown): E2bErrorAnswer {
   };
 }
 
-/** The same for a plain request to a sandbox's files, where two more things can be told. */
+/** Errors of the file routes, which have two more statuses. */
 export function envdError(error: unknown): E2bErrorAnswer {
   const answer = e2bError(error);
   const details = isCayError(error) ? error.details : {};
@@ -42,7 +39,7 @@ export function envdError(error: unknown): E2bErrorAnswer {
 
 const NO_SPACE = new Set(['ENOSPC', 'EDQUOT']);
 
-/** What Connect calls each of our codes, and the status that it has where there is one. */
+/** Connect's names of our codes, and their statuses. */
 const CONNECT: Record<ErrorCode, { code: string; status: number }> = {
   invalid_argument: { code: 'invalid_argument', status: 400 },
   unauthenticated: { code: 'unauthenticated', status: 401 },

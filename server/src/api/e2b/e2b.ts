@@ -1,7 +1,7 @@
 /**
- * What E2B's own clients speak, on the same port and the same control plane as our API. Requests are told
- * apart by the host of a sandbox, by the headers with which clients name one, and by paths that our API does
- * not have.
+ * E2B's API and the services in its sandboxes, on the same port and the same control plane as our API.
+ * Requests are recognised by the host of a sandbox, by headers that name a sandbox, and by paths that our API
+ * does not have.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -9,17 +9,14 @@ import { getRequestListener } from '@hono/node-server';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
-import type { Builds } from '../../control/templates/builds/build.ts';
 import type { Control } from '../../control/control.ts';
-import type { SandboxRecords } from '../../records/sandboxes.ts';
-import type { TokenEpochs } from '../../control/tenants/token-epochs.ts';
 import { inBackground } from '../../lib/in-background.ts';
 import { networkOf } from '../../lib/network-of.ts';
 import { malformedPath } from '../http/malformed-request.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import type { PreviewProxyOptions } from '../preview/preview-proxy.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
-import type { Strangers } from '../http/authenticate.ts';
+import type { AnonymousClients } from '../http/authenticate.ts';
 import type { RateLimit } from '../http/rate-limit.ts';
 import { mount, type Env, type MountOptions } from '../http/route.ts';
 import { sendJson } from '../http/send-json.ts';
@@ -35,46 +32,43 @@ import { ports, type PortAddress } from './ports.ts';
 import { parseE2bId } from './sandbox-id.ts';
 import { signedBy } from './signed-by.ts';
 import { e2bRoutes } from './rest/e2b-routes.ts';
-import { preparedControl } from './rest/templates/prepared-control.ts';
+import { preparedSandboxes } from './rest/templates/prepared-sandboxes.ts';
 import { uploadLinks } from './rest/templates/upload-links.ts';
 
 export interface E2bOptions extends MountOptions {
   control: Control;
-  builds: Builds;
-  /** How often the access token of one sandbox may be used. */
+  /** Rate limit of the access token of one sandbox. */
   tokenLimit: RateLimit;
-  /** How often one network address may come without what opens something. */
-  strangers: Strangers;
-  sandboxes: Pick<SandboxRecords, 'get' | 'list' | 'ids'>;
-  /** What access tokens are derived from. */
-  secret: Uint8Array;
-  /** How clients reach the server, if not by the address that they came by. */
+  /** Limits requests of one network address that have no valid credential. */
+  anonymous: AnonymousClients;
+  /** Public address of the server. Default: the address that a client used. */
   publicUrl?: string;
-  /** How often tokens were revoked. */
-  epochs: TokenEpochs;
   /** Domains whose subdomains are ports of sandboxes. */
   domains: readonly string[];
-  /** What hosts of ports end with where the client does not show another, with the port of this server. */
+  /**
+   * The domain below which ports are shown, with the port of this server, for clients that did not use
+   * another.
+   */
   domain: string;
   onRefused: Refused;
-  /** What carries requests into sandboxes. */
+  /** Options of the proxy to ports. */
   previews: Omit<PreviewProxyOptions, 'control' | 'isPrivate'>;
   log: Logger;
 }
 
-/** Whose a request is. */
+/** The part of this surface that a request is for. */
 export type Claim =
   | { kind: 'control' }
   | { kind: 'envd'; id: SandboxId }
-  /** Which sandbox it is for stands only in what it is allowed with. */
+  /** The request names its sandbox only by its token or signature. */
   | { kind: 'unnamed' }
-  /** It names a sandbox that cannot exist. */
-  | { kind: 'nobody' }
+  /** The request names a sandbox that cannot exist. */
+  | { kind: 'impossible' }
   | { kind: 'port'; address: PortAddress }
-  /** A port that is exposed, with rules that are the same whichever way it is named. */
+  /** A port that our own API exposed. Its rules are those of previews, however it is named. */
   | { kind: 'preview'; address: PortAddress };
 
-/** All but what is left to previews. */
+/** All claims but those of the preview proxy. */
 export type OwnClaim = Exclude<Claim, { kind: 'preview' }>;
 
 export interface E2b {
@@ -90,52 +84,57 @@ const OF_SANDBOX = /^\/(?:v2\/)?sandboxes\/([^/?]{1,80})/;
 const SERVICES = /^\/(?:process\.Process|filesystem\.Filesystem)\//;
 
 export function openE2b(options: E2bOptions): E2b {
-  const { control, builds, sandboxes, epochs, onRefused } = options;
-  const tokens = accessTokens(options.secret, epochs.ofSandbox);
-  const signers = signedBy(sandboxes, tokens);
+  const { control, onRefused } = options;
+  const { epochs } = control.tokens;
+  const secret = control.tokens.secret('e2b');
+  const tokens = accessTokens(secret, epochs.ofSandbox);
+  const signers = signedBy(control, tokens);
   const inside = envd({
     control,
-    sandboxes,
     tokens,
     budgets: options.budgets,
     tokenLimit: options.tokenLimit,
-    strangers: options.strangers,
+    anonymous: options.anonymous,
     bodyTimeoutMs: options.bodyTimeoutMs,
     onRefused,
   });
   inBackground(inside.adopt(), (error) => options.log.error({ err: error }, 'adopting commands'));
-  const reach = ports({ control, sandboxes, tokens, onRefused, previews: options.previews });
+  const reach = ports({ control, tokens, onRefused, previews: options.previews });
   const suffixes = [...new Set([...options.domains, 'localhost'])].map((domain) => domain.toLowerCase());
-  const telling = {
+  const givenTokens = {
     ...tokens,
     envd(id: SandboxId) {
       const token = tokens.envd(id);
-      signers.told(id, token);
+      signers.tokenGiven(id, token);
       return token;
     },
   };
 
-  /** A client that came by `api.<domain>` reaches sandboxes below that domain. */
+  /** A client of `api.<domain>` reaches sandboxes below that domain. */
   function domainOf({ headers }: Pick<IncomingMessage, 'headers'>): string {
     const match = /^api\.(([^:]+)(?::\d+)?)$/.exec((headers.host ?? '').toLowerCase());
     return match && suffixes.includes(match[2]!) ? match[1]! : options.domain;
   }
 
   const app = new Hono<Env>();
-  const interpreter = openInterpreter(control, builds, options.log);
-  const routing = { control: preparedControl(control, builds, interpreter), tokens: telling, domainOf };
+  const interpreter = openInterpreter(control, options.log);
+  const routing = {
+    control,
+    sandboxes: preparedSandboxes(control, interpreter),
+    tokens: givenTokens,
+    domainOf,
+  };
   const building = {
     control,
-    builds,
-    links: uploadLinks(options.secret, { epochOf: epochs.ofProject }),
+    links: uploadLinks(secret, { epochOf: epochs.ofProject }),
     onRefused,
-    strangers: options.strangers,
+    anonymous: options.anonymous,
     interpreter,
     publicUrl: options.publicUrl,
   };
   for (const route of e2bRoutes({ routing, building })) mount(app, route, options);
   app.notFound(({ env, req }) => {
-    // What needs a key tells strangers nothing, not even that it does not exist.
+    // Anonymous clients learn nothing about paths, not even that they do not exist.
     options.authenticator.authenticate(env.incoming);
     return refuse(
       env.outgoing,
@@ -153,7 +152,7 @@ export function openE2b(options: E2bOptions): E2b {
     return sendJson(response, body, status, headers);
   }
 
-  /** Which sandbox a request means that names none but by what it was allowed. */
+  /** The sandbox of a request that names it only by its token or signature. */
   function meant(request: IncomingMessage): SandboxId | undefined {
     const token = request.headers['x-access-token'];
     if (typeof token === 'string') return tokens.claimed(token);
@@ -167,7 +166,7 @@ export function openE2b(options: E2bOptions): E2b {
   function named(id: string, port: string | undefined, url: string): Claim {
     const sandbox = parseE2bId(id);
     const number = port === undefined ? ENVD_PORT : /^\d{1,5}$/.test(port) ? Number(port) : 0;
-    if (!sandbox || !(number >= 1 && number <= 65_535)) return { kind: 'nobody' };
+    if (!sandbox || !(number >= 1 && number <= 65_535)) return { kind: 'impossible' };
     if (number === ENVD_PORT) return { kind: 'envd', id: sandbox };
     const address = { target: { id: sandbox, port: number }, path: url, prefix: '' };
     return { kind: reach.isExposed(address) ? 'preview' : 'port', address };
@@ -203,16 +202,16 @@ export function openE2b(options: E2bOptions): E2b {
         traceOf(response).route = 'e2bPort';
         traceOf(response).sandbox = claim.address.target.id;
         traceOf(response).endless = true;
-        // Whatever the application answers says nothing about this server.
+        // The status of the application says nothing about this server.
         traceOf(response).expected = true;
         return reach.handle(claim.address, request, response);
       }
       if (answerEnvdCors(request, response)) return;
       try {
-        if (claim.kind === 'nobody') return notRunning(response);
+        if (claim.kind === 'impossible') return notRunning(response);
         const id = claim.kind === 'envd' ? claim.id : meant(request);
         if (id) return await inside.handle(id, request, response);
-        options.strangers.requireTurn(request);
+        options.anonymous.requireTurn(request);
         const error = new CayError(
           'unauthenticated',
           'Neither an access token nor a signature names a sandbox',

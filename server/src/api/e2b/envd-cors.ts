@@ -5,8 +5,8 @@ const ALLOWED =
   'E2b-Traffic-Access-Token, Keepalive-Ping-Interval, Range, User-Agent, X-Access-Token';
 
 /**
- * Pages of any origin may use a sandbox: what counts is the token, which no browser sends by itself. True if
- * the request was a preflight and is answered. An application inside answers for itself.
+ * Pages of any origin may use a sandbox, because access needs a token that no browser sends by itself. True
+ * if the request was a preflight and is answered. Applications in the sandbox answer for themselves.
  */
 export function answerEnvdCors(request: IncomingMessage, response: ServerResponse): boolean {
   if (request.headers.origin === undefined) return false;
@@ -18,7 +18,7 @@ export function answerEnvdCors(request: IncomingMessage, response: ServerRespons
   if (request.method !== 'OPTIONS' || request.headers['access-control-request-method'] === undefined)
     return false;
   const asked = request.headers['access-control-request-headers'] ?? '';
-  // Names of metadata are the caller's own choice.
+  // Clients choose the names of metadata headers.
   const metadata = asked
     .split(',')
     .filter((name) => /^\s*x-metadata-[a-z0-9!#$%&'*+.^_`|~-]+\s*$/i.test(name));

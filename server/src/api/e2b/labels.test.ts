@@ -25,7 +25,7 @@ describe('toLabels()', () => {
     );
   });
 
-  it('keeps plain keys readable, and lets nobody set what is ours', () => {
+  it('keeps plain keys readable, and does not let clients set reserved labels', () => {
     expect(toLabels({ owner: 'me' })).toEqual({ owner: 'me' });
     expect(Object.keys(toLabels({ 'e2b/public-traffic': 'true' }))).not.toContain('e2b/public-traffic');
     expect(toMetadata({ 'e2b/public-traffic': 'true', owner: 'me' })).toEqual({ owner: 'me' });

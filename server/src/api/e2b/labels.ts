@@ -1,30 +1,26 @@
 /**
- * E2B's metadata are our labels. A key that a label cannot have is written in base64url below
- * `e2b/metadata/`; what E2B can say about a sandbox and we have no field for stands below `e2b/` too. A
- * sandbox of our own API has none of these, so each of them means the careful choice when it is absent.
+ * E2B's metadata are labels. A key that a label cannot have is base64url below `e2b/metadata/`. Properties of
+ * E2B sandboxes for which we have no field are labels below `e2b/`. Sandboxes of our own API have none of
+ * them, so an absent label means the restrictive choice.
  */
 import { CayError, LabelsSchema, type Sandbox } from '@cay/sdk/protocol';
 
-/** Leaves room for our own labels beside them. */
+/** Leaves room for the other labels. */
 const MAX_ENTRIES = 60;
 const OURS = 'e2b/';
 const ENCODED = 'e2b/metadata/';
-/** Anybody who knows the host's name reaches every port. */
+/** Every port is public. */
 export const PUBLIC_TRAFFIC = 'e2b/public-traffic';
-/** What an application is told that its host is, with `${PORT}` in place of the port. */
+/** The Host header that applications get, with `${PORT}` for the port. */
 export const MASK_HOST = 'e2b/mask-request-host';
-/** `false`: only a client that connects wakes it. */
+/** `false`: only `connect` wakes the sandbox, and traffic does not. */
 export const AUTO_RESUME = 'e2b/auto-resume';
-/**
- * The template or snapshot that its maker named, which in a sandbox of ours is what that in turn was made
- * from.
- */
+/** The template or snapshot that the client named. */
 export const TEMPLATE = 'e2b/template';
 
 /**
- * Rejects `invalid_argument` for labels below `e2b/` that a caller of our own API would set or change: they
- * decide who reaches a sandbox, and their values are checked by the routes that give them. What is there
- * already may be sent again.
+ * Throws `invalid_argument` if a caller of our own API sets or changes labels below `e2b/`: they decide who
+ * reaches a sandbox, and the E2B routes validate their values. Unchanged labels may be sent again.
  */
 export function requireOwnLabels(
   labels: Record<string, string> | undefined,
@@ -55,7 +51,7 @@ export function toLabels(metadata: Record<string, string>): Record<string, strin
 
 export function labelOf(key: string): string {
   const label = LabelsSchema.safeParse({ [key]: '' });
-  // A key that objects have a meaning of their own for is left out rather than refused.
+  // A key with a meaning for objects, such as `__proto__`, is left out and not refused.
   const plain = !key.startsWith(OURS) && label.success && Object.hasOwn(label.data, key);
   return plain ? key : ENCODED + Buffer.from(key).toString('base64url');
 }
@@ -71,9 +67,8 @@ export function toMetadata(labels: Record<string, string>): Record<string, strin
 }
 
 /**
- * The clients encode keys and values, then the pairs, and then the whole as a query: it arrives here encoded
- * twice yet, except from those who follow E2B's documents and encode once. Text that is not encoded stays as
- * it is.
+ * Clients encode keys and values, then the pairs, and then the whole query, so a filter arrives encoded
+ * twice. Clients that follow E2B's documentation encode once. Plain text stays as it is.
  */
 export function parseMetadataFilter(text: string): Record<string, string> {
   const metadata: [string, string][] = [];
@@ -100,15 +95,15 @@ function decode(text: string): string {
 }
 
 /**
- * Whether traffic reaches a sandbox. One that is paused wakes for it, unless a maker who speaks E2B did not
- * wish that.
+ * Whether traffic reaches a sandbox. It wakes a paused sandbox, unless the client that created it turned that
+ * off.
  */
 export function isReachable({ state, labels }: Pick<Sandbox, 'state' | 'labels'>): boolean {
   if (state === 'paused') return labels[AUTO_RESUME] !== 'false';
   return state === 'active' || state === 'creating';
 }
 
-/** Whether one of E2B's clients made it. */
-export function isMadeHere({ labels }: Pick<Sandbox, 'labels'>): boolean {
+/** Whether an E2B client created the sandbox. */
+export function isE2bSandbox({ labels }: Pick<Sandbox, 'labels'>): boolean {
   return labels[AUTO_RESUME] !== undefined;
 }

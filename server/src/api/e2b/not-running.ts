@@ -7,7 +7,8 @@ import { toE2bId } from './sandbox-id.ts';
 export const NOT_FOUND = 'The sandbox was not found';
 
 /**
- * What clients take for the end of a sandbox. They tell it from a port that nobody listens on by these words.
+ * The answer by which clients know that a sandbox does not run. They distinguish it from a closed port by the
+ * message.
  */
 export function notRunning(
   response: ServerResponse,

@@ -1,12 +1,11 @@
 /**
- * Ports of sandboxes that E2B's clients made: whoever knows the host's name reaches them, as there, unless
- * their maker wished otherwise; then it takes the traffic token. Ports of all other sandboxes are previews,
- * with rules of their own.
+ * Ports of sandboxes that E2B clients created. They are public, as at E2B, unless the client turned that off;
+ * then they need the traffic token. Ports of all other sandboxes are previews, with rules of their own.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import type { Control } from '../../control/control.ts';
-import type { SandboxRecords } from '../../records/sandboxes.ts';
+import { tokenPrincipal } from '../../control/tenants/principal.ts';
 import type { PreviewAddress } from '../preview/preview-address.ts';
 import { previewProxy, type PreviewProxy, type PreviewProxyOptions } from '../preview/preview-proxy.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
@@ -16,8 +15,7 @@ import type { AccessTokens } from './access-tokens.ts';
 import { INTERPRETER_PORT } from './code-interpreter/interpreter.ts';
 import { e2bError } from './e2b-error.ts';
 import type { Refused } from './envd/envd.ts';
-import { MASK_HOST, PUBLIC_TRAFFIC, isMadeHere, isReachable } from './labels.ts';
-import { projectPrincipal } from './project-principal.ts';
+import { MASK_HOST, PUBLIC_TRAFFIC, isE2bSandbox, isReachable } from './labels.ts';
 import { NOT_FOUND, notRunning } from './not-running.ts';
 
 export interface PortAddress extends PreviewAddress {
@@ -25,9 +23,9 @@ export interface PortAddress extends PreviewAddress {
 }
 
 export interface Ports {
-  /** Whether this is a port that is reached by the rules here when its host is named. */
+  /** Whether the rules of this file apply to the port. */
   has(address: PortAddress): boolean;
-  /** Whether it was exposed by our own API, whose rules it has then. */
+  /** Whether our own API exposed the port. Then the rules of previews apply. */
   isExposed(address: PortAddress): boolean;
   handle(address: PortAddress, request: IncomingMessage, response: ServerResponse): Promise<void>;
   upgrade: PreviewProxy['upgrade'];
@@ -35,32 +33,26 @@ export interface Ports {
 
 export interface PortsOptions {
   control: Control;
-  sandboxes: Pick<SandboxRecords, 'get'>;
   tokens: AccessTokens;
   onRefused: Refused;
   previews: Omit<PreviewProxyOptions, 'control' | 'isPrivate'>;
 }
 
-/**
- * What a host in a header may be made of. Labels may come from anywhere, archives of other servers among it.
- */
+/** Characters of a Host header. Labels may come from an imported archive, so they are checked. */
 const HOST = /^[A-Za-z0-9.:_-]{1,253}$/;
 
-export function ports({ control, sandboxes, tokens, onRefused, previews }: PortsOptions): Ports {
+export function ports({ control, tokens, onRefused, previews }: PortsOptions): Ports {
   const gone = new CayError('unavailable', NOT_FOUND);
 
-  /**
-   * What the request may do is decided from its headers. None of them gets to the application: the proxy
-   * takes tokens out.
-   */
+  /** Decides from the headers of the request. The proxy removes tokens before the application sees them. */
   function admit({ id, port }: PortAddress['target'], request: IncomingMessage): void {
-    const row = sandboxes.get(id);
+    const row = control.lookup(id);
     const { 'x-access-token': access, 'e2b-traffic-access-token': traffic } = request.headers;
     if (!row) throw gone;
     const given = (header: string | string[] | undefined) =>
       typeof header === 'string' ? header : undefined;
     const allowed = tokens.isEnvd(id, given(access)) || tokens.isTraffic(id, given(traffic));
-    // Whoever reaches the code interpreter runs code, so that its port is never a public one.
+    // A client that reaches the code interpreter runs code, so its port is never public.
     const isOpen = row.labels[PUBLIC_TRAFFIC] === 'true' && port !== INTERPRETER_PORT;
     if (!isOpen && !allowed) {
       const error = new CayError('permission_denied', 'The traffic access token is missing or wrong');
@@ -77,22 +69,22 @@ export function ports({ control, sandboxes, tokens, onRefused, previews }: Ports
     isPrivate: () => false,
     control: {
       async preview(id) {
-        const row = sandboxes.get(id);
+        const row = control.lookup(id);
         if (!row) throw gone;
-        return (await control.enter(projectPrincipal(row), id)).guest;
+        return (await control.enter(tokenPrincipal(row), id)).guest;
       },
       previewConnection: control.previewConnection,
     },
   });
 
   function isExposed({ target: { id, port } }: PortAddress): boolean {
-    return sandboxes.get(id)?.ports.some((exposed) => exposed.port === port) === true;
+    return control.lookup(id)?.ports.some((exposed) => exposed.port === port) === true;
   }
 
   return {
     has(address) {
-      const row = sandboxes.get(address.target.id);
-      return row !== undefined && isMadeHere(row) && !isExposed(address);
+      const row = control.lookup(address.target.id);
+      return row !== undefined && isE2bSandbox(row) && !isExposed(address);
     },
     isExposed,
     async handle(address, request, response) {

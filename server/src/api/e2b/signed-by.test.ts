@@ -16,7 +16,7 @@ function opened({ known = 3 } = {}) {
   return {
     ids,
     signers,
-    tell: (id: SandboxId) => signers.told(id, tokens.envd(id)),
+    tell: (id: SandboxId) => signers.tokenGiven(id, tokens.envd(id)),
     link: (id: SandboxId) => signatureOf(tokens.envd(id), file),
     revoke: (id: SandboxId) => epochs.set(id, 1),
     pass: (ms: number) => (nowMs += ms),
@@ -24,7 +24,7 @@ function opened({ known = 3 } = {}) {
 }
 
 describe('signedBy()', () => {
-  it('finds who signed, among those that clients were told of and among all', () => {
+  it('finds the sandbox that signed, among recent ones and among all', () => {
     const { ids, signers, tell, link } = opened();
     tell(ids[1]!);
     for (const id of ids) expect(signers.find(file, link(id), PROXY)).toBe(id);
@@ -32,7 +32,7 @@ describe('signedBy()', () => {
     expect(signers.find(file, 'v1_short', PROXY)).toBeUndefined();
   });
 
-  it('finds nobody for a token that was revoked, also if it was told before', () => {
+  it('finds no sandbox for a revoked token, also if it was given out before', () => {
     const { ids, signers, tell, link, revoke } = opened();
     const [id] = ids;
     tell(id!);

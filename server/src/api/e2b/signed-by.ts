@@ -1,57 +1,63 @@
 /**
- * Finds the sandbox whose token signed an address. With one address for all sandboxes, what a client signs
- * names none, so each has to be tried. Strangers can make us do this, so that each address of the network may
- * miss only so often, and an address that was found once is found again without a search.
+ * Finds the sandbox whose token signed an address. With one address for all sandboxes a signed address names
+ * none, so every token has to be tried. Anonymous clients can cause such searches, so the number of misses of
+ * one network address is limited, and a found address is remembered.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
-import type { SandboxRecords } from '../../records/sandboxes.ts';
+import type { Control } from '../../control/control.ts';
 import { rateLimit } from '../http/rate-limit.ts';
 import { same, signatureOf, type AccessTokens, type SignedFile } from './access-tokens.ts';
 
 export interface SignedBy {
   /**
-   * Rejects `resource_exhausted` for whoever had too many that nobody signed. `from` is the caller's address.
+   * Throws `resource_exhausted` after too many signatures that fit no sandbox. `from` is the network address
+   * of the client.
    */
   find(signed: SignedFile, signature: string, from: string): SandboxId | undefined;
-  /** A client was given access to it, by this token. */
-  told(id: SandboxId, token: string): void;
+  /** Called when a client got the access token of a sandbox. */
+  tokenGiven(id: SandboxId, token: string): void;
 }
 
-/** Those that clients were told of lately are tried first, and for everybody. */
+/** Sandboxes whose tokens were given out recently are tried first. */
 const RECENT = 500;
 const REMEMBERED = 10_000;
 const SHAPE = /^v1_[A-Za-z0-9+/]{43}$/;
-/** Of one network address. Behind a proxy that is everybody, so that it is as much as the search allows. */
+/**
+ * Misses of one network address. A proxy may stand for all clients, so this allows as much as the searches
+ * do.
+ */
 const MISSES = { perSecond: 20, burst: 200 };
-/** Through all that there are, of everybody together: that is what costs. */
+/** Searches through all sandboxes, by all clients together: these are expensive. */
 const SEARCHES = { perSecond: 20, burst: 40 };
-/** The list of all is kept for this long; who was told of a newer one since is among the recent. */
+/**
+ * How long the list of all ids is kept. A newer sandbox whose token was given out is among the recent ones.
+ */
 const LISTED_MS = 60_000;
 
 export function signedBy(
-  sandboxes: Pick<SandboxRecords, 'ids'>,
+  control: Pick<Control, 'ids'>,
   tokens: Pick<AccessTokens, 'envd' | 'isSignature'>,
   now: () => number = () => performance.now(),
 ): SignedBy {
-  /** With their tokens, which cost more to make than to sign with. */
+  /** With their tokens, which are slower to derive than signatures are to check. */
   const recent = new Map<SandboxId, string>();
   const remembered = new Map<string, SandboxId>();
   const misses = rateLimit(MISSES, now);
   const searches = rateLimit(SEARCHES, now);
   let listed: { ids: SandboxId[]; atMs: number } | undefined;
 
-  function told(id: SandboxId, token: string): void {
+  function tokenGiven(id: SandboxId, token: string): void {
     recent.delete(id);
     recent.set(id, token);
     trim(recent, RECENT);
   }
 
   function everyId(): SandboxId[] {
-    if (!listed || now() - listed.atMs > LISTED_MS) listed = { ids: sandboxes.ids(), atMs: now() };
+    if (!listed || now() - listed.atMs > LISTED_MS) listed = { ids: control.ids(), atMs: now() };
     return listed.ids;
   }
 
-  /** A token may have been revoked since it was told, so that what fits it is checked once more. */
+  /** Checks a match once more, because the token may have been revoked since it was given out. */
   function search(
     signed: SignedFile,
     signature: string,
@@ -63,7 +69,7 @@ export function signedBy(
   }
 
   return {
-    told,
+    tokenGiven,
     find(signed, signature, from) {
       if (!SHAPE.test(signature)) return undefined;
       const fits = (id: SandboxId) => tokens.isSignature(id, signed, signature);
@@ -72,9 +78,9 @@ export function signedBy(
       requireTurn(misses.take(from));
       const found = search(signed, signature, fits);
       if (found === undefined) return undefined;
-      // Only misses count.
+      // Only misses take from the limit.
       misses.giveBack(from);
-      told(found, tokens.envd(found));
+      tokenGiven(found, tokens.envd(found));
       remembered.set(signature, found);
       trim(remembered, REMEMBERED);
       return found;
@@ -89,7 +95,7 @@ function requireTurn(waitMs: number): void {
     });
 }
 
-/** Forgets the oldest. */
+/** Removes the oldest entries. */
 function trim<K>(kept: Set<K> | Map<K, unknown>, most: number): void {
   for (const oldest of kept.keys()) {
     if (kept.size <= most) return;

@@ -4,7 +4,7 @@ import type { NewEvent } from '../../control/events/event-log.ts';
 import { callAudit } from './audit-calls.ts';
 
 describe('the audit of refused calls', () => {
-  it('notes a network of strangers once a minute, whichever of its addresses they come from', () => {
+  it('writes one event a minute for anonymous clients of one network, whatever their addresses', () => {
     const noted: NewEvent[] = [];
     const audit = callAudit({ append: (event: NewEvent) => noted.push(event) } as unknown as Parameters<
       typeof callAudit

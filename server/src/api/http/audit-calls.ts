@@ -1,10 +1,7 @@
-/**
- * What goes into the audit of calls that did not do what they asked for: those that failed, and those that
- * were refused at the door.
- */
+/** Audit events of calls that failed and of calls that were refused for their credentials. */
 import { CayError } from '@cay/sdk/protocol';
 import { isAudited, markAudited } from '../../control/events/audited-errors.ts';
-import type { EventLog } from '../../control/events/event-log.ts';
+import type { EventVerbs } from '../../control/events/event-verbs.ts';
 import { networkOf } from '../../lib/network-of.ts';
 import { logThrottle } from '../../lib/log-throttle.ts';
 import type { Authenticator, Caller } from './authenticate.ts';
@@ -12,23 +9,23 @@ import type { Trace } from './trace.ts';
 
 export interface CallAudit {
   /**
-   * Notes what it refuses. Strangers can ask as often as they like, so they are counted and noted once a
-   * minute.
+   * Writes an event for refused keys. Anonymous clients can cause any number, so they are counted and written
+   * once a minute.
    */
   authenticator(inner: Authenticator): Authenticator;
-  /** Notes, in the same measure, somebody who came to a sandbox without what opens it. */
+  /** Writes an event, as rarely, for a request to a sandbox without a valid token. */
   turnedAway(request: Caller, error: CayError, sandbox?: { id: string; project: string }): void;
   /**
-   * Notes a call that would have changed something; of one key at most so many a minute, and then how many
-   * there were beside.
+   * Writes an event for a failed call that would have changed something. Each key has a bounded number of
+   * events a minute; the next event says how many were left out.
    */
   failed(trace: Trace, error: unknown): void;
 }
 
 const REFUSED_EVERY_MS = 60_000;
-/** How many failed calls of one key are noted in a minute; the rest are counted. */
+/** Events of failed calls for one key in a minute. The rest are counted. */
 const FAILED_A_MINUTE = 60;
-export function callAudit(events: EventLog): CallAudit {
+export function callAudit(events: Pick<EventVerbs, 'append'>): CallAudit {
   const refusals = logThrottle({ everyMs: REFUSED_EVERY_MS });
   const failures = logThrottle({ everyMs: REFUSED_EVERY_MS, through: FAILED_A_MINUTE });
 
@@ -48,9 +45,9 @@ export function callAudit(events: EventLog): CallAudit {
 
   return {
     authenticator: (inner) => ({
-      authenticate(request) {
+      authenticate(request, roles) {
         try {
-          return inner.authenticate(request);
+          return inner.authenticate(request, roles);
         } catch (error) {
           if (error instanceof CayError) refused(request, error);
           throw markAudited(error);
@@ -77,7 +74,7 @@ export function callAudit(events: EventLog): CallAudit {
       const outcome = error instanceof CayError ? error.code : 'internal';
       if (outcome === 'cancelled') return;
       const { sandbox, principal } = trace;
-      // Of nobody whom we know one of each kind; of a key that we know, some of any kind.
+      // Without a known key, one event for each kind of failure; with one, a bounded number of any kind.
       const { first, held } = principal
         ? failures.happens(`${principal.project} ${principal.key}`)
         : refusals.happens(`${outcome} ${trace.route}`);

@@ -25,7 +25,7 @@ async function exported(query = ''): Promise<AuditEvent[]> {
 }
 
 describe('the audit', () => {
-  it('tells who did what to which sandbox, and how it ended', async () => {
+  it('has who did what to which sandbox, and the outcome', async () => {
     await test.call('PUT', `${path}/files?path=/tmp/a`, { body: 'content' });
     await test.call('POST', `${path}/files/move`, { body: { from: '/tmp/a', to: '/tmp/b', user: 'root' } });
     await test.call('POST', `${path}/files/chmod`, { body: { path: '/tmp/b', mode: 0o600 } });
@@ -57,7 +57,7 @@ describe('the audit', () => {
     expect(seen[8]!.data).toMatchObject({ kind: 'exited', exitCode: 3 });
   });
 
-  it('has the end of a command whose reader went away before it', async () => {
+  it('has the end of a command whose client disconnected first', async () => {
     const gone = new AbortController();
     const body = JSON.stringify({ id: 'left', shell: 'echo begun; sleep 0.3; exit 5' });
     const response = await test.fetch(`${path}/exec`, {

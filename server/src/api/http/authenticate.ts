@@ -1,14 +1,14 @@
 import type { IncomingMessage } from 'node:http';
 import { CayError, isCayError } from '@cay/sdk/protocol';
-import type { Principal } from '../../control/tenants/principal.ts';
-import type { KeyRecords } from '../../records/keys.ts';
+import type { KeyVerbs } from '../../control/tenants/key-verbs.ts';
+import type { Principal, Role } from '../../control/tenants/principal.ts';
 import { networkOf } from '../../lib/network-of.ts';
 import type { RateLimit } from './rate-limit.ts';
 
 const SUBPROTOCOL = 'cay.key.';
 
 /**
- * The key that a request carries. A browser cannot set headers on a WebSocket, so there it is a subprotocol.
+ * The API key of a request. A browser cannot set headers on a WebSocket, so there the key is a subprotocol.
  */
 export function secretOf(request: Pick<IncomingMessage, 'headers'>): string | undefined {
   const { authorization, 'x-api-key': apiKey, 'sec-websocket-protocol': protocols } = request.headers;
@@ -19,20 +19,26 @@ export function secretOf(request: Pick<IncomingMessage, 'headers'>): string | un
   return offered?.find((protocol) => protocol.startsWith(SUBPROTOCOL))?.slice(SUBPROTOCOL.length);
 }
 
-/** Whose key is asked for, and where the request comes from. */
+/** A request as far as authentication reads it. */
 export type Caller = Pick<IncomingMessage, 'headers'> & { socket?: { remoteAddress?: string | undefined } };
 
 export interface Authenticator {
-  /** Rejects `unauthenticated`, and `resource_exhausted` when the key is used too often. */
-  authenticate(request: Caller): Principal;
+  /**
+   * Throws `unauthenticated` without a known key, `resource_exhausted` when the key is used too often, and
+   * `permission_denied` for a role that is not among `roles`. By default a key that may only read metrics is
+   * refused.
+   */
+  authenticate(request: Caller, roles?: readonly Role[]): Principal;
 }
 
-export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator {
+const USUAL_ROLES: readonly Role[] = ['admin', 'member'];
+
+export function authenticator(keys: Pick<KeyVerbs, 'authenticate'>, limit: RateLimit): Authenticator {
   return {
-    authenticate(request) {
+    authenticate(request, roles = USUAL_ROLES) {
       const secret = secretOf(request);
-      const key = secret === undefined ? undefined : keys.find(secret);
-      if (!key) {
+      const principal = secret === undefined ? undefined : keys.authenticate(secret);
+      if (!principal) {
         throw new CayError(
           'unauthenticated',
           secret === undefined ? 'The request has no API key' : 'The API key is not known',
@@ -41,29 +47,44 @@ export function authenticator(keys: KeyRecords, limit: RateLimit): Authenticator
           },
         );
       }
-      const waitMs = limit.take(key.id);
+      const { key, project, role } = principal;
+      const waitMs = limit.take(key!);
       if (waitMs > 0) {
         throw new CayError('resource_exhausted', 'Too many requests with this API key', {
-          details: { retryAfterMs: Math.ceil(waitMs), key: key.id, project: key.project },
+          details: { retryAfterMs: Math.ceil(waitMs), key, project },
           hint: 'wait as long as Retry-After says',
         });
       }
-      return { project: key.project, key: key.id, role: key.role };
+      if (!roles.includes(role)) throw wrongRole(role, roles);
+      return principal;
     },
   };
 }
 
+function wrongRole(role: Role, roles: readonly Role[]): CayError {
+  if (role === 'metrics')
+    return new CayError('permission_denied', 'This key may read /metrics and nothing else', {
+      hint: 'use a key with the role "member" or "admin"',
+    });
+  return new CayError(
+    'permission_denied',
+    roles.includes('metrics')
+      ? 'This needs an admin key, or one with the role "metrics"'
+      : 'This needs an admin key',
+  );
+}
+
 /**
- * Requests without a credential that is right, of each network address. Keys, access tokens and signatures are
- * looked at first, which costs microseconds: a client that has a right one is never held up by those who share
- * its address, since that of a proxy is everybody's.
+ * Limits requests without a valid credential, by network address. Keys, access tokens and signatures are
+ * checked first, which takes microseconds, so a client with a valid one is never held up by others that share
+ * its address, such as those behind the same proxy.
  */
-export interface Strangers {
-  /** Throws `resource_exhausted` for an address that has come too often. */
+export interface AnonymousClients {
+  /** Throws `resource_exhausted` for an address that has sent too many requests. */
   requireTurn(request: Caller): void;
 }
 
-export function openStrangers(limit: RateLimit): Strangers {
+export function openAnonymousClients(limit: RateLimit): AnonymousClients {
   return {
     requireTurn(request) {
       const waitMs = limit.take(networkOf(request.socket?.remoteAddress));
@@ -80,20 +101,16 @@ export function openStrangers(limit: RateLimit): Strangers {
   };
 }
 
-/** Lets one network address come without a key that is known only so often. */
-export function limitStrangers(inner: Authenticator, strangers: Strangers): Authenticator {
+/** Limits requests without a known key. */
+export function limitAnonymous(inner: Authenticator, anonymous: AnonymousClients): Authenticator {
   return {
-    authenticate(request) {
+    authenticate(request, roles) {
       try {
-        return inner.authenticate(request);
+        return inner.authenticate(request, roles);
       } catch (error) {
-        if (isCayError(error, 'unauthenticated')) strangers.requireTurn(request);
+        if (isCayError(error, 'unauthenticated')) anonymous.requireTurn(request);
         throw error;
       }
     },
   };
-}
-
-export function requireAdmin(principal: Principal): void {
-  if (principal.role !== 'admin') throw new CayError('permission_denied', 'This needs an admin key');
 }

@@ -68,7 +68,7 @@ describe('budgets', () => {
     const [first, second] = [budgets.take('a', 'helper'), budgets.take('a', 'helper')];
     second.until(second.turn!);
     second.release();
-    await expect(second.turn).rejects.toThrow('went away');
+    await expect(second.turn).rejects.toThrow('disconnected');
     first.release();
     expect(budgets.take('a', 'helper').turn).toBeUndefined();
   });

@@ -1,16 +1,19 @@
 /**
- * What one project may have under way at once, so that none holds the server's memory and time alone. Its
- * keys and the access tokens of its sandboxes count together.
+ * Bounds of what one project has under way at once, so that no project takes all of the server. The keys of a
+ * project and the access tokens of its sandboxes count together.
  */
 import { CayError } from '@cay/sdk/protocol';
 import { rateLimit } from './rate-limit.ts';
 
 export interface BudgetLimits {
-  /** Calls that answer and are done. */
+  /** Calls that end with their answer. */
   calls: number;
-  /** Calls that go on: streams, commands that are waited for, WebSockets. */
+  /** Calls that last: streams, commands that a client waits for, WebSockets. */
   streams: number;
-  /** Calls that need a program or a thread on the host: comparisons, exports, imports. More of them wait. */
+  /**
+   * Calls that need a process or a thread on the host: comparisons, exports, imports. Calls beyond the bound
+   * wait.
+   */
   helpers: number;
   /** Bytes of answers that are collected before they are sent. */
   bytes: number;
@@ -18,17 +21,20 @@ export interface BudgetLimits {
 
 export type BudgetKind = 'call' | 'stream' | 'helper';
 
-/** What one call has taken of its project's budgets. */
+/** One call's share of its project's budgets. */
 export interface Share {
-  /** Takes so many bytes more until the call ends; false if there are none left. */
+  /** Takes more bytes until the call ends; false if none are left. */
   hold(bytes: number): boolean;
-  /** Counts a body that is about to be parsed, which holds up everybody else. Throws `resource_exhausted`. */
+  /** Counts a body that is about to be parsed, which blocks the event loop. Throws `resource_exhausted`. */
   parse(bytes: number): void;
-  /** Absent unless it is not the call's turn yet. Rejects `cancelled` if its caller goes away before. */
+  /**
+   * Resolves when the call may begin; absent if it may begin now. Rejects `cancelled` if the caller
+   * disconnects first.
+   */
   readonly turn?: Promise<void>;
-  /** Work that goes on for the call and holds what came with it, also when the caller has gone away. */
+  /** Keeps the share until this work has settled, also after the caller disconnected. */
   until(work: Promise<unknown>): void;
-  /** The caller is gone. Gives all of it back, as soon as the work has settled. */
+  /** Gives the share back when the caller has disconnected and the work has settled. */
   release(): void;
 }
 
@@ -44,18 +50,19 @@ export const DEFAULT_BUDGETS: BudgetLimits = {
   bytes: 128 * 1024 * 1024,
 };
 
-/** Helpers of all projects together, beyond the first of each. */
+/** Helpers of all projects together, not counting the first of each project. */
 const ALL_HELPERS = 16;
 /** Calls of a project that wait for a helper. */
 const MOST_WAITING = 32;
 const RETRY_AFTER_MS = 1000;
 /**
- * Work whose caller is gone counts at most for so long: no call waits longer, and a defect must not lock a
+ * How long work counts after its caller disconnected. No call waits longer, and a defect must not lock a
  * project out for ever.
  */
 const ABANDONED_MS = 15 * 60_000;
 /**
- * Bytes of bodies of one project that are parsed, on average and at once. Contents of files are not parsed.
+ * Bytes of JSON bodies that one project may have parsed, on average and at once. Contents of files are not
+ * parsed.
  */
 const PARSED = { perSecond: 16 * 1024 * 1024, burst: 32 * 1024 * 1024 };
 const WORDS: Record<BudgetKind, string> = {
@@ -67,7 +74,7 @@ const WORDS: Record<BudgetKind, string> = {
 interface Usage {
   call: number;
   stream: number;
-  /** Those that wait included. */
+  /** Including calls that wait. */
   helper: number;
   running: number;
   bytes: number;
@@ -92,7 +99,10 @@ export function openBudgets(limits: BudgetLimits): Budgets {
     return usage;
   }
 
-  /** One of each project always may: an export that is read slowly lasts as long as its reader likes. */
+  /**
+   * Whether one more may run. The first of each project always may: an export lasts as long as its reader
+   * wants.
+   */
   const mayRun = (usage: Usage) =>
     usage.running === 0 || (running < ALL_HELPERS && usage.running < limits.helpers);
 
@@ -101,7 +111,7 @@ export function openBudgets(limits: BudgetLimits): Budgets {
     usage.running++;
   }
 
-  /** The first that may, in the order in which they came. */
+  /** Starts waiting calls that may run, in order of arrival. */
   function next(): void {
     const one = waiting.find(({ project }) => mayRun(usageOf(project)));
     if (!one) return;
@@ -132,7 +142,7 @@ export function openBudgets(limits: BudgetLimits): Budgets {
               runs = true;
               resolve();
             },
-            giveUp: () => reject(new CayError('cancelled', 'The caller went away')),
+            giveUp: () => reject(new CayError('cancelled', 'The caller disconnected')),
           };
           waiting.push(mine);
         });
@@ -189,7 +199,7 @@ export function openBudgets(limits: BudgetLimits): Budgets {
   };
 }
 
-/** What a call is refused with that would hold more than its project may. */
+/** The error for a call that would hold more bytes than its project may. */
 export function bytesExhausted(what: string): CayError {
   return new CayError(
     'resource_exhausted',

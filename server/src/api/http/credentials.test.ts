@@ -65,7 +65,6 @@ describe('every route of the OpenAPI document', () => {
       'createKey',
       'createProject',
       'exportAudit',
-      'metrics',
       'revokeKey',
       'sweep',
       'updateProject',
@@ -74,7 +73,31 @@ describe('every route of the OpenAPI document', () => {
     for (const operation of admin) expect((await call(operation, test.alice)).status, operation.id).toBe(403);
   });
 
-  it('shows a stranger nothing of a sandbox by any route', async () => {
+  it('lets a key of the role metrics read the metrics and nothing else', async () => {
+    const { json } = await test.call('POST', '/v1/keys', {
+      key: test.admin,
+      body: { name: 'prometheus', role: 'metrics' },
+    });
+    expect(json.key.role).toBe('metrics');
+    for (const operation of operations.filter(({ open }) => !open)) {
+      const expected = operation.id === 'metrics' ? 200 : 403;
+      expect((await call(operation, json.secret)).status, operation.id).toBe(expected);
+    }
+    for (const path of ['/v2/sandboxes', '/templates/aliases/base'])
+      expect((await test.call('GET', path, { key: json.secret })).status, path).toBe(403);
+    expect((await test.call('GET', '/metrics')).status).toBe(403);
+    const { text } = await test.call('GET', '/metrics', { key: json.secret });
+    for (const name of ['cay_sandbox_create_seconds_count', 'cay_command_start_seconds_sum', 'cay_webhooks'])
+      expect(text).toContain(name);
+    const socket = new WebSocket(`${test.server.url.replace('http', 'ws')}/v1/sandboxes/${sandbox}/exec`, [
+      'cay',
+      `cay.key.${json.secret}`,
+    ]);
+    await new Promise((resolve) => (socket.onerror = resolve));
+    expect(socket.readyState).not.toBe(WebSocket.OPEN);
+  });
+
+  it('shows another project nothing of a sandbox by any route', async () => {
     for (const operation of operations.filter(({ path }) => path.includes('{id}'))) {
       for (const reference of [sandbox, 'mine']) {
         const { status, text } = await test.call(operation.method, operation.url(reference), {
@@ -96,7 +119,7 @@ describe('every route of the OpenAPI document', () => {
       ...last.map((id) => operations.find((operation) => operation.id === id)!),
     ];
     for (const operation of ordered.filter(
-      (candidate) => !streams(candidate) && candidate.access !== 'admin',
+      (candidate) => !streams(candidate) && candidate.access === undefined,
     )) {
       const { status, json, text } = await call(operation, test.alice);
       expect(status, `${operation.id}: ${text}`).not.toBe(500);

@@ -1,10 +1,11 @@
 /**
- * Which request is being answered, wherever its work has got to: for failures that nothing on the way caught.
+ * The request that the current asynchronous work belongs to, so that a failure that no handler caught can be
+ * answered.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 
 export interface CurrentRequest {
-  /** Answers it with a failure, or hangs up if an answer has begun. */
+  /** Answers with a failure, or closes the connection if an answer has begun. */
   fail(error: unknown): void;
 }
 
@@ -14,7 +15,7 @@ export function inRequest<T>(request: CurrentRequest, work: () => T): T {
   return current.run(request, work);
 }
 
-/** Undefined for work that no request began. */
+/** Undefined for work that no request started. */
 export function currentRequest(): CurrentRequest | undefined {
   return current.getStore();
 }

@@ -1,17 +1,18 @@
 import { CayError, ERRORS, type WireError } from '@cay/sdk/protocol';
 import { z } from 'zod';
+import { suggestField } from './suggest-field.ts';
 
 export interface ErrorAnswer {
   status: number;
   headers: Record<string, string>;
   body: { error: WireError };
-  /** Set when the failure is ours: to be logged, never shown. */
+  /** Set if the server failed: logged, and never shown to the client. */
   cause?: unknown;
 }
 
 /**
- * The one place where a failure becomes an HTTP answer. What is not a `CayError` is shown as `internal` and
- * nothing more.
+ * Maps a failure to an HTTP answer. This is the only place that does. An error that is not a `CayError` is
+ * shown as `internal`, without details.
  */
 export function errorAnswer(error: unknown): ErrorAnswer {
   const known = asCayError(error);
@@ -20,19 +21,19 @@ export function errorAnswer(error: unknown): ErrorAnswer {
     ? {
         code: 'internal' as const,
         message: 'The server failed to answer this request',
-        hint: 'its log tells more under this request id',
+        hint: 'the log of the server has the cause under this request id',
       }
     : known.toWire();
   const headers: Record<string, string> = {};
   if (known.code === 'unauthenticated') headers['WWW-Authenticate'] = 'Bearer realm="cay"';
   const { retryAfterMs, limitBytes } = known.details;
   if (typeof retryAfterMs === 'number') headers['Retry-After'] = String(Math.ceil(retryAfterMs / 1000));
-  // What remains of an oversized body is not worth reading.
+  // The rest of an oversized body is not read, so the connection is closed.
   if (typeof limitBytes === 'number') headers.Connection = 'close';
   return { status: ERRORS[known.code].status, headers, body: { error: wire }, ...(ours && { cause: error }) };
 }
 
-/** The same for a stream that has begun. */
+/** Maps a failure for a stream that has begun. */
 export function wireError(error: unknown): WireError {
   return errorAnswer(error).body.error;
 }
@@ -41,18 +42,20 @@ function asCayError(error: unknown): CayError {
   if (error instanceof CayError) return error;
   if (error instanceof z.ZodError) return invalid(error);
   if (error instanceof Error && error.name === 'AbortError')
-    return new CayError('cancelled', 'The caller went away');
+    return new CayError('cancelled', 'The caller disconnected');
   return new CayError('internal', 'internal', { cause: error });
 }
 
-/** Names the first fault in words and all of them in details. */
-export function invalid(error: z.ZodError, where = 'request'): CayError {
+/** Names the first fault in words, all of them in details, and in the hint the field that may have been meant. */
+export function invalid(error: z.ZodError, where = 'request', schema?: z.ZodType): CayError {
   const issues = error.issues
     .slice(0, 20)
     .map((issue) => ({ path: issue.path.map(String).join('.'), message: issue.message }));
   const first = issues[0];
   const at = first?.path ? `"${first.path.slice(0, 100)}" in the ${where}` : `The ${where}`;
+  const suggestion = schema && suggestField(error, schema);
   return new CayError('invalid_argument', `${at} is not valid: ${first?.message ?? 'unknown'}`, {
     details: { issues },
+    ...(suggestion !== undefined && { hint: `did you mean "${suggestion}"?` }),
   });
 }

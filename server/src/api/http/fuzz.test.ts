@@ -20,7 +20,7 @@ afterAll(() => test[Symbol.asyncDispose]());
 
 const ERROR = { error: { code: expect.any(String), message: expect.any(String) } };
 
-/** Something like what the route wants, with one thing wrong, or nothing like it at all. */
+/** A request that is like a valid one except for one fault, or not like one at all. */
 const damage = (body: unknown) =>
   fc.oneof(
     fc.json({ maxDepth: 3 }),

@@ -5,7 +5,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 
 const HERE = JSON.stringify(join(import.meta.dirname, 'x')).slice(1, -2);
 
-/** A server that fails in the way that its address says, behind nothing but the last resort. */
+/** A server that fails as the path of the request says, with nothing but the last resort behind it. */
 const PROGRAM = `
 import { createServer } from 'node:http';
 import { lastResort } from '${HERE}last-resort.ts';

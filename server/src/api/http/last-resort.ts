@@ -1,20 +1,16 @@
 /**
- * What becomes of a failure that nothing caught: it is told and counted, the request that it belongs to is
- * answered, and the server goes on. Without this Node ends the process, and with it the control plane of
- * everybody.
+ * Handles failures that nothing caught: logs and counts them, answers the request that they belong to, and
+ * lets the server run on. Without this Node ends the process, and with it the control plane of all projects.
  */
 import { currentRequest } from './current-request.ts';
 
 export interface LastResortOptions {
   onUnhandled(error: unknown): void;
-  /** Told before the process ends itself. */
+  /** Called before the process ends itself. */
   onFatal(error: unknown): void;
 }
 
-/**
- * Failures of the process itself, after which nothing that it does can be relied upon. Nothing that arrives
- * can bring them about.
- */
+/** Failures after which the process is not reliable any more. No request can cause them. */
 const FATAL = new Set(['ERR_INTERNAL_ASSERTION', 'ERR_MEMORY_ALLOCATION_FAILED']);
 
 export function lastResort({ onUnhandled, onFatal }: LastResortOptions): Disposable {
@@ -27,7 +23,7 @@ export function lastResort({ onUnhandled, onFatal }: LastResortOptions): Disposa
       onUnhandled(error);
       currentRequest()?.fail(error);
     } catch {
-      // Whatever fails in telling of a failure is not told.
+      // A failure of the report itself is ignored.
     }
   }
   process.on('uncaughtException', caught);

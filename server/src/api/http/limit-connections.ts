@@ -3,8 +3,8 @@ import { addressKind } from '../../lib/address-kind.ts';
 import { networkOf } from '../../lib/network-of.ts';
 
 /**
- * Hangs up on an address of the network that holds more connections open than that, before a byte of them is
- * read. Those of this machine are not counted: a proxy comes from there for everybody.
+ * Closes connections of a network address beyond the bound, before a byte is read. Loopback addresses are not
+ * counted, because a proxy on this machine connects from there for all its clients.
  */
 export function limitConnections(server: Server, mostOfOneAddress: number): void {
   const open = new Map<string, number>();

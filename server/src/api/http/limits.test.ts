@@ -5,7 +5,7 @@ import { startTestServer } from '../testing/test-server.ts';
 
 describe('quotas', () => {
   it('bound what a project may have', async () => {
-    // Unlimited may be asked for, so that the quota has to refuse it.
+    // The policy allows unlimited, so that the quota has to refuse it.
     await using test = await startTestServer({ policy: openPolicy({ maxima: { memoryBytes: null } }) });
     const quota = (values: object) =>
       test.call('PATCH', '/v1/projects/alice', { key: test.admin, body: { quota: values } });
@@ -36,7 +36,7 @@ describe('quotas', () => {
 });
 
 describe('the rate limit', () => {
-  it('refuses a key that is used too often, tells when to come back, and leaves others alone', async () => {
+  it('refuses a key that is used too often, says when to retry, and leaves others alone', async () => {
     await using test = await startTestServer({ rateLimit: { perSecond: 0.5, burst: 5 } });
     const statuses: number[] = [];
     for (let i = 0; i < 6; i++) statuses.push((await test.call('GET', '/v1/version')).status);
@@ -111,7 +111,7 @@ describe('browsers', () => {
     ]);
   });
 
-  it('are told to be careful with answers', async () => {
+  it('get security headers', async () => {
     await using test = await startTestServer();
     const { headers } = await test.call('GET', '/v1/version', { headers: { 'x-request-id': 'mine-1' } });
     expect(headers.get('x-content-type-options')).toBe('nosniff');
@@ -137,8 +137,8 @@ describe('raw HTTP', () => {
       const socket = connect(Number(port), hostname);
       socket.end(bytes);
       let text = '';
-      // What is still unread when the server hangs up makes the kernel reset the connection, at times before
-      // the answer is read.
+      // The kernel resets the connection if the server closes it with unread data, sometimes before the
+      // client has read the answer.
       await (async () => {
         for await (const chunk of socket) text += String(chunk);
       })().catch((error: NodeJS.ErrnoException) => expect(error.code).toBe('ECONNRESET'));

@@ -1,13 +1,12 @@
 import type { IncomingMessage } from 'node:http';
 import { CayError } from '@cay/sdk/protocol';
 
-/** Headers of which a second one would let two readers of the same request see two different ones. */
+/** Headers that may not be repeated: two programs could read the same request in two ways. */
 const ONCE = new Set(['host', 'content-length', 'transfer-encoding', 'e2b-sandbox-id', 'e2b-sandbox-port']);
 
 /**
- * What is wrong with a request before anybody looks at what it wants, if something is: its target is no path,
- * it names two hosts, or its body has no single length. Every plane asks this first, so that none has to
- * parse what no client sends.
+ * Checks a request before it is routed: its target is a path, it names one host, and its body has one length.
+ * Returns the error, or undefined if it is well formed. Every surface calls this first.
  */
 export function malformed(
   request: Pick<IncomingMessage, 'url' | 'headers' | 'rawHeaders'>,
@@ -34,8 +33,8 @@ export function malformed(
 }
 
 /**
- * The same for whoever takes the target apart: with two slashes it would be a host. An application behind a
- * preview may have any path that HTTP allows.
+ * Checks a target before it is parsed as a URL: with two slashes it would be a host. Applications behind
+ * previews may have any path that HTTP allows.
  */
 export function malformedPath(url: string): CayError | undefined {
   if (!/^\/[\t\r\n]*[/\\]/.test(url)) return undefined;

@@ -1,4 +1,4 @@
-/** The routes' descriptions as an OpenAPI 3.1 document, whose schemas are JSON Schema as zod writes it. */
+/** The OpenAPI 3.1 document of the routes. Its schemas are JSON Schema as zod writes it. */
 import * as protocol from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Answer, Route } from './route.ts';
@@ -14,7 +14,7 @@ const ErrorSchema = z.object({
   }),
 });
 
-/** The nouns that have a name of their own in the document. */
+/** Schemas that have a name in the document. */
 const NAMED = new Map<z.ZodType, string>(
   Object.entries(protocol as Record<string, unknown>).flatMap(([name, value]) =>
     value instanceof z.ZodType ? [[value, name.replace(/Schema$/, '')] as const] : [],
@@ -62,7 +62,7 @@ function operation(route: Route, schemaOf: SchemaOf): Json {
     ...(route.description !== undefined && { description: route.description }),
     tags: [route.tag],
     security: access === 'open' ? [] : [{ bearer: [] }, { apiKey: [] }],
-    ...(access === 'admin' && { 'x-cay-access': 'admin' }),
+    ...((access === 'admin' || access === 'metrics') && { 'x-cay-access': access }),
     parameters: [
       ...parameters(route.params, 'path'),
       ...parameters(route.query, 'query'),

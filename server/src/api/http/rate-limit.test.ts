@@ -14,7 +14,7 @@ describe('rateLimit()', () => {
     expect(limit.take('a')).toBeGreaterThan(0);
   });
 
-  it('never allows more than burst and rate together, and waiting as told is enough', () => {
+  it('never allows more than burst and rate together, and waiting as long as it says is enough', () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 0, max: 500 }), { maxLength: 200 }), (steps) => {
         let nowMs = 0;

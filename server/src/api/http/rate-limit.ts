@@ -5,9 +5,9 @@ export interface RateLimitOptions {
 }
 
 export interface RateLimit {
-  /** Takes one token, or so many; 0 if there were enough, else the milliseconds until there are. */
+  /** Takes one token, or `count`. Returns 0, or the milliseconds to wait if there are too few. */
   take(key: string, tokens?: number): number;
-  /** Undoes one that was taken. */
+  /** Gives a token back. */
   giveBack(key: string): void;
 }
 
@@ -16,10 +16,13 @@ interface Bucket {
   atMs: number;
 }
 
-/** Beyond this many keys those that are full again are forgotten, at most once a second. */
+/** Above this number of keys, full buckets are forgotten, at most once a second. */
 const SWEEP_AT = 10_000;
 const SWEEP_EVERY_MS = 1000;
-/** Beyond this many the oldest is forgotten, whatever it has left: keys may be of strangers' choice. */
+/**
+ * Above this number the oldest bucket is forgotten in any case, because anonymous clients can choose their
+ * keys.
+ */
 const MOST = 100_000;
 
 export function rateLimit(

@@ -15,14 +15,14 @@ export interface BodyLimits {
   timeoutMs: number;
   /** Called with the size of a large body before it is parsed; throws if that would be too much. */
   admit?(bytes: number): void;
-  /** Whose body it is: those of one project are parsed one after the other. */
+  /** The project of the caller. Bodies of one project are parsed one after the other. */
   owner?: string | undefined;
 }
 
 /**
- * The parsed body, or `undefined` if there is none. Rejects `invalid_argument` beyond `maxBytes`, before
- * reading it all, and hangs up on those who take longer than `timeoutMs`: what they have sent so far is held
- * for them.
+ * The parsed body, or `undefined` if there is none. Rejects `invalid_argument` beyond `maxBytes`, before it
+ * reads all of it. Closes the connection of a client that takes longer than `timeoutMs`, because the bytes
+ * received so far are held in memory.
  */
 export async function readJson(
   request: IncomingMessage,
@@ -34,7 +34,7 @@ export async function readJson(
     });
   const announced = Number(request.headers['content-length'] ?? 0);
   if (announced > maxBytes) throw tooLarge();
-  // Refused before it is read: what is held meanwhile costs as much as parsing it.
+  // Refuses before it reads: holding the body costs as much as parsing it.
   if (announced > SMALL_BYTES) admit?.(announced);
   const timer = setTimeout(
     () => request.destroy(new CayError('deadline_exceeded', 'The request took too long to arrive')),
@@ -54,7 +54,9 @@ export async function readJson(
   return parseJson(body, "The request's body", { owner, ...(announced === 0 && admit && { admit }) });
 }
 
-/** A body of that length. It was admitted, so room for it is made at once, and nothing is copied twice. */
+/**
+ * A body of a known length. It was admitted, so the buffer is allocated at once and nothing is copied twice.
+ */
 async function allOf(body: AsyncIterable<Buffer>, length: number): Promise<Buffer> {
   const bytes = Buffer.allocUnsafeSlow(length);
   let at = 0;
@@ -63,7 +65,8 @@ async function allOf(body: AsyncIterable<Buffer>, length: number): Promise<Buffe
 }
 
 /**
- * Parses what a caller sent, with others in between if it is large. Rejects `invalid_argument`, naming it.
+ * Parses JSON of a caller. A large text is parsed in pieces, with other requests in between. Rejects
+ * `invalid_argument`, with `name` in the message.
  */
 export async function parseJson(
   bytes: Buffer,

@@ -2,12 +2,12 @@ import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { errorAnswer } from './error-answer.ts';
 
-/** How long whoever was refused has to read why. */
+/** How long a refused client has to read the answer. */
 const LINGER_MS = 5_000;
 
 /**
- * Answers an upgrade with a failure in the API's own shape, or the one given, and hangs up. Returns the
- * status.
+ * Answers an upgrade with an error, in the API's shape unless another is given, and closes the connection.
+ * Returns the status.
  */
 export function refuseUpgrade(
   socket: Duplex,
@@ -24,7 +24,7 @@ export function refuseUpgrade(
     'Content-Length': String(Buffer.byteLength(text)),
     Connection: 'close',
   });
-  // One that never reads is not kept; an error of the connection is no news either.
+  // A client that does not read is disconnected. Errors of the connection are ignored: it is over.
   const timer = setTimeout(() => socket.destroy(), LINGER_MS).unref();
   socket.on('error', () => socket.destroy()).once('close', () => clearTimeout(timer));
   socket.end(

@@ -1,14 +1,14 @@
 /**
- * A route: what it takes, what it answers and how, in one place. The same description validates
- * requests and becomes the OpenAPI document, so neither can say what the other does not.
+ * A route: its parameters, its answers and its handler in one description. The same description validates
+ * requests and becomes the OpenAPI document, so both always agree.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { HttpBindings } from '@hono/node-server';
 import { CayError } from '@cay/sdk/protocol';
 import type { Context, Hono } from 'hono';
 import { z } from 'zod';
-import type { Principal } from '../../control/tenants/principal.ts';
-import { requireAdmin, type Authenticator } from './authenticate.ts';
+import type { Principal, Role } from '../../control/tenants/principal.ts';
+import type { Authenticator } from './authenticate.ts';
 import type { BudgetKind, Budgets } from './budgets.ts';
 import { invalid } from './error-answer.ts';
 import { readJson } from './read-json.ts';
@@ -24,7 +24,7 @@ export interface Answer {
   schema?: z.ZodType;
   /** Media types of bodies that are not JSON. */
   media?: readonly string[];
-  /** What those bodies have one of after the other. */
+  /** Schema of one value in a streamed body. */
   events?: z.ZodType;
 }
 
@@ -37,9 +37,16 @@ export interface Call<Params, Query, Body> {
   body: Body;
   principal: Principal;
   json(value: unknown, status?: number): Response;
-  /** Aborts when the caller goes away. */
+  /** Aborts when the caller disconnects. */
   readonly signal: AbortSignal;
 }
+
+/** Roles that may use a route, by its access. */
+const ROLES = {
+  key: ['admin', 'member'],
+  admin: ['admin'],
+  metrics: ['admin', 'metrics'],
+} as const satisfies Record<string, readonly Role[]>;
 
 type None = z.ZodObject<Record<never, never>>;
 
@@ -52,13 +59,13 @@ export interface RouteSpec<Params extends z.ZodType, Query extends z.ZodType, Bo
   summary: string;
   description?: string;
   tag: string;
-  /** `key` unless told otherwise. */
-  access?: 'open' | 'key' | 'admin';
-  /** What a call counts as while it is under way. Default `call`. */
+  /** Default `key`: any API key but one of the role `metrics`. */
+  access?: keyof typeof ROLES | 'open';
+  /** Which budget of the project a call takes while it is under way. Default `call`. */
   budget?: BudgetKind;
   params?: Params;
   query?: Query;
-  /** A JSON body. Absent means that none is read. */
+  /** Schema of the JSON body. Without it no body is read. */
   body?: Body;
   /** Default 1 MiB. */
   maxBodyBytes?: number;
@@ -76,7 +83,7 @@ export function route<
   Query extends z.ZodType = None,
   Body extends z.ZodType = None,
 >(spec: RouteSpec<Params, Query, Body>): Route {
-  // A route is only ever called with what its own schemas have parsed.
+  // `mount` calls a route only with values that its own schemas have parsed.
   return spec as unknown as Route;
 }
 
@@ -85,13 +92,13 @@ export interface MountOptions {
   budgets: Budgets;
   /** How long a JSON body may take to arrive. */
   bodyTimeoutMs: number;
-  /** Told of calls that would have changed something, and failed. */
+  /** Called for every failed call of a route that changes something. */
   onFailure?(trace: Trace, error: unknown): void;
 }
 
 const DEFAULT_BODY_BYTES = 1024 * 1024;
 const NO_QUERY = z.object({}).strict();
-const GONE = new CayError('cancelled', 'The caller went away');
+const DISCONNECTED = new CayError('cancelled', 'The caller disconnected');
 
 export function mount(
   app: Hono<Env>,
@@ -119,8 +126,7 @@ export function mount(
     trace.path = route.path;
     if (ofSandbox) trace.sandbox = context.req.param('id');
     const access = route.access ?? 'key';
-    if (access !== 'open') trace.principal = authenticator.authenticate(request);
-    if (access === 'admin') requireAdmin(trace.principal!);
+    if (access !== 'open') trace.principal = authenticator.authenticate(request, ROLES[access]);
     if (trace.principal) trace.share = budgets.take(trace.principal.project, route.budget ?? 'call');
     const handled = handle(context, trace, { request, response });
     trace.share?.until(handled);
@@ -151,7 +157,7 @@ export function mount(
           })) ?? {},
           'body',
         ),
-      // Open routes have no use for a principal.
+      // Open routes have no principal, and do not read it.
       principal: principal!,
       json: (value, status) => sendJson(response, value, status),
       get signal() {
@@ -163,11 +169,11 @@ export function mount(
 
 function parse(schema: z.ZodType, value: unknown, where: string): unknown {
   const result = schema.safeParse(value);
-  if (!result.success) throw invalid(result.error, where);
+  if (!result.success) throw invalid(result.error, where, schema);
   return result.data;
 }
 
-/** What is given once is a string, what is given more often an array. */
+/** A parameter that is given once is a string, one that is repeated is an array. */
 function queryOf(context: Context<Env>): Record<string, string | string[]> {
   const query: Record<string, string | string[]> = {};
   for (const [name, values] of Object.entries(context.req.queries()))
@@ -177,8 +183,8 @@ function queryOf(context: Context<Env>): Record<string, string | string[]> {
 
 function abortOnClose(response: ServerResponse): AbortSignal {
   const controller = new AbortController();
-  // An answer that was given in full leaves nothing to abort.
-  const check = () => response.writableFinished || controller.abort(GONE);
+  // A complete answer leaves nothing to abort.
+  const check = () => response.writableFinished || controller.abort(DISCONNECTED);
   if (response.closed || response.destroyed) check();
   else response.once('close', check);
   return controller.signal;

@@ -1,10 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 
-/** A body of at most that many bytes is read to its end, whether it is needed or not. */
+/** An unread body up to this size is read to its end, to keep the connection usable. */
 const WORTH_READING = 64 * 1024;
 /**
- * How long a connection stays open whose body was refused, and how much of that body is still taken
+ * How long a connection stays open after its body was refused, and how many bytes of the body are read
  * meanwhile.
  */
 const LINGER_MS = 1000;
@@ -22,7 +22,7 @@ export function sendJson(
     const refused = status >= 400 && isLongUnread(response.req) ? response.req : undefined;
     const own = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) };
     response.writeHead(status, { ...headers, ...(refused && { Connection: 'close' }), ...own });
-    // Whoever sends too much gets none of it taken.
+    // Of a client that sends too many requests nothing more is read.
     if (refused) closeAfter(response, body, refused, status === 429 ? 0 : LINGER_BYTES);
     else response.end(body);
   }
@@ -30,7 +30,7 @@ export function sendJson(
 }
 
 /**
- * A request that was refused while its body is still being sent must not hold up the next one on its
+ * Whether a refused request is still sending its body, which must not hold up the next request on its
  * connection.
  */
 function isLongUnread(request: IncomingMessage | undefined): boolean {
@@ -42,8 +42,8 @@ function isLongUnread(request: IncomingMessage | undefined): boolean {
 }
 
 /**
- * A connection that is closed while the client still sends is reset, and the answer is lost with it. So it
- * stays open until the client has sent everything, has hung up, or had time to see the answer.
+ * Sends the answer and closes the connection when the client has sent all, has disconnected, or has had time
+ * to read the answer. Closing at once would reset the connection, and the client would lose the answer.
  */
 function closeAfter(
   response: ServerResponse,

@@ -8,8 +8,8 @@ import { sendJson } from './send-json.ts';
 const SMALL_CHARACTERS = 1024;
 
 /**
- * As `sendJson`, for answers that may be large: written piece by piece, at the reader's pace, with other
- * requests in between. Those of one owner, a project, wait for each other.
+ * Sends JSON that may be large: in pieces, at the speed of the reader, with other requests in between.
+ * Answers of one owner, which is a project, wait for each other.
  */
 export async function sendLargeJson(
   response: ServerResponse,
@@ -22,10 +22,11 @@ export async function sendLargeJson(
   for (const piece of jsonPieces(value)) {
     if (response.destroyed) return RESPONSE_ALREADY_SENT;
     if (!response.write(piece)) await drained(response);
-    // A bracket or a key is no work.
+    // Brackets and keys take no time worth yielding for.
     if (piece.length > SMALL_CHARACTERS) await nextSlice(owner);
   }
-  // Now all of it has gone to the kernel. What is not written to the end is found by the garbage collector.
+  // All of it is with the kernel now. A value that is not written to the end is left to the garbage
+  // collector.
   response.once('finish', () => {
     for (const part of Object.values(value)) if (part instanceof JsonList) part.free();
   });

@@ -19,7 +19,7 @@ function gone(socket: Socket): Promise<'closed'> {
   return new Promise((resolve) => socket.once('close', () => resolve('closed')));
 }
 
-/** Sends a byte now and then, for as long as anybody listens. Resolves with what was answered. */
+/** Sends a byte at a time until the server closes the connection. Resolves with the answer. */
 async function trickle(socket: Socket, text: string): Promise<string> {
   let answer = '';
   socket.on('data', (data: Buffer) => (answer += data.toString()));

@@ -1,4 +1,6 @@
-/** Answers that go on: bytes, or one JSON value after the other. The caller's pace is the source's pace. */
+/**
+ * Streamed answers: bytes, or one JSON value after the other. The source is read at the speed of the client.
+ */
 import type { ServerResponse } from 'node:http';
 import { TLSSocket } from 'node:tls';
 import type { Context } from 'hono';
@@ -9,7 +11,7 @@ import { traceOf } from './trace.ts';
 
 const NDJSON = 'application/x-ndjson';
 const SSE = 'text/event-stream';
-/** For the routes' descriptions. */
+/** Media types, for descriptions of routes. */
 export const STREAMS = [NDJSON, SSE] as const;
 
 export type StreamFormat = 'ndjson' | 'sse';
@@ -78,13 +80,16 @@ export async function begun<T>(source: AsyncIterable<T>): Promise<AsyncIterable<
 }
 
 export interface EventsOptions<T> {
-  /** NDJSON where the caller does not say. */
+  /** Default NDJSON. */
   format?: StreamFormat;
   /** The event's id, with which a reader resumes. SSE only. */
   id?(value: T): string | number;
 }
 
-/** Every value as one line or event; a sign of life in silence; a failure as a last value of type `error`. */
+/**
+ * Each value is one line or event. Keepalives are sent while nothing else is; a failure is a last value of
+ * type `error`.
+ */
 export function eventsAnswer<T>(
   context: Context<Env>,
   source: AsyncIterable<T>,
@@ -101,7 +106,7 @@ export function eventsAnswer<T>(
       'Content-Type': format === 'sse' ? SSE : NDJSON,
       'Transfer-Encoding': 'chunked',
       'Cache-Control': 'no-store',
-      // Proxies that buffer would hold events back.
+      // Asks proxies not to buffer events.
       'X-Accel-Buffering': 'no',
     },
   });
@@ -136,7 +141,7 @@ export async function* encodeEvents<T>(
     options.onError?.(error);
     yield encode({ type: 'error', error: wireError(error) });
   } finally {
-    // A source that is still waiting ends by its signal; nobody waits for it here.
+    // A source that waits is ended by its signal; this does not wait for it.
     if (pending) pending.catch(() => {});
     iterator.return?.().catch(() => {});
   }

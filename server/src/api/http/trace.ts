@@ -4,33 +4,33 @@ import type { Principal } from '../../control/tenants/principal.ts';
 import type { Share } from './budgets.ts';
 import type { RequestSpan } from './tracing/request-spans.ts';
 
-/** What is known about a request while it is served, for the log and the metrics. */
+/** Facts about a request while it is served, for the log and the metrics. */
 export interface Trace {
   id: string;
   startedAt: number;
   /** The route's pattern, never the path itself: it becomes a metric's label. */
   route: string;
-  /** The same as OpenAPI writes it, with names in place of ids. */
+  /** The path template of the route. */
   path?: string;
   principal?: Principal;
   /** The sandbox as the request names it. */
   sandbox?: string;
   /** Present if requests are traced. */
   span?: RequestSpan;
-  /** What it has taken of its project's budgets. */
+  /** Its share of the project's budgets. */
   share?: Share;
-  /** It goes on by itself and does not end because the server wants to. */
+  /** The answer has no end of its own, so a server that closes ends it. */
   endless?: boolean;
-  /** Its status says something about a sandbox, and nothing about the server. */
+  /** The status comes from an application in a sandbox, and says nothing about the server. */
   expected?: boolean;
-  /** Set when the answer is a failure of ours. */
+  /** Set if the server failed. */
   error?: unknown;
 }
 
 const traces = new WeakMap<ServerResponse, Trace>();
 const ID = /^[A-Za-z0-9_.:-]{1,128}$/;
 
-/** Takes the caller's request id if it is a sane one. */
+/** Uses the client's request id if it is well formed. */
 export function newTrace(request: IncomingMessage): Trace {
   const given = request.headers['x-request-id'];
   return {
@@ -40,7 +40,7 @@ export function newTrace(request: IncomingMessage): Trace {
   };
 }
 
-/** A trace that belongs to an answer, which tells its id back. */
+/** The trace of an answer, which returns the request's id to the client. */
 export function beginTrace(request: IncomingMessage, response: ServerResponse): Trace {
   const trace = newTrace(request);
   traces.set(response, trace);

@@ -1,13 +1,13 @@
 /**
- * Lets few requests begin in each turn of the event loop, and when there are more their callers take turns:
- * one that sends many at once waits for itself, and not everybody for it.
+ * Starts few requests in each turn of the event loop. If more wait, their callers take turns, so a caller
+ * that sends many at once does not delay others.
  */
 export interface Turns {
-  /** Begins the work now, or in one of the next turns. Whose it is is asked only when there is a line. */
+  /** Starts the work now or in one of the next turns. `caller` is only called if requests wait. */
   take(callerOf: () => string, work: () => void): void;
 }
 
-/** Beginning one takes a tenth of a millisecond or two. */
+/** Starting one takes 0.1 to 0.2 ms. */
 const AT_ONCE = 4;
 
 export function openTurns(): Turns {
@@ -24,14 +24,14 @@ export function openTurns(): Turns {
     ends = false;
     begun = 0;
     if (waiting.size > 0) endTurn();
-    // What is left after a failure is for the next turn.
+    // If one fails, the rest start in the next turn.
     while (begun < AT_ONCE && waiting.size > 0) {
       begun++;
       next()();
     }
   }
 
-  /** The first of the caller who has waited longest for one; then it waits behind the others. */
+  /** Takes the next request of the caller that waited longest, which then goes to the end of the line. */
   function next(): () => void {
     const [caller, line] = waiting.entries().next().value!;
     const work = line.shift()!;

@@ -5,7 +5,7 @@ import type { Metrics } from './metrics.ts';
 import { newTrace, type Trace } from './trace.ts';
 import type { RequestSpans } from './tracing/request-spans.ts';
 
-/** A request to speak something else from now on, and what becomes of it. */
+/** A request to change the protocol of its connection, and its outcome. */
 export interface Upgrade {
   readonly trace: Trace;
   accepted(): void;
@@ -13,8 +13,8 @@ export interface Upgrade {
 }
 
 /**
- * Counts and traces upgrades until their connections end. `onEnd` is told of that too: sockets have many
- * listeners as it is.
+ * Counts and traces upgrades until their connections end, and then calls `onEnd`. One listener does both,
+ * because sockets have many listeners.
  */
 export function upgradeWatch(
   metrics: Metrics,
@@ -24,7 +24,7 @@ export function upgradeWatch(
   return (request: IncomingMessage, socket: Duplex): Upgrade => {
     const trace = newTrace(request);
     if (spans) trace.span = spans.begin(request);
-    // Of a client that goes away before it has an answer.
+    // The client disconnected before it got an answer.
     let status = 499;
     let before: { read: number; written: number } | undefined;
     socket.once('close', () => {
@@ -50,7 +50,7 @@ export function upgradeWatch(
   };
 }
 
-/** What Node's server hands out is a socket, encrypted or not. */
+/** Node's server gives a socket, encrypted or not. */
 function bytesOf(socket: Duplex): { read: number; written: number } {
   const { bytesRead = 0, bytesWritten = 0 } = socket as Partial<Socket>;
   return { read: bytesRead, written: bytesWritten };

@@ -1,9 +1,9 @@
-/** What an application's answer may be. Everything about it is up to hostile code. */
+/** Reads the answer of an application. Everything in it may be hostile. */
 import { validateHeaderValue, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
 
-/** Interim answers (1xx) that are read before the final one. */
+/** Interim answers (1xx) that are skipped before the final one. */
 const MOST_INTERIM = 16;
 
 export type Answered =
@@ -11,9 +11,9 @@ export type Answered =
   | { kind: 'upgrade'; answer: IncomingMessage; inner: Duplex; head: Buffer };
 
 /**
- * The first final answer to a request. Rejects `unavailable` if the application closes, breaks HTTP, sends
- * interim answers without an end or a status that no visitor may see, and `deadline_exceeded` if it does not
- * answer in time.
+ * Resolves with the first final answer. Rejects `unavailable` if the application closes the connection,
+ * breaks HTTP, sends too many interim answers or a status that cannot be forwarded, and `deadline_exceeded`
+ * if it does not answer in time.
  */
 export function answerOf(
   upstream: ClientRequest,
@@ -44,7 +44,7 @@ export function answerOf(
     upstream.on('response', (answer) => {
       const problem = problemOf(answer);
       if (problem === undefined) return end(() => resolve({ kind: 'response', answer }));
-      // The body of what is refused is nobody's.
+      // The body of a refused answer is not read.
       answer.on('error', () => {}).destroy();
       fail(problem);
     });
@@ -65,12 +65,12 @@ function noAnswer(why: string, cause: unknown): CayError {
   });
 }
 
-/** Whether it was the application's answer that was at fault, rather than that nothing listens. */
-export function isBadAnswer(error: unknown): boolean {
+/** Whether the application's answer was invalid, in contrast to a port that nothing listens on. */
+export function isBadAnswer(error: unknown): error is CayError {
   return error instanceof CayError && error.details['badAnswer'] === true;
 }
 
-/** Why an answer is not passed on, if it is not. Interim statuses are none of a final answer. */
+/** Why an answer is not forwarded; undefined if it is. */
 function problemOf({ statusCode = 0, headers }: IncomingMessage): string | undefined {
   if (!(statusCode >= 200 && statusCode <= 599)) return `its status is ${statusCode}`;
   try {

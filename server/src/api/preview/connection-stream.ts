@@ -2,8 +2,8 @@ import { Duplex } from 'node:stream';
 import type { Connection } from '../../guest/guest.ts';
 
 /**
- * A connection into a sandbox as a Node stream, which HTTP speaks over. Each side waits for the other. What a
- * reader of the stream throws on what came from inside ends the stream and nothing else.
+ * A connection to a port in a sandbox as a Node stream, for HTTP. Both sides have backpressure. An exception
+ * of a reader ends the stream and nothing else.
  */
 export function connectionStream(connection: Connection): Duplex {
   const readable = connection.readable[Symbol.asyncIterator]();
@@ -31,7 +31,7 @@ export function connectionStream(connection: Connection): Duplex {
     work.then(() => callback(), callback).catch((error: Error) => stream.destroy(error));
   }
 
-  // Whoever reads learns of the end by "close"; between two readers there is nobody else to hear of an error.
+  // Readers learn of the end by "close". Between two readers no listener for errors exists.
   return stream.on('error', ended);
 }
 

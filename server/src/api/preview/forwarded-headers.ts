@@ -2,9 +2,10 @@ import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { ACCESS_TOKEN } from '../../control/events/redact.ts';
 import type { PreviewAddress } from './preview-address.ts';
-import { TOKEN_HEADER, TOKEN_QUERY, withoutOurCookies } from './preview-token.ts';
+import { TOKEN_QUERY } from '../../control/tenants/preview-tokens.ts';
+import { TOKEN_HEADER, withoutOurCookies } from './preview-token.ts';
 
-/** They are between two neighbours and not for whoever comes after. */
+/** Hop-by-hop headers, which a proxy does not forward. */
 const HOP_BY_HOP = new Set([
   'connection',
   'keep-alive',
@@ -17,16 +18,16 @@ const HOP_BY_HOP = new Set([
   'upgrade',
 ]);
 /**
- * They frame or route a message. `Connection` may name them, and they stay all the same: else a body would
- * become a request.
+ * Headers that frame or route a message. They are forwarded even if `Connection` names them: without them a
+ * body could be read as a request.
  */
 const NEVER_HOPS = new Set(['host', 'content-length', 'content-encoding', 'content-type', 'content-range']);
-/** Tokens that only this server reads. The application has no use for them, whatever their value is. */
+/** Headers that only this server reads. The application never gets them. */
 const OUR_HEADERS = [TOKEN_HEADER, 'e2b-traffic-access-token', 'expect'];
 const OUR_SECRETS = new RegExp(`e2b_[0-9a-f]{40}|${ACCESS_TOKEN.source}`);
 /**
- * What a browser keeps for the whole origin. By path that is the API's own, and `Clear-Site-Data` reaches
- * further than one host in any case.
+ * Response headers that apply to a whole origin. For a preview by path that is the origin of the API, and
+ * `Clear-Site-Data` reaches beyond one host in any case.
  */
 const OF_THE_ORIGIN = [
   'accept-ch',
@@ -44,7 +45,7 @@ const OF_THE_ORIGIN = [
   'strict-transport-security',
 ];
 
-/** What the application inside sees of a visitor's headers: never a key of ours, a token or our cookies. */
+/** A visitor's headers as the application gets them: without our keys, tokens and cookies. */
 export function toApplication(
   request: IncomingMessage,
   address: PreviewAddress,
@@ -71,16 +72,17 @@ export function toApplication(
     headers.upgrade = request.headers.upgrade ?? 'websocket';
   } else {
     headers.connection = 'close';
-    // A body of unknown length stays one.
+    // Keeps a body without a length chunked.
     if (request.headers['transfer-encoding'] !== undefined) headers['transfer-encoding'] = 'chunked';
   }
-  // Names have no case, but programs exist that look for this one as browsers of old wrote it.
+  // Header names have no case, but some programs only find this one in the spelling that browsers use.
   const { host = '', ...others } = headers;
   return { Host: host, ...others };
 }
 
 /**
- * A secret of ours, also as the name or the password of `Basic`, and beside other values of the same header.
+ * Whether a value has one of our secrets in it, also as the name or password of `Basic`, and beside other
+ * values.
  */
 function hasSecret(value: string | string[]): boolean {
   const text = String(value);
@@ -89,7 +91,7 @@ function hasSecret(value: string | string[]): boolean {
   return basic !== undefined && OUR_SECRETS.test(Buffer.from(basic, 'base64').toString('latin1'));
 }
 
-/** What a visitor sees of the application's headers. It shares no cookies with its neighbours. */
+/** The application's headers as a visitor gets them. Cookies are confined to the preview. */
 export function toVisitor(
   given: IncomingHttpHeaders,
   address: PreviewAddress,
@@ -97,15 +99,14 @@ export function toVisitor(
   const headers = withoutHops(given);
   delete headers['clear-site-data'];
   const cookies = given['set-cookie'];
-  // One without a name is sent back as if what follows "=" were its name.
+  // A browser returns a cookie without a name as if its value were a name.
   if (cookies)
     headers['set-cookie'] = cookies
       .filter((cookie) => !/^[\s=]*cay_/i.test(cookie))
       .map((cookie) => confined(cookie, address));
   if (address.prefix !== '') {
     for (const name of OF_THE_ORIGIN) delete headers[name];
-    // By path an application shares its origin with the API and with others; this gives it one that is
-    // nobody's.
+    // A preview by path shares its origin with the API, so it is sandboxed into an opaque origin.
     headers['content-security-policy'] =
       'sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads';
     if (typeof headers.location === 'string' && /^\/(?!\/)/.test(headers.location))

@@ -1,8 +1,11 @@
 import { CayError } from '@cay/sdk/protocol';
 
-/** Connections into each sandbox that visitors hold open, previews and ports of E2B's sandboxes together. */
+/**
+ * Counts the open connections of visitors to each sandbox, through previews and through ports of E2B
+ * sandboxes together.
+ */
 export interface OpenConnections {
-  /** Rejects `resource_exhausted` beyond the bound. The place is free again when it is disposed of. */
+  /** Throws `resource_exhausted` beyond the bound. Dispose of the result when the connection closes. */
   enter(sandbox: string): Disposable;
 }
 

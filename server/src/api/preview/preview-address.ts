@@ -1,13 +1,16 @@
 import type { IncomingMessage } from 'node:http';
 import type { SandboxId } from '@cay/sdk/protocol';
 
-/** Which sandbox's port a request is for, and what of its path is the application's. */
+/** The port of a sandbox that a request is for, and the path that the application sees. */
 export interface PreviewAddress {
-  /** Undefined if the address is a preview's but names none: it must not reach anything else. */
+  /**
+   * Undefined if the address has the form of a preview's but is not valid. Such a request must not reach
+   * anything else.
+   */
   target: { id: SandboxId; port: number } | undefined;
   /** Path and query, as the application sees them. */
   path: string;
-  /** What stands before the application's path: empty for a host of its own. */
+  /** The part of the path before the application's; empty for a preview with a host of its own. */
   prefix: string;
 }
 
@@ -20,7 +23,7 @@ const LABEL = /^(\d{1,5})-([a-z0-9]{20})$/;
 const BY_PATH = /^\/preview\/(sbx_[a-z0-9]{20})\/(\d{1,5})(?=[/?]|$)/;
 
 /**
- * `{port}-{id without "sbx_"}.{domain}`, or `/preview/{id}/{port}/` where there is no name service for that.
+ * Addresses are `{port}-{id without "sbx_"}.{domain}`, or `/preview/{id}/{port}/` without a wildcard domain.
  */
 export function previewAddresses(domains: readonly string[]): PreviewAddresses {
   const suffixes = [...new Set([...domains, 'localhost'])].map((domain) => `.${domain.toLowerCase()}`);
@@ -29,7 +32,7 @@ export function previewAddresses(domains: readonly string[]): PreviewAddresses {
       const host = (headers.host ?? '').toLowerCase().replace(/:\d*$/, '').replace(/\.$/, '');
       const suffix = suffixes.find((candidate) => host.endsWith(candidate));
       const label = suffix === undefined ? '' : host.slice(0, -suffix.length);
-      // Whatever begins like a preview's name is one, be it well formed or not.
+      // A name that begins like a preview is treated as one, even if it is malformed.
       if (/^\d+-/.test(label)) {
         const match = LABEL.exec(label);
         return {

@@ -1,4 +1,4 @@
-/** Carries a visitor's requests to a port inside a sandbox, and its answers back, as they come. */
+/** Forwards visitors' requests to a port in a sandbox, and streams the answers back. */
 import {
   request as httpRequest,
   STATUS_CODES,
@@ -8,14 +8,13 @@ import {
 } from 'node:http';
 import { pipeline, type Duplex } from 'node:stream';
 import { CayError } from '@cay/sdk/protocol';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { inBackground } from '../../lib/in-background.ts';
-import { errorAnswer } from '../http/error-answer.ts';
 import { refuseUpgrade } from '../http/refuse-upgrade.ts';
-import { sendJson } from '../http/send-json.ts';
 import type { Upgrade } from '../http/upgrades.ts';
 import { answerOf, isBadAnswer } from './application-answer.ts';
 import { connectionStream } from './connection-stream.ts';
+import { sendPreviewError } from './error-page.ts';
 import { isEncrypted, toApplication, toVisitor } from './forwarded-headers.ts';
 import type { OpenConnections } from './open-connections.ts';
 import type { PreviewAddress } from './preview-address.ts';
@@ -33,9 +32,9 @@ export interface PreviewProxy {
 }
 
 export interface PreviewProxyOptions {
-  /** Decides who may. */
+  /** Checks tokens, and gives the guest. */
   control: Pick<Control, 'preview' | 'previewConnection'>;
-  /** Whether a visitor needs a token there, which then becomes a cookie. */
+  /** Whether the port needs a token, which then becomes a cookie. */
   isPrivate(target: NonNullable<PreviewAddress['target']>): boolean;
   connections: OpenConnections;
   /** How long an application may take until its answer begins. */
@@ -51,7 +50,10 @@ export function previewProxy({
   connections,
   answerMs,
 }: PreviewProxyOptions): PreviewProxy {
-  /** A connection to the port, which counts as one of the sandbox's and of its project's until it closes. */
+  /**
+   * Connects to the port. The connection counts against the bounds of the sandbox and of its project until it
+   * closes.
+   */
   async function connect(address: PreviewAddress, given: GivenToken, gone: AbortSignal): Promise<Duplex> {
     const guest = await admit(address, given);
     const place = new DisposableStack();
@@ -85,15 +87,16 @@ export function previewProxy({
     using _ = { [Symbol.dispose]: () => stream.destroy() };
     const upstream = requestOf({ address, request, path, stream, upgrade: false });
     response.once('close', () => upstream.destroy());
-    // Not a pipeline: what ends the application's side must not end the visitor's before it has an answer.
+    // Not a pipeline: the end of the application's side must not close the visitor's side before it has an
+    // answer.
     request.on('error', () => upstream.destroy());
     upstream.once('close', () => request.unpipe(upstream));
     request.pipe(upstream);
     const { answer } = await answerOf(upstream, { timeoutMs: answerMs, upgrade: false });
     if (response.destroyed) return;
-    // The reason phrase is the application's, and nobody reads it.
+    // The reason phrase comes from the application and is left out.
     response.writeHead(answer.statusCode!, toVisitor(answer.headers, address));
-    // Events and slow pages show their headers before their first byte.
+    // Sends the headers of event streams and slow pages before their first byte.
     response.flushHeaders();
     await new Promise<void>((resolve) => pipeline(answer, response, () => resolve()));
   }
@@ -143,11 +146,11 @@ export function previewProxy({
       const path = given.path === '' || given.path.startsWith('?') ? `/${given.path}` : given.path;
       const moved = given.inQuery || given.path !== path;
       if (moved && (request.method === 'GET' || request.method === 'HEAD')) {
-        // The token is checked before it becomes a cookie, and the address is left without it.
+        // Checks the token before it becomes a cookie, and redirects to the address without the token.
         await admit(address, given);
         if (given.inQuery && given.token !== undefined && isPrivate(address.target!))
           response.setHeader('Set-Cookie', tokenCookie(given.token, address, isEncrypted(request)));
-        // A path that begins with two slashes would be another host.
+        // A path that begins with two slashes would be taken for another host.
         const location = address.prefix + path.replace(/^[/\\]+/, '/');
         response
           .writeHead(302, {
@@ -163,7 +166,7 @@ export function previewProxy({
         await forward(address, request, response, path, stream);
       } catch (error) {
         if (!isBadAnswer(error) || response.headersSent) throw error;
-        sendJson(response, errorAnswer(error).body, BAD_GATEWAY);
+        sendPreviewError(address, request, response, error, { status: BAD_GATEWAY });
       }
     },
     upgrade(address, request, socket, head, upgrade) {
@@ -211,7 +214,7 @@ function requestOf({
   return httpRequest({ createConnection: () => stream, method, path, headers, setHost: false });
 }
 
-/** Aborts when whoever waits for the answer goes away. */
+/** Aborts when the visitor disconnects. */
 function closing(answer: ServerResponse | Duplex): AbortSignal {
   const controller = new AbortController();
   if (answer.destroyed) controller.abort();

@@ -1,36 +1,34 @@
 import type { IncomingMessage } from 'node:http';
+import { TOKEN_QUERY } from '../../control/tenants/preview-tokens.ts';
 import type { PreviewAddress } from './preview-address.ts';
 
 export const TOKEN_HEADER = 'x-cay-preview-token';
-export const TOKEN_QUERY = 'cay_token';
 const COOKIE = 'cay_preview';
-/** An HMAC in base64url. Anything else is no token, and must not become part of a cookie. */
+/** A token is an HMAC in base64url. Nothing else may become part of a cookie. */
 const SHAPE = /^[A-Za-z0-9_-]{43}$/;
 
 export interface GivenToken {
-  /** Undefined if there is none, or something that can be none. */
+  /** Undefined if the request has no token, or text that cannot be one. */
   token: string | undefined;
-  /** The token stood in the address: there it would be kept in histories and passed on in referrers. */
+  /** The token was in the query, where histories would keep it and referrers would pass it on. */
   inQuery: boolean;
-  /** The application's address without it. */
+  /** Path and query without the token. */
   path: string;
 }
 
-/**
- * The token that a visitor brings: in a header, once in the address, or in the cookie that this left behind.
- */
+/** The token of a request: in a header, in the query, or in the cookie that the query became. */
 export function tokenOf(request: IncomingMessage, address: PreviewAddress): GivenToken {
   const { path, token: inQuery } = withoutToken(address.path);
   const header = request.headers[TOKEN_HEADER];
   if (typeof header === 'string') return { token: shaped(header), inQuery: false, path };
   if (inQuery !== undefined) return { token: shaped(inQuery), inQuery: true, path };
-  const cookies = (request.headers.cookie ?? '').split(';').map((cookie) => cookie.trim());
-  const cookie = cookies.find((candidate) => candidate.startsWith(`${COOKIE}=`));
-  return {
-    token: cookie === undefined ? undefined : shaped(cookie.slice(COOKIE.length + 1)),
-    inQuery: false,
-    path,
-  };
+  const cookie = cookieOf(request, COOKIE);
+  return { token: cookie === undefined ? undefined : shaped(cookie), inQuery: false, path };
+}
+
+export function cookieOf({ headers }: Pick<IncomingMessage, 'headers'>, name: string): string | undefined {
+  const cookies = (headers.cookie ?? '').split(';').map((cookie) => cookie.trim());
+  return cookies.find((candidate) => candidate.startsWith(`${name}=`))?.slice(name.length + 1);
 }
 
 function shaped(text: string): string | undefined {

@@ -27,7 +27,7 @@ interface GuestCall {
   seen: { method: string; url: string; headers: Record<string, string>; body: string };
 }
 
-/** By Host header, which `fetch` does not let anybody set. */
+/** Sends a Host header, which `fetch` does not allow. */
 async function visit(
   path: string,
   options: { host?: string; headers?: Record<string, string>; method?: string; body?: string } = {},
@@ -73,6 +73,49 @@ describe('a preview', () => {
     const absent = await visit('/', { host: `3999-${sandbox.id.slice(4)}.preview.example.com` });
     expect([missing.status, missing.text]).toEqual([absent.status, absent.text]);
     expect(missing.status).toBe(404);
+  });
+
+  it('answers a browser with a page and other clients with JSON', async () => {
+    const browser = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
+    const missing = await visit('/<script>?cay_token=<script>', { headers: browser });
+    expect([missing.status, missing.headers['content-type']]).toEqual([404, 'text/html; charset=utf-8']);
+    expect(missing.text).toContain('token');
+    expect(missing.text).not.toMatch(/<script|http-equiv|src=|href=/);
+    expect(missing.headers['content-security-policy']).toMatch(/^default-src 'none'/);
+    const absent = await visit('/', {
+      host: `3999-${sandbox.id.slice(4)}.preview.example.com`,
+      headers: browser,
+    });
+    expect(absent.text).toBe(missing.text);
+    for (const accept of ['*/*', 'application/json'])
+      expect((await visit('/', { headers: { accept } })).headers['content-type']).toBe('application/json');
+  });
+
+  it('lets a browser try again where nothing listens yet, for a while', async () => {
+    await test.call('PUT', `/v1/sandboxes/${sandbox.id}/ports/3002`, { body: { visibility: 'public' } });
+    const host = `3002-${sandbox.id.slice(4)}.preview.example.com`;
+    const headers = { accept: 'text/html' };
+    const first = await visit('/', { host, headers });
+    expect(first.status).toBe(503);
+    expect(first.text).toContain('<meta http-equiv="refresh" content="2">');
+    expect(first.text).toContain('port 3002');
+    expect(first.headers['set-cookie']![0]).toMatch(/^cay_retry=1; Path=\/; HttpOnly/);
+    const last = await visit('/', { host, headers: { ...headers, cookie: 'cay_retry=30' } });
+    expect(last.text).not.toContain('http-equiv="refresh"');
+    expect(last.headers['set-cookie']).toBeUndefined();
+    expect((await visit('/', { host })).headers['content-type']).toBe('application/json');
+  });
+
+  it('has one address that opens when it is clicked', async () => {
+    const { ports } = (await test.call('GET', `/v1/sandboxes/${sandbox.id}`)).json;
+    const [own, open] = [3000, 3001].map((port) =>
+      ports.find((each: { port: number }) => each.port === port),
+    );
+    expect(open.openUrl).toBe(open.url);
+    const { pathname, search } = new URL(own.openUrl);
+    const opened = await visit(pathname + search);
+    expect([opened.status, opened.headers.location]).toEqual([302, '/']);
+    expect((await test.call('GET', '/v1/events')).text).not.toContain(own.token);
   });
 
   it('takes the token in a header', async () => {

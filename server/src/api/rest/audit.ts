@@ -1,6 +1,6 @@
 import { AuditEventSchema, AuditVerdictSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { EventLog } from '../../control/events/event-log.ts';
+import type { Control } from '../../control/control.ts';
 import { Moment } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
@@ -8,7 +8,7 @@ import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
 const tag = 'audit';
 const Name = z.string().min(1).max(80);
 
-export function auditRoutes(events: EventLog): Route[] {
+export function auditRoutes({ events }: Pick<Control, 'events'>): Route[] {
   return [
     route({
       method: 'get',
@@ -17,7 +17,7 @@ export function auditRoutes(events: EventLog): Route[] {
       summary: 'Verify that no event was changed, removed, inserted or moved',
       description:
         'Walks the chain of hashes from the first event that is kept to the last, checkpoints included. `head` is worth noting elsewhere: ' +
-        'whoever has it can tell later that nothing before it was changed.',
+        'with it you can verify later that no earlier event was changed.',
       tag,
       access: 'admin',
       answers: {
@@ -26,7 +26,7 @@ export function auditRoutes(events: EventLog): Route[] {
           schema: AuditVerdictSchema,
         },
       },
-      handle: async ({ json }) => json(await events.verify()),
+      handle: async ({ json, principal }) => json(await events.verify(principal)),
     }),
     route({
       method: 'get',
@@ -45,8 +45,8 @@ export function auditRoutes(events: EventLog): Route[] {
         })
         .strict(),
       answers: { 200: { description: 'Events, oldest first', media: STREAMS, events: AuditEventSchema } },
-      handle: ({ context, query: { since, until, ...query } }) =>
-        eventsAnswer(context, events.export({ ...query, sinceMs: since, untilMs: until }), {
+      handle: ({ context, principal, query: { since, until, ...query } }) =>
+        eventsAnswer(context, events.export(principal, { ...query, sinceMs: since, untilMs: until }), {
           id: (event) => event.id,
         }),
     }),

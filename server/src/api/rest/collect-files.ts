@@ -4,22 +4,22 @@ import { bytesExhausted, type Share } from '../http/budgets.ts';
 
 export interface CollectFilesOptions {
   entries: number;
-  /** Of what is held for the entries: their names, paths and targets, and what each costs besides. */
+  /** Memory that the entries take: names, paths, targets, and a constant for each entry. */
   bytes: number;
   share: Share | undefined;
-  /** Those of one project wait for each other. */
+  /** The project. Listings of one project are collected one after the other. */
   owner: string;
-  /** Takes an entry of the listing. */
+  /** Called with each entry. */
   keep(info: FileInfo): void;
 }
 
 const ENTRY_BYTES = 400;
-/** Held in steps, so that not every entry has to ask. */
+/** The budget is asked in steps of this size, and not for each entry. */
 const HOLD_BYTES = 64 * 1024;
 
 /**
- * Reads a listing, or its beginning if there is more than may be held, and tells which. Rejects
- * `resource_exhausted` if the project holds too much already.
+ * Reads a listing up to the bounds. Resolves whether there is more. Rejects `resource_exhausted` if the
+ * project holds too much already.
  */
 export async function collectFiles(
   listed: AsyncIterable<FileInfo>,
@@ -33,7 +33,7 @@ export async function collectFiles(
     if (count++ === entries || size > bytes) return { more: true };
     for (; held < size; held += HOLD_BYTES) {
       if (share && !share.hold(HOLD_BYTES)) throw bytesExhausted('Cannot list');
-      // The guest sends many at once.
+      // The guest sends many entries in one message.
       if (held > 0) await nextSlice(owner);
     }
     keep(info);

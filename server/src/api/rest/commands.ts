@@ -11,14 +11,12 @@ import {
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { bodyOf } from '../http/request-body.ts';
-import type { CommandLogs } from '../../control/commands/command-logs.ts';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
-import { knownCommands } from '../../control/commands/known-commands.ts';
 import { outputEvents, type OutputOptions } from './output-events.ts';
 import { CommandParams, Count, EncodingQuery, Flag, Moment, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
-import { idempotencyKeyOf, startCommand } from '../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
 import { EXEC_BODY_BYTES } from './exec.ts';
 
@@ -26,8 +24,8 @@ const tag = 'commands';
 const Bytes = Count(Number.MAX_SAFE_INTEGER);
 const done = { 204: { description: 'Done' } };
 
-export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
-  const known = knownCommands(control, logs);
+export function commandRoutes(control: Control): Route[] {
+  const { commands } = control;
   return [
     route({
       method: 'post',
@@ -48,13 +46,12 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       },
       async handle({ json, request, principal, params, body }) {
         const launched = { ...body, overflow: body.overflow ?? ('drop' as const) };
-        const { handle, fed } = await startCommand(control, principal, params.id, launched, {
+        const { handle, fed } = await commands.start(principal, params.id, launched, {
           idempotencyKey: idempotencyKeyOf(request.headers),
-          logs,
           durable: true,
         });
         const { existing, id } = handle;
-        // The input goes through this handle; a command that never reads it does not hold the answer.
+        // This handle writes the input. A command that never reads it must not delay the answer.
         const letGo = () => handle[Symbol.asyncDispose]();
         if (body.input === undefined) await letGo();
         else fed.then(letGo).catch(() => {});
@@ -63,7 +60,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
             ? undefined
             : control.get(principal, params.id).ports.find((candidate) => candidate.port === body.expose);
         return json(
-          { command: await known.get(principal, params.id, id), existing, ...(port && { port }) },
+          { command: await commands.get(principal, params.id, id), existing, ...(port && { port }) },
           existing ? 200 : 201,
         );
       },
@@ -78,7 +75,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       params: SandboxParams,
       answers: { 200: { description: 'Commands, oldest first', schema: CommandListSchema } },
       async handle({ json, principal, params, signal }) {
-        return json({ commands: await known.list(principal, params.id, { signal }) });
+        return json({ commands: await commands.list(principal, params.id, { signal }) });
       },
     }),
     route({
@@ -90,7 +87,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       params: CommandParams,
       answers: { 200: { description: 'The command', schema: CommandInfoSchema } },
       async handle({ json, principal, params }) {
-        return json(await known.get(principal, params.id, params.cmd));
+        return json(await commands.get(principal, params.id, params.cmd));
       },
     }),
     route({
@@ -117,15 +114,17 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
         const { id, cmd } = params;
         const { offset = 0, since, tailBytes, limitBytes, encoding = 'utf8' } = query;
         const now =
-          query.follow === false || tailBytes !== undefined ? await known.get(principal, id, cmd) : undefined;
+          query.follow === false || tailBytes !== undefined
+            ? await commands.get(principal, id, cmd)
+            : undefined;
         const upTo = query.follow === false && now?.end === undefined ? now?.outputBytes : undefined;
-        const written = since === undefined ? 0 : await known.offsetSince(principal, id, cmd, since);
+        const written = since === undefined ? 0 : await commands.offsetSince(principal, id, cmd, since);
         const from = Math.max(
           offset,
           written,
           now && tailBytes !== undefined ? now.outputBytes - tailBytes : 0,
         );
-        const handle = await known.read(principal, id, cmd, { offset: from, signal });
+        const handle = await commands.read(principal, id, cmd, { offset: from, signal });
         return eventsAnswer(context, output(handle, encoding, { from, upTo, limitBytes }));
       },
     }),
@@ -141,11 +140,8 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       rawBody: 'application/octet-stream',
       answers: done,
       async handle({ context, request, principal, params, query, signal }) {
-        const { guest } = await control.enter(principal, params.id);
-        const { outputBytes } = await known.inGuest(guest, params.cmd);
-        await using handle = await guest.attach(params.cmd, { offset: outputBytes, signal });
-        for await (const chunk of bodyOf(request)) await handle.write(chunk);
-        if (query.close) await handle.closeStdin();
+        const { close } = query;
+        await commands.input(principal, params.id, params.cmd, bodyOf(request), { close, signal });
         return context.body(null, 204);
       },
     }),
@@ -159,8 +155,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       body: SignalBodySchema,
       answers: done,
       async handle({ context, principal, params, body, signal }) {
-        const { guest } = await control.enter(principal, params.id);
-        await guest.signal(params.cmd, body.signal, { signal });
+        await commands.signal(principal, params.id, params.cmd, body.signal, { signal });
         return context.body(null, 204);
       },
     }),
@@ -174,8 +169,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       body: PtySizeSchema,
       answers: done,
       async handle({ context, principal, params, body, signal }) {
-        const { guest } = await control.enter(principal, params.id);
-        await guest.resize(params.cmd, body, { signal });
+        await commands.resize(principal, params.id, params.cmd, body, { signal });
         return context.body(null, 204);
       },
     }),
@@ -188,7 +182,7 @@ export function commandRoutes(control: Control, logs: CommandLogs): Route[] {
       params: CommandParams,
       answers: done,
       async handle({ context, principal, params, signal }) {
-        await known.forget(principal, params.id, params.cmd, { signal });
+        await commands.forget(principal, params.id, params.cmd, { signal });
         return context.body(null, 204);
       },
     }),

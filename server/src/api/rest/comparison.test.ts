@@ -63,7 +63,7 @@ describe('the comparison of two moments', () => {
     expect(events.text).toMatch(/^data: \{/);
   });
 
-  it('is with now unless told otherwise, keeps to the paths it is asked for, and leaves nothing behind', async () => {
+  it('is with now by default, is limited to the given paths, and leaves nothing behind', async () => {
     const before = await taken();
     expect(told((await diff('from=2')).text)).toEqual(['added /tmp/work/later']);
     expect(told((await diff('from=1&path=/tmp/work/new&path=/tmp/work/later')).text)).toEqual([
@@ -75,7 +75,7 @@ describe('the comparison of two moments', () => {
     await expect.poll(taken).toBe(before);
   });
 
-  it('leaves nothing behind either when nobody reads the answer', async () => {
+  it('leaves nothing behind if the client does not read the answer', async () => {
     const before = await taken();
     for (const format of ['changes', 'patch']) {
       await test.fetch(`/v1/sandboxes/${id}/diff?from=1&format=${format}`, { method: 'HEAD' });

@@ -43,7 +43,7 @@ export function comparisonRoutes(control: Control): Route[] {
       method: 'get',
       path: '/v1/sandboxes/{id}/diff',
       name: 'diffSandbox',
-      summary: 'Tell what differs between two snapshots, turns, or now',
+      summary: 'Compare two snapshots, turns, or now',
       budget: 'helper',
       tag,
       params: SandboxParams,
@@ -100,10 +100,7 @@ export function comparisonRoutes(control: Control): Route[] {
   ];
 }
 
-/**
- * Changes at these paths and below; of a directory above them, that it was moved, since that is where they
- * come from.
- */
+/** Changes at these paths and below, and moves of directories above them. */
 async function* below(
   changes: AsyncIterable<FileChange>,
   paths: string[] | undefined,
@@ -121,9 +118,9 @@ async function* below(
   }
 }
 
-/** What was only made for the comparison goes with the answer, also with one that nobody reads. */
+/** Releases the comparison when the answer is closed, also if the client did not read it. */
 function releasedWith(response: ServerResponse, comparison: Comparison): Comparison {
-  // What cannot be removed now is when the server starts the next time.
+  // What cannot be removed now is removed at the next start of the server.
   const release = () => void comparison.release().catch(() => {});
   if (response.closed || response.destroyed) release();
   else response.once('close', release);

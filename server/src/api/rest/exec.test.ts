@@ -54,7 +54,7 @@ describe('exec', () => {
     expect(json.truncated).toBe(true);
   });
 
-  it('tells what cannot be run', async () => {
+  it('explains why a command cannot be run', async () => {
     const { status, json } = await test.call('POST', `${path}/exec`, { body: { argv: ['no-such-program'] } });
     expect(status).toBe(404);
     expect(json.error).toMatchObject({ code: 'not_found', details: { exitCode: 127 } });
@@ -190,7 +190,7 @@ describe('commands', () => {
     expect((await test.call('GET', `${path}/commands/talker/output`)).text).toContain('"signal":"SIGKILL"');
   });
 
-  it('fed at launch get their input though nobody reads them', async () => {
+  it('launched with input get it without a reader', async () => {
     await test.call('POST', `${path}/commands`, {
       body: { id: 'fed', argv: ['cat'], input: 'x'.repeat(200_000) },
     });

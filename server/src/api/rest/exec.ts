@@ -6,8 +6,7 @@ import {
   type ExecBody,
   type ExecEvent,
 } from '@cay/sdk/protocol';
-import type { CommandLogs } from '../../control/commands/command-logs.ts';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { collectOutput } from '../../guest/collect.ts';
 import { JsonText } from '../../lib/json-pieces.ts';
 import type { Share } from '../http/budgets.ts';
@@ -15,15 +14,16 @@ import { outputEvents } from './output-events.ts';
 import { SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { sendLargeJson } from '../http/send-large-json.ts';
-import { idempotencyKeyOf, startCommand, type Started } from '../../control/commands/start-command.ts';
+import type { StartedCommand } from '../../control/commands/command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 import { STREAMS, eventsAnswer, streamFormat } from '../http/stream-answer.ts';
 import { traceOf } from '../http/trace.ts';
 
 const DEFAULT_OUTPUT_BYTES = 1024 * 1024;
-/** `input` may be 8 MiB, and JSON may need two characters for one. */
+/** `input` may have 8 MiB, and JSON may need two characters for one. */
 export const EXEC_BODY_BYTES = 20 * 1024 * 1024;
 
-export function execRoutes(control: Control, logs: CommandLogs): Route[] {
+export function execRoutes(control: Control): Route[] {
   return [
     route({
       method: 'post',
@@ -32,7 +32,7 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
       summary: 'Run a command, and wait for its result or stream its output',
       description:
         'Waits for the end and answers with the result, or streams events if `Accept` is `application/x-ndjson` or `text/event-stream`. ' +
-        'A client that goes away detaches: the command goes on to its end or its `timeoutMs`. ' +
+        'A client that disconnects detaches: the command runs to its end or its `timeoutMs`. ' +
         'With an `Idempotency-Key` or an `id` the command is started once, however often the call is repeated.',
       budget: 'stream',
       tag: 'commands',
@@ -52,10 +52,9 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
         const { context, response, request, principal, params, body, signal } = call;
         const format = streamFormat(context);
         const startedAt = performance.now();
-        const started = await startCommand(control, principal, params.id, body, {
+        const started = await control.commands.start(principal, params.id, body, {
           idempotencyKey: idempotencyKeyOf(request.headers),
           signal,
-          logs,
         });
         if (format) return eventsAnswer(context, streamed(started, body), { format });
         const result = await waited(started, body, startedAt, traceOf(response).share);
@@ -65,12 +64,17 @@ export function execRoutes(control: Control, logs: CommandLogs): Route[] {
   ];
 }
 
-async function* streamed({ handle }: Started, body: ExecBody): AsyncGenerator<ExecEvent> {
+async function* streamed({ handle }: StartedCommand, body: ExecBody): AsyncGenerator<ExecEvent> {
   await using _ = handle;
   yield* outputEvents(handle, body.encoding ?? 'utf8');
 }
 
-async function waited({ handle }: Started, body: ExecBody, startedAt: number, share: Share | undefined) {
+async function waited(
+  { handle }: StartedCommand,
+  body: ExecBody,
+  startedAt: number,
+  share: Share | undefined,
+) {
   await using _ = handle;
   const encoding = body.encoding ?? 'utf8';
   const { stdout, stderr, end, truncated } = await collectOutput(handle, {

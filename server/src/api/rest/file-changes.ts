@@ -8,8 +8,7 @@ import {
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { bodyOf } from '../http/request-body.ts';
-import type { Control } from '../../control/open-control.ts';
-import { noteFile, type OpenFiles } from './open-files.ts';
+import type { Control } from '../../control/control.ts';
 import { PathQuery, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { bytesAnswer } from '../http/stream-answer.ts';
@@ -17,7 +16,7 @@ import { bytesAnswer } from '../http/stream-answer.ts';
 const tag = 'files';
 const TAR = 'application/x-tar';
 
-export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
+export function fileChangeRoutes(control: Pick<Control, 'files'>): Route[] {
   return [
     route({
       method: 'post',
@@ -34,9 +33,8 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
         },
       },
       async handle({ json, principal, params, body, signal }) {
-        const { files, row, as } = await open(principal, params.id, body.user);
+        const { files } = await control.files(principal, params.id, body.user);
         const created = await files.mkdir(body.path, { mode: body.mode, signal });
-        if (created) noteFile(control, principal, row, 'file.created', { user: as, path: body.path });
         return json({ created });
       },
     }),
@@ -50,9 +48,8 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: MoveFileSchema,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body, signal }) {
-        const { files, row, as } = await open(principal, params.id, body.user);
+        const { files } = await control.files(principal, params.id, body.user);
         await files.move(body.from, body.to, { overwrite: body.overwrite, signal });
-        noteFile(control, principal, row, 'file.moved', { user: as, from: body.from, to: body.to });
         return context.body(null, 204);
       },
     }),
@@ -66,9 +63,8 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: ChangeModeSchema,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body, signal }) {
-        const { files, row, as } = await open(principal, params.id, body.user);
+        const { files } = await control.files(principal, params.id, body.user);
         await files.chmod(body.path, body.mode, { recursive: body.recursive, signal });
-        noteFile(control, principal, row, 'file.changed', { user: as, path: body.path, mode: body.mode });
         return context.body(null, 204);
       },
     }),
@@ -82,9 +78,8 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: ChangeOwnerSchema,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body, signal }) {
-        const { files, row, as } = await open(principal, params.id, body.user);
+        const { files } = await control.files(principal, params.id, body.user);
         await files.chown(body.path, body.owner, { recursive: body.recursive, signal });
-        noteFile(control, principal, row, 'file.changed', { user: as, path: body.path, owner: body.owner });
         return context.body(null, 204);
       },
     }),
@@ -98,9 +93,8 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       body: MakeSymlinkSchema,
       answers: { 204: { description: 'Done' } },
       async handle({ context, principal, params, body, signal }) {
-        const { files, row, as } = await open(principal, params.id, body.user);
+        const { files } = await control.files(principal, params.id, body.user);
         await files.symlink(body.path, body.target, { signal });
-        noteFile(control, principal, row, 'file.created', { user: as, path: body.path, target: body.target });
         return context.body(null, 204);
       },
     }),
@@ -116,7 +110,7 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       }).strict(),
       answers: { 200: { description: 'A POSIX tar archive', media: [TAR] } },
       async handle({ context, principal, params, query, signal }) {
-        const { files } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         const paths = query.paths === undefined ? undefined : [query.paths].flat();
         return bytesAnswer(context, await files.tar(query.path, { paths, signal }), {
           headers: { 'Content-Type': TAR, 'Cache-Control': 'no-store' },
@@ -134,9 +128,8 @@ export function fileChangeRoutes(control: Control, open: OpenFiles): Route[] {
       rawBody: TAR,
       answers: { 200: { description: 'What was unpacked', schema: UnpackedSchema } },
       async handle({ json, request, principal, params, query, signal }) {
-        const { files, row, as } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         const unpacked = await files.untar(query.path, bodyOf(request), { signal });
-        noteFile(control, principal, row, 'file.unpacked', { user: as, path: query.path, ...unpacked });
         return json(unpacked);
       },
     }),

@@ -10,7 +10,7 @@ export interface ContentOptions {
   signal: AbortSignal;
 }
 
-/** A file's bytes, or those of a range, with the length said beforehand where it is known. */
+/** Answers with the content of a file or a range of it, with its length if that is known. */
 export async function contentAnswer(
   context: Context<Env>,
   files: Files,
@@ -37,7 +37,7 @@ export async function contentAnswer(
       );
     }
     const { info, data } = await files.read(path, { signal });
-    // What the kernel makes up while it is read, as in /proc, has no size.
+    // Files in /proc have a size of 0, and content.
     if (info.sizeBytes === 0) return bytesAnswer(context, data, { headers: HEADERS });
     return bytesAnswer(context, exactly(data, info.sizeBytes), {
       headers: { ...HEADERS, 'Content-Length': String(info.sizeBytes) },
@@ -81,7 +81,9 @@ async function ranged(
   });
 }
 
-/** One range of bytes. Anything else is ignored, as HTTP allows, and the whole content is the answer. */
+/**
+ * Parses a range of bytes. Any other `Range` is ignored, as HTTP allows, and the whole content is the answer.
+ */
 export function parseRange(header: string | undefined): { from?: number; length?: number } | undefined {
   const match = header === undefined ? null : /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header);
   if (!match) return undefined;
@@ -93,7 +95,7 @@ export function parseRange(header: string | undefined): { from?: number; length?
     : { from: Number(first), length: Number(last) - Number(first) + 1 };
 }
 
-/** As many bytes as were announced: a file may grow or shrink while it is read. */
+/** Exactly the announced number of bytes: a file may grow or shrink while it is read. */
 export async function* exactly(data: AsyncIterable<Uint8Array>, length: number): AsyncGenerator<Uint8Array> {
   let left = length;
   for await (const chunk of data) {

@@ -6,11 +6,10 @@ import {
   FileListSchema,
 } from '@cay/sdk/protocol';
 import { bodyOf } from '../http/request-body.ts';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { JsonList } from '../../lib/json-pieces.ts';
 import { collectFiles } from './collect-files.ts';
 import { contentAnswer } from './file-content.ts';
-import { noteFile, type OpenFiles } from './open-files.ts';
 import { Count, Flag, Octal, PathQuery, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { sendLargeJson } from '../http/send-large-json.ts';
@@ -18,18 +17,18 @@ import { STREAMS, eventsAnswer, streamFormat } from '../http/stream-answer.ts';
 import { traceOf } from '../http/trace.ts';
 
 const tag = 'files';
-/** What one JSON answer may hold; a stream has no such bounds. */
+/** Bounds of a JSON answer. A stream has none. */
 const LIST_MAX = 10_000;
 const LIST_BYTES = 8 * 1024 * 1024;
 
-export function fileRoutes(control: Control, open: OpenFiles): Route[] {
+export function fileRoutes(control: Pick<Control, 'files'>): Route[] {
   return [
     route({
       method: 'get',
       path: '/v1/sandboxes/{id}/files',
       name: 'readFile',
       summary: "Read a file's content",
-      description: 'Takes a `Range` of bytes. `HEAD` tells the size alone.',
+      description: 'Takes a `Range` of bytes. `HEAD` answers the size alone.',
       tag,
       headers: { Range: 'For example `bytes=0-1023`' },
       params: SandboxParams,
@@ -40,7 +39,7 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
         416: { description: 'The range lies beyond the end' },
       },
       async handle({ context, request, principal, params, query, signal }) {
-        const { files } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         return contentAnswer(context, files, query.path, {
           head: request.method === 'HEAD',
           range: request.headers.range,
@@ -65,14 +64,9 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       rawBody: 'application/octet-stream',
       answers: { 200: { description: 'The file as it is now', schema: FileInfoSchema } },
       async handle({ json, request, principal, params, query, signal }) {
-        const { files, row, as } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         const { mode, append, exclusive } = query;
         const info = await files.write(query.path, bodyOf(request), { mode, append, exclusive, signal });
-        noteFile(control, principal, row, 'file.written', {
-          user: as,
-          path: query.path,
-          sizeBytes: info.sizeBytes,
-        });
         return json(info);
       },
     }),
@@ -86,9 +80,8 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       query: PathQuery.extend({ recursive: Flag.optional() }).strict(),
       answers: { 204: { description: 'It is gone' } },
       async handle({ context, principal, params, query, signal }) {
-        const { files, row, as } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         await files.remove(query.path, { recursive: query.recursive, signal });
-        noteFile(control, principal, row, 'file.removed', { user: as, path: query.path });
         return context.body(null, 204);
       },
     }),
@@ -96,13 +89,13 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       method: 'get',
       path: '/v1/sandboxes/{id}/files/stat',
       name: 'statFile',
-      summary: 'Tell what a path is',
+      summary: 'Get the type, size and attributes of a path',
       tag,
       params: SandboxParams,
       query: PathQuery.extend({ follow: Flag.optional() }).strict(),
       answers: { 200: { description: 'The file', schema: FileInfoSchema } },
       async handle({ json, principal, params, query, signal }) {
-        const { files } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         return json(await files.stat(query.path, { follow: query.follow, signal }));
       },
     }),
@@ -124,7 +117,7 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
         },
       },
       async handle({ context, response, principal, params, query, signal }) {
-        const { files } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         const listed = files.list(query.path, { depth: Math.max(1, query.depth ?? 1), signal });
         const format = streamFormat(context);
         if (format) return eventsAnswer(context, listed, { format });
@@ -149,7 +142,7 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       query: PathQuery,
       answers: { 200: { description: 'Attributes, in base64', schema: AttributesSchema } },
       async handle({ json, principal, params, query, signal }) {
-        const { files } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         return json({ attributes: encoded(await files.xattrs(query.path, undefined, { signal })) });
       },
     }),
@@ -166,7 +159,7 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
         200: { description: 'All attributes after the change, in base64', schema: AttributesSchema },
       },
       async handle({ json, principal, params, query, body, signal }) {
-        const { files, row, as } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         const set = Object.fromEntries(
           Object.entries(body.attributes).map(([name, value]) => [
             name,
@@ -174,7 +167,6 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
           ]),
         );
         const attributes = await files.xattrs(query.path, set, { signal });
-        noteFile(control, principal, row, 'file.changed', { user: as, path: query.path });
         return json({ attributes: encoded(attributes) });
       },
     }),
@@ -190,7 +182,7 @@ export function fileRoutes(control: Control, open: OpenFiles): Route[] {
       query: PathQuery.extend({ recursive: Flag.optional() }).strict(),
       answers: { 200: { description: 'A stream of file events', media: STREAMS, events: FileEventSchema } },
       async handle({ context, principal, params, query, signal }) {
-        const { files } = await open(principal, params.id, query.user);
+        const { files } = await control.files(principal, params.id, query.user);
         return eventsAnswer(context, await files.watch(query.path, { recursive: query.recursive, signal }));
       },
     }),

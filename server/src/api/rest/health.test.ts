@@ -9,7 +9,7 @@ beforeAll(async () => {
 afterAll(() => test[Symbol.asyncDispose]());
 
 describe('GET /v1/health', () => {
-  it('tells a verdict, its findings and how many sandboxes there are', async () => {
+  it('has a verdict, its findings and the number of sandboxes', async () => {
     await test.create();
     const { status, json } = await test.call('GET', '/v1/health');
     expect(status).toBe(200);
@@ -20,7 +20,7 @@ describe('GET /v1/health', () => {
     expect(health.sandboxes).toEqual({ active: 1 });
   });
 
-  it('tells what went wrong to admins alone, and nothing to strangers', async () => {
+  it('shows errors to admins alone, and nothing without a key', async () => {
     test.server.noteError(new Error('a disk that sighs'));
     const admin = await test.call('GET', '/v1/health', { key: test.admin });
     expect(admin.json.recentErrors).toMatchObject([{ message: 'a disk that sighs' }]);

@@ -99,7 +99,7 @@ describe('commands with one idempotency key', () => {
     await expect.poll(() => lines(path)).toBe('line\n');
   });
 
-  it('are told apart though they come at once', async () => {
+  it('are distinguished even if they arrive at once', async () => {
     const path = `/v1/sandboxes/${(await test.create()).id}`;
     const answers = await Promise.all(
       Array.from({ length: 20 }, (_, index) =>

@@ -120,7 +120,7 @@ describe('outputEvents()', () => {
     );
   });
 
-  it('stops in the middle where it is told to', async () => {
+  it('stops at the given offset', async () => {
     const events = await all([{ channel: 'stdout', offset: 0, data: Buffer.from('abcdef') }], 'utf8', 3);
     expect(events.slice(1)).toEqual([{ type: 'stdout', offset: 0, data: 'abc' }]);
   });

@@ -4,25 +4,25 @@ import type { CommandHandle } from '../../guest/guest.ts';
 
 interface Channel {
   decoder: StringDecoder;
-  /** Of the first byte that the decoder holds back, if it holds any. */
+  /** Offset of the first byte of an incomplete character; undefined if there is none. */
   heldFrom: number | undefined;
 }
 
 export interface OutputOptions {
-  /** Where the handle begins. Default 0. */
+  /** Offset at which the handle begins. Default 0. */
   from?: number;
-  /** Stops at this offset, without waiting for the end. */
+  /** Stops at this offset, without the event `end`. */
   upTo?: number | undefined;
-  /** Stops when it has given so many bytes, without waiting for the end. */
+  /** Stops after this number of bytes, without the event `end`. */
   limitBytes?: number | undefined;
 }
 
 /**
- * A command's output as events, up to its end.
+ * Converts a command's output to events, up to its end.
  *
- * Text is decoded for each channel by itself and a character that was cut in two waits for its
- * other half; its event has the offset of the first of its bytes. Bytes that are no text become
- * U+FFFD: those who need them ask for `base64`.
+ * Text is decoded for each channel by itself. A character whose bytes arrive in two chunks belongs to one
+ * event, with the offset of its first byte. Bytes that are not UTF-8 become U+FFFD; clients that need them
+ * ask for `base64`.
  */
 export async function* outputEvents(
   handle: CommandHandle,
@@ -80,7 +80,7 @@ function decode(
   return text === '' ? undefined : { type, offset: from, data: text };
 }
 
-/** What was begun and never completed. */
+/** Incomplete characters at the end of the output. */
 function* flush(channels: Map<OutputChannel, Channel>): Generator<ExecEvent> {
   for (const [type, channel] of channels) {
     const text = channel.decoder.end();
@@ -90,8 +90,8 @@ function* flush(channels: Map<OutputChannel, Channel>): Generator<ExecEvent> {
 }
 
 function heldBytes(decoder: StringDecoder): number {
-  // Node's own fields, missing in its types: how many bytes the last character has, and how many of them
-  // lack.
+  // Fields of Node that its types lack: the length of the last character, and how many of its bytes are
+  // missing.
   const { lastTotal, lastNeed } = decoder as unknown as { lastTotal: number; lastNeed: number };
   return lastNeed > 0 ? lastTotal - lastNeed : 0;
 }

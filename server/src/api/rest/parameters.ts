@@ -1,4 +1,4 @@
-/** What several routes take in their path or query. */
+/** Parameters that several routes have in their path or query. */
 import {
   AbsolutePathSchema,
   CommandIdSchema,

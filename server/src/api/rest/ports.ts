@@ -5,7 +5,7 @@ import {
   PortEventSchema,
   PortListSchema,
 } from '@cay/sdk/protocol';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { PortParams, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';

@@ -1,28 +1,17 @@
 import {
-  CayError,
   CreateProjectSchema,
   ProjectListSchema,
   ProjectSchema,
   UpdateProjectSchema,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Idempotency } from '../../control/tenants/idempotency.ts';
-import type { EventLog } from '../../control/events/event-log.ts';
-import type { ProjectRecords } from '../../records/projects.ts';
-import type { TokenEpochs } from '../../control/tenants/token-epochs.ts';
+import type { Control } from '../../control/control.ts';
 import { route, type Route } from '../http/route.ts';
-import { idempotencyKeyOf } from '../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 
 const tag = 'projects';
 
-export interface ProjectRouteOptions {
-  projects: ProjectRecords;
-  epochs: TokenEpochs;
-  events: EventLog;
-  idempotency: Idempotency;
-}
-
-export function projectRoutes({ projects, epochs, events, idempotency }: ProjectRouteOptions): Route[] {
+export function projectRoutes({ projects }: Pick<Control, 'projects'>): Route[] {
   return [
     route({
       method: 'get',
@@ -31,12 +20,7 @@ export function projectRoutes({ projects, epochs, events, idempotency }: Project
       summary: 'List projects: an admin sees all, others their own',
       tag,
       answers: { 200: { description: 'Projects, oldest first', schema: ProjectListSchema } },
-      handle: ({ json, principal }) =>
-        json({
-          projects: projects
-            .list()
-            .filter(({ id }) => principal.role === 'admin' || id === principal.project),
-        }),
+      handle: ({ json, principal }) => json({ projects: projects.list(principal) }),
     }),
     route({
       method: 'post',
@@ -52,27 +36,10 @@ export function projectRoutes({ projects, epochs, events, idempotency }: Project
         201: { description: 'The project', schema: ProjectSchema },
       },
       handle({ json, request, principal, body }) {
-        const { value: project, repeated } = idempotency.once(
-          {
-            project: principal.project,
-            key: idempotencyKeyOf(request.headers),
-            request: { createProject: body },
-          },
-          {
-            make() {
-              const made = projects.create(body.name, body.quota);
-              events.append({
-                type: 'project.created',
-                project: made.id,
-                key: principal.key,
-                data: { name: made.name },
-              });
-              return { id: made.id, value: made };
-            },
-            again: (id) => projects.get(id),
-          },
-        );
-        return json(project, repeated ? 200 : 201);
+        const { value, repeated } = projects.create(principal, body, {
+          idempotencyKey: idempotencyKeyOf(request.headers),
+        });
+        return json(value, repeated ? 200 : 201);
       },
     }),
     route({
@@ -85,37 +52,21 @@ export function projectRoutes({ projects, epochs, events, idempotency }: Project
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
       body: UpdateProjectSchema,
       answers: { 200: { description: 'The project', schema: ProjectSchema } },
-      handle({ json, principal, params, body }) {
-        const project = projects.get(params.project) ?? projects.byName(params.project);
-        if (!project) throw new CayError('not_found', `Project "${params.project}" does not exist`);
-        const updated = projects.setQuota(project.id, body.quota);
-        events.append({
-          type: 'project.updated',
-          project: project.id,
-          key: principal.key,
-          data: { quota: updated.quota },
-        });
-        return json(updated);
-      },
+      handle: ({ json, principal, params, body }) => json(projects.update(principal, params.project, body)),
     }),
     route({
       method: 'post',
       path: '/v1/projects/{project}/revoke-tokens',
       name: 'revokeTokens',
-      summary: "Make a project's tokens and signed addresses worthless",
+      summary: "Revoke a project's tokens and signed addresses",
       description:
         'Access tokens, traffic tokens and tokens of private ports, signed addresses and upload links, all that were given out before: ' +
-        'whoever has a key asks for new ones. Keys stay as they are, and so do connections that are open. Others than admins can do it in their own project.',
+        'callers with a key ask for new ones. API keys stay valid, and open connections stay open. A member can do it in its own project.',
       tag,
       params: z.object({ project: z.string().min(1).max(100).describe("The project's id or its name") }),
-      answers: { 204: { description: 'None of them opens anything any more' } },
+      answers: { 204: { description: 'All of them are revoked' } },
       handle({ context, principal, params }) {
-        const project = projects.get(params.project) ?? projects.byName(params.project);
-        if (!project || (principal.role !== 'admin' && project.id !== principal.project)) {
-          throw new CayError('not_found', `Project "${params.project}" does not exist`);
-        }
-        epochs.revoke(project.id);
-        events.append({ type: 'project.tokens_revoked', project: project.id, key: principal.key });
+        projects.revokeTokens(principal, params.project);
         return context.body(null, 204);
       },
     }),

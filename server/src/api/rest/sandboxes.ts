@@ -7,11 +7,11 @@ import {
   UpdateSandboxSchema,
   ValidationSchema,
 } from '@cay/sdk/protocol';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { requireOwnLabels } from '../e2b/labels.ts';
 import { SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
-import { idempotencyKeyOf } from '../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 import { traceOf } from '../http/trace.ts';
 
 const tag = 'sandboxes';
@@ -46,7 +46,7 @@ export function sandboxRoutes(control: Control): Route[] {
       method: 'post',
       path: '/v1/validate',
       name: 'validateSandbox',
-      summary: 'Tell what would become of a create',
+      summary: 'Validate a create without creating anything',
       description:
         'Takes what a create takes and makes nothing. Answers which platform would be chosen, and all that would be refused or could not be honoured.',
       tag,
@@ -106,7 +106,7 @@ export function sandboxRoutes(control: Control): Route[] {
         const intent = Promise.withResolvers<void>();
         const removed = control.remove(principal, params.id, { onIntent: intent.resolve });
         if (/\brespond-async\b/.test(String(request.headers.prefer))) {
-          // What is refused is refused at once; what fails later is tried again.
+          // A refusal is answered at once. A failure after the intent was recorded is retried by the server.
           await Promise.race([intent.promise, removed]);
           removed.catch(() => {});
           return context.body(null, 202);

@@ -118,7 +118,7 @@ describe('turns', () => {
     expect((await test.call('GET', `/v1/sandboxes/${id}`)).json.turn).toBe(4);
   });
 
-  it('wait for commands that somebody waits for, and say when they were not quiet', async () => {
+  it('wait for commands that a client waits for, and say if some still ran', async () => {
     const { id } = await test.create();
     const ended = test.call('POST', `/v1/sandboxes/${id}/exec`, {
       body: { shell: 'sleep 0.3; echo done > /tmp/done' },

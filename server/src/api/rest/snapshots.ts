@@ -9,7 +9,7 @@ import {
   TakeTurnSchema,
 } from '@cay/sdk/protocol';
 import { bodyOf } from '../http/request-body.ts';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { Flag, SandboxParams, SnapshotParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { bytesAnswer } from '../http/stream-answer.ts';
@@ -26,7 +26,8 @@ export function snapshotRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/snapshots',
       name: 'takeSnapshot',
       summary: 'Keep what a sandbox is now',
-      description: 'The sandbox goes on. With `memory` its processes are kept too, where the isolation can.',
+      description:
+        'The sandbox keeps running. With `memory` the snapshot has its processes too, if the runtime can capture them.',
       tag,
       params: SandboxParams,
       body: TakeSnapshotSchema,

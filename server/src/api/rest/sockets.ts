@@ -1,13 +1,13 @@
 import { CayError, SocketMessageSchema, SocketOpenSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import type { Principal } from '../../control/tenants/principal.ts';
 import { PortParams, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 
 const KEY = 'Browsers offer the subprotocols `cay` and `cay.key.<key>` in place of a header.';
 
-/** The WebSockets as the document tells of them, and what a plain request to one is told. */
+/** Describes the WebSockets in the OpenAPI document, and refuses plain requests to them. */
 export function socketRoutes(control: Control): Route[] {
   function refuse(principal: Principal, ref: string): never {
     control.get(principal, ref);

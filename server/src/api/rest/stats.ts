@@ -1,14 +1,15 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import { StatsSchema, type SandboxId, type Stats } from '@cay/sdk/protocol';
+import { StatsSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { Count, SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 import { STREAMS, eventsAnswer } from '../http/stream-answer.ts';
 
 const tag = 'stats';
+const SHORTEST_INTERVAL_MS = 100;
+const DEFAULT_INTERVAL_MS = 1000;
 
-export function statsRoutes(control: Control): Route[] {
+export function statsRoutes(control: Pick<Control, 'stats' | 'samples'>): Route[] {
   return [
     route({
       method: 'get',
@@ -18,10 +19,8 @@ export function statsRoutes(control: Control): Route[] {
       tag,
       params: SandboxParams,
       answers: { 200: { description: 'One reading', schema: StatsSchema } },
-      async handle({ json, principal, params, signal }) {
-        const { id } = control.get(principal, params.id);
-        return json(await control.backend.stats(id, { signal }));
-      },
+      handle: async ({ json, principal, params, signal }) =>
+        json(await control.stats(principal, params.id, { signal })),
     }),
     route({
       method: 'get',
@@ -34,26 +33,9 @@ export function statsRoutes(control: Control): Route[] {
       query: z.object({ intervalMs: Count(3_600_000).optional() }).strict(),
       answers: { 200: { description: 'A reading at every interval', media: STREAMS, events: StatsSchema } },
       async handle({ context, principal, params, query, signal }) {
-        const { id } = control.get(principal, params.id);
-        const first = await control.backend.stats(id, { signal });
-        return eventsAnswer(
-          context,
-          readings(control, id, first, { intervalMs: Math.max(100, query.intervalMs ?? 1000), signal }),
-        );
+        const intervalMs = Math.max(SHORTEST_INTERVAL_MS, query.intervalMs ?? DEFAULT_INTERVAL_MS);
+        return eventsAnswer(context, await control.samples(principal, params.id, { intervalMs, signal }));
       },
     }),
   ];
-}
-
-async function* readings(
-  control: Control,
-  id: SandboxId,
-  first: Stats,
-  options: { intervalMs: number; signal: AbortSignal },
-): AsyncGenerator<Stats> {
-  yield first;
-  for (;;) {
-    await sleep(options.intervalMs, undefined, { signal: options.signal });
-    yield await control.backend.stats(id, { signal: options.signal });
-  }
 }

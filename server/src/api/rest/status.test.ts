@@ -51,7 +51,7 @@ async function holding(exitCode = 0): Promise<{ sandbox: string; go(): Promise<v
   };
 }
 
-/** Resolves when somebody reads that command. */
+/** Resolves when a client reads that command. */
 function attachedTo(command: string): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const { connect } = test.backend;
@@ -97,7 +97,7 @@ describe('the status of a sandbox', () => {
       end: { kind: 'exited', exitCode: 3 },
     };
     expect(await status(sandbox)).toMatchObject({ phase: 'active', ...ended });
-    // Of what runs no more those are known that were recorded, and its own is.
+    // Of a stopped sandbox the recorded commands are known, and so is its own command.
     await post(`${sandbox}/stop`);
     expect(await status(sandbox)).toMatchObject({
       phase: 'stopped',
@@ -162,7 +162,7 @@ describe('the status of a sandbox', () => {
     expect(await wait(sandbox)).toMatchObject({ outcome: 'lost' });
   });
 
-  it('is told of a sandbox that never says which command it has, and its record is refused in time', async () => {
+  it('is answered for a guest that does not answer, and its record is refused in time', async () => {
     const { connect } = test.backend;
     test.backend.connect = async (...given) => ({
       ...(await connect(...given)),
@@ -192,7 +192,7 @@ describe('the status of a sandbox', () => {
     expect(await wait(sandbox)).toMatchObject({ outcome: 'completed' });
   });
 
-  it('is not told to others', async () => {
+  it('is not shown to other projects', async () => {
     const sandbox = await create();
     expect((await test.call('GET', `${sandbox}/status`, { key: test.bob })).status).toBe(404);
     expect((await test.call('GET', `${sandbox}/wait?command=x`, { key: test.bob })).status).toBe(404);
@@ -218,7 +218,7 @@ describe('waiting for a command', () => {
     expect(seen).toMatchObject({ complete: false, active: 1 });
   });
 
-  it('waits for a command that nobody records, by its id', async () => {
+  it('waits for a command that is not recorded, by its id', async () => {
     const sandbox = await create();
     const running = test.call('POST', `${sandbox}/exec`, {
       body: { id: 'mine', argv: ['hold', 'unrecorded', '4'] },
@@ -274,7 +274,7 @@ describe('waiting for a command', () => {
     await post(`${sandbox}/rollback`, { to: 'before' });
     expect(await waiting).toMatchObject({
       outcome: 'lost',
-      end: { kind: 'lost', reason: expect.stringContaining('anew') },
+      end: { kind: 'lost', reason: expect.stringContaining('started again') },
     });
     expect(await wait(sandbox, '?timeoutMs=30')).toMatchObject({
       outcome: 'timed_out',

@@ -4,40 +4,20 @@ import {
   OrphansSchema,
   ReadinessSchema,
   VersionSchema,
-  type Capabilities,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Control } from '../../control/open-control.ts';
-import { UNISOLATED } from '../../policy/allow-runtime.ts';
-import { policyFacts } from '../../policy/policy.ts';
+import type { Control } from '../../control/control.ts';
 import type { Metrics } from '../http/metrics.ts';
 import { Flag } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
 
 const tag = 'system';
 
-/** What isolates nothing is no choice like the others, and who may have it knows. */
-function offered({ runtimes, platforms, ...rest }: Capabilities): Capabilities {
-  const isolating = (names: readonly string[]) => names.filter((name) => name !== UNISOLATED);
-  return {
-    ...rest,
-    runtimes: isolating(runtimes),
-    ...(platforms && {
-      platforms: platforms.map(({ capabilities, ...platform }) => ({
-        ...platform,
-        ...(capabilities && {
-          capabilities: { ...capabilities, runtimes: isolating(capabilities.runtimes) },
-        }),
-      })),
-    }),
-  };
-}
-
 export interface SystemOptions {
   control: Control;
   metrics: Metrics;
   version: string;
-  /** Lets anybody read the metrics. */
+  /** Metrics need no key. */
   openMetrics: boolean;
   ready(): Promise<{ records: boolean; backend: boolean }>;
 }
@@ -48,22 +28,22 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       method: 'get',
       path: '/healthz',
       name: 'health',
-      summary: 'Tell that the server is alive',
+      summary: 'Check that the server is alive',
       tag,
       access: 'open',
-      answers: { 200: { description: 'It is', schema: z.object({ alive: z.literal(true) }) } },
+      answers: { 200: { description: 'It is alive', schema: z.object({ alive: z.literal(true) }) } },
       handle: ({ json }) => json({ alive: true }),
     }),
     route({
       method: 'get',
       path: '/readyz',
       name: 'readiness',
-      summary: 'Tell whether the server can do its work',
+      summary: 'Check whether records and backend answer',
       tag,
       access: 'open',
       answers: {
-        200: { description: 'It can', schema: ReadinessSchema },
-        503: { description: 'It cannot', schema: ReadinessSchema },
+        200: { description: 'They do', schema: ReadinessSchema },
+        503: { description: 'They do not', schema: ReadinessSchema },
       },
       async handle({ json }) {
         const checks = await ready();
@@ -76,8 +56,9 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       path: '/metrics',
       name: 'metrics',
       summary: "Read the server's metrics",
+      description: 'A key with the role `metrics` may do nothing else.',
       tag,
-      access: openMetrics ? 'open' : 'admin',
+      access: openMetrics ? 'open' : 'metrics',
       answers: { 200: { description: "In Prometheus' text format", media: ['text/plain'] } },
       handle: ({ context }) =>
         context.text(metrics.text(), 200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }),
@@ -86,20 +67,18 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       method: 'get',
       path: '/v1/health',
       name: 'getHealth',
-      summary: 'Tell how the server is',
+      summary: 'Get the health of the server',
       description:
-        'One verdict, and the findings that it comes from. What went wrong of late is told to admins alone, and others see how many sandboxes their own project has.',
+        'One verdict, and the findings that it comes from. Only admins see recent errors. Others see the number of sandboxes of their own project.',
       tag,
-      answers: { 200: { description: 'How it is', schema: HealthSchema } },
-      async handle({ json, principal }) {
-        return json(await control.health.check(principal.role === 'admin' ? undefined : principal.project));
-      },
+      answers: { 200: { description: 'The health', schema: HealthSchema } },
+      handle: async ({ json, principal }) => json(await control.health(principal)),
     }),
     route({
       method: 'post',
       path: '/v1/admin/sweep',
       name: 'sweep',
-      summary: 'Take away what was left behind on the machine',
+      summary: 'Remove orphans',
       description:
         "Containers, cgroups, disks and files that are the installation's own and belong to no sandbox; on a cluster pods, volume claims and warm pools; and sandboxes that no record knows. The server looks for them by itself.",
       tag: 'admin',
@@ -112,7 +91,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       method: 'get',
       path: '/v1/version',
       name: 'getVersion',
-      summary: "Tell the server's version",
+      summary: "Get the server's version",
       tag,
       answers: { 200: { description: 'The version', schema: VersionSchema } },
       handle: ({ json }) => json({ name: 'cay', version, api: 'v1' }),
@@ -121,7 +100,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
       method: 'get',
       path: '/v1/capabilities',
       name: 'getCapabilities',
-      summary: 'Tell what sandboxes can do here',
+      summary: 'Get what sandboxes can do here',
       tag,
       answers: {
         200: {
@@ -129,10 +108,7 @@ export function systemRoutes({ control, metrics, version, openMetrics, ready }: 
           schema: CapabilitiesSchema,
         },
       },
-      async handle({ json, signal }) {
-        const capabilities = await control.backend.capabilities({ signal });
-        return json({ ...offered(capabilities), policy: policyFacts(control.policy) });
-      },
+      handle: async ({ json, signal }) => json(await control.capabilities({ signal })),
     }),
   ];
 }

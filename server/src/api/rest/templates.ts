@@ -5,7 +5,7 @@ import {
   TemplateSchema,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { route, type Route } from '../http/route.ts';
 
 const tag = 'templates';

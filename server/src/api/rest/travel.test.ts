@@ -142,7 +142,7 @@ describe('a paused sandbox', () => {
     return pausedAs ?? now;
   };
 
-  it('wakes for a command, for a file, for its preview, and when it is told to', async () => {
+  it('wakes for a command, a file, its preview, and on resume', async () => {
     const { id, ports } = await test.create({ ports: [3000] });
     await test.call('POST', `/v1/sandboxes/${id}/commands`, { body: { argv: ['http-server', '3000'] } });
     const headers = { 'x-cay-preview-token': ports[0]!.token! };

@@ -7,15 +7,15 @@ import {
   RolledBackSchema,
   SandboxSchema,
 } from '@cay/sdk/protocol';
-import type { Control } from '../../control/open-control.ts';
+import type { Control } from '../../control/control.ts';
 import { requireOwnLabels } from '../e2b/labels.ts';
 import { SandboxParams } from './parameters.ts';
 import { route, type Route } from '../http/route.ts';
-import { idempotencyKeyOf } from '../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 
 const one = { 200: { description: 'The sandbox', schema: SandboxSchema } };
 
-/** Back, sideways and to rest. */
+/** Routes of rollback, fork, pause, resume and lease. */
 export function travelRoutes(control: Control): Route[] {
   return [
     route({
@@ -40,7 +40,7 @@ export function travelRoutes(control: Control): Route[] {
       path: '/v1/sandboxes/{id}/fork',
       name: 'forkSandbox',
       summary: 'Make sandboxes that go on from what this one is',
-      description: 'One capture, `count` children: all of them or none. The parent goes on.',
+      description: 'One capture, `count` children: all of them or none. The parent keeps running.',
       tag: 'snapshots',
       headers: { 'Idempotency-Key': 'Makes the call repeatable' },
       params: SandboxParams,
@@ -62,7 +62,7 @@ export function travelRoutes(control: Control): Route[] {
       method: 'post',
       path: '/v1/sandboxes/{id}/pause',
       name: 'pauseSandbox',
-      summary: 'Put a sandbox to rest; whoever needs it wakes it',
+      summary: 'Pause a sandbox; any call that needs it wakes it',
       tag: 'sandboxes',
       params: SandboxParams,
       body: PauseSandboxSchema,

@@ -22,7 +22,7 @@ it('cannot make the server record commands without bound', async () => {
     const { status } = await run(number);
     statuses.set(status, (statuses.get(status) ?? 0) + 1);
   }
-  // It may have been started, as far as the server knows, so that each is recorded.
+  // The server cannot know whether it was started, so each is recorded.
   expect([...statuses]).toEqual([
     [503, 260],
     [429, 40],
@@ -32,9 +32,9 @@ it('cannot make the server record commands without bound', async () => {
     code: 'resource_exhausted',
     details: { limit: 'unendedCommands', maximum: 260 },
   });
-  // One that is recorded already can be tried again.
+  // A command that is recorded already can be tried again.
   expect((await run(0)).status).toBe(503);
-  // Another sandbox is not concerned.
+  // Another sandbox is not affected.
   test.backend.connect = connect;
   const other = await test.create();
   const started = await test.call('POST', `/v1/sandboxes/${other.id}/commands`, { body: { argv: ['true'] } });

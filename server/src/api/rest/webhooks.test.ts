@@ -41,7 +41,7 @@ class Receiver {
     this.port = (this.#server.address() as AddressInfo).port;
   }
 
-  /** As a process that was killed: nobody listens, and connections are gone. */
+  /** Closes the receiver as `kill -9` does: connections end and nothing listens. */
   async kill(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
@@ -91,7 +91,7 @@ async function makeEvents(count: number): Promise<void> {
 }
 
 describe('a webhook', () => {
-  it('is told of its events, signed, in order', async () => {
+  it('gets its events, signed, in order', async () => {
     const { webhook, secret } = await add(['sandbox.*']);
     const { id } = await test.create();
     await test.call('POST', `/v1/sandboxes/${id}/exec`, { body: { argv: ['true'] } });
@@ -208,7 +208,7 @@ describe('a webhook', () => {
   });
 });
 
-describe('a webhook that nobody answers for long', () => {
+describe('a webhook whose receiver does not answer for long', () => {
   it('is given up', async () => {
     await using impatient = await startTestServer({
       webhooks: { allowPrivate: true, pace: { ...pace, giveUpMs: 100 } },
@@ -257,7 +257,7 @@ describe('the address of a webhook', () => {
     expect(delivery).toMatchObject({
       ok: false,
       status: null,
-      error: expect.stringContaining('not one that webhooks may reach'),
+      error: expect.stringContaining('webhooks may not reach its address'),
     });
     expect(receiver.received).toEqual([]);
   });

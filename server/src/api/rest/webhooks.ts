@@ -3,19 +3,16 @@ import {
   CreatedWebhookSchema,
   DeliverySchema,
   WebhookListSchema,
-  isCayError,
-  type CreatedWebhook,
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Idempotency } from '../../control/tenants/idempotency.ts';
-import type { Webhooks } from '../../control/events/webhooks/webhooks.ts';
+import type { Control } from '../../control/control.ts';
 import { route, type Route } from '../http/route.ts';
-import { idempotencyKeyOf } from '../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../http/idempotency-key.ts';
 
 const tag = 'webhooks';
 const WebhookParams = z.object({ webhook: z.string().min(1).max(80) });
 
-export function webhookRoutes(webhooks: Webhooks, idempotency: Idempotency): Route[] {
+export function webhookRoutes({ webhooks }: Pick<Control, 'webhooks'>): Route[] {
   return [
     route({
       method: 'post',
@@ -34,27 +31,9 @@ export function webhookRoutes(webhooks: Webhooks, idempotency: Idempotency): Rou
         201: { description: 'The webhook, and its secret this once', schema: CreatedWebhookSchema },
       },
       handle({ json, request, principal, body }) {
-        const { value, repeated } = idempotency.once<CreatedWebhook>(
-          {
-            project: principal.project,
-            key: idempotencyKeyOf(request.headers),
-            request: { createWebhook: body },
-          },
-          {
-            make() {
-              const created = webhooks.create(principal, body);
-              return { id: created.webhook.id, value: created };
-            },
-            again(id) {
-              try {
-                return webhooks.get(principal, id);
-              } catch (error) {
-                if (isCayError(error, 'not_found')) return undefined;
-                throw error;
-              }
-            },
-          },
-        );
+        const { value, repeated } = webhooks.create(principal, body, {
+          idempotencyKey: idempotencyKeyOf(request.headers),
+        });
         return json(value, repeated ? 200 : 201);
       },
     }),
@@ -62,7 +41,7 @@ export function webhookRoutes(webhooks: Webhooks, idempotency: Idempotency): Rou
       method: 'get',
       path: '/v1/webhooks',
       name: 'listWebhooks',
-      summary: "List the project's webhooks, and how far each is",
+      summary: "List the project's webhooks and their progress",
       tag,
       answers: {
         200: { description: 'Webhooks, oldest first, without their secrets', schema: WebhookListSchema },
@@ -86,11 +65,11 @@ export function webhookRoutes(webhooks: Webhooks, idempotency: Idempotency): Rou
       method: 'post',
       path: '/v1/webhooks/{webhook}/test',
       name: 'testWebhook',
-      summary: 'Send an event of type `webhook.test`, and tell what was answered',
-      description: 'If it is taken, a webhook that was disabled is enabled, and goes on where it stopped.',
+      summary: 'Send an event of type `webhook.test`, and answer the outcome',
+      description: 'If the delivery succeeds, a disabled webhook is enabled, and continues where it stopped.',
       tag,
       params: WebhookParams,
-      answers: { 200: { description: 'What became of it', schema: DeliverySchema } },
+      answers: { 200: { description: 'The outcome of the delivery', schema: DeliverySchema } },
       handle: async ({ json, principal, params }) => json(await webhooks.test(principal, params.webhook)),
     }),
   ];

@@ -2,7 +2,7 @@ import type { Measuring } from '../backend.ts';
 
 type Room = Awaited<ReturnType<Measuring['capacity']>>;
 
-/** Of each resource, what the platform has that is nearest to its end. */
+/** Of each resource, the capacity of the platform that is nearest to its end; of pools the sum. */
 export function leastCapacity(rooms: readonly Room[]): Room {
   const memory = fullest(
     rooms.flatMap(({ memory }) => (memory ? [memory] : [])),
@@ -16,7 +16,17 @@ export function leastCapacity(rooms: readonly Room[]): Room {
     rooms.flatMap(({ pids }) => (pids ? [pids] : [])),
     ({ free, total }) => free / total,
   );
-  return { ...(memory && { memory }), ...(disk && { disk }), ...(pids && { pids }) };
+  const pools = rooms.flatMap(({ pool }) => (pool ? [pool] : []));
+  const pool = {
+    ready: pools.reduce((sum, { ready }) => sum + ready, 0),
+    wanted: pools.reduce((sum, { wanted }) => sum + wanted, 0),
+  };
+  return {
+    ...(memory && { memory }),
+    ...(disk && { disk }),
+    ...(pids && { pids }),
+    ...(pools.length > 0 && { pool }),
+  };
 }
 
 function fullest<T>(all: T[], left: (one: T) => number): T | undefined {

@@ -32,6 +32,8 @@ export interface DockerClient {
   json(method: string, path: string, call: DockerCall & { allow?: number[] }): Promise<unknown>;
   /** The answer's bytes, at most `maxBytes`, or `undefined` for a 404. */
   bytes(path: string, call: DockerCall & { maxBytes: number }): Promise<Buffer | undefined>;
+  /** One header of the answer to a HEAD request, or `undefined` for a 404. */
+  header(path: string, name: string, call: DockerCall): Promise<string | undefined>;
   /** The answer's lines, each a JSON value, until it ends or the signal aborts. */
   lines(method: string, path: string, call: DockerCall): AsyncIterable<unknown>;
   /** Turns the connection into a byte stream in both directions. */
@@ -166,6 +168,13 @@ export function dockerClient(host: string): DockerClient {
       if (answer.statusCode !== 404) return fail(answer, call.action);
       answer.resume();
       return undefined;
+    },
+
+    async header(path, name, call) {
+      const { answer } = await send('HEAD', await versioned(path), limited(call));
+      if (!ok(answer) && answer.statusCode !== 404) return fail(answer, call.action);
+      answer.resume();
+      return answer.statusCode === 404 ? undefined : String(answer.headers[name.toLowerCase()] ?? '');
     },
 
     async *lines(method, path, call) {

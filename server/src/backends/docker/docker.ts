@@ -22,6 +22,7 @@ import { guestWithEnv, imageEnvOf } from '../support/image-env.ts';
 import { news } from '../support/observation-feed.ts';
 import { hashOf } from '../support/spec-hash.ts';
 import { startMain } from '../support/start-main.ts';
+import { requireAccountFiles } from './account-files.ts';
 import { GUEST_PATH, LABELS, SOCKET_PATH, containerConfig, resources } from './container-config.ts';
 import { absent, observationOf } from './container-state.ts';
 import { toStats, type ContainerStats } from './container-stats.ts';
@@ -124,21 +125,23 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
     live.delete(id);
   }
 
-  /** The link to the guest of a running container, dialled if there is none yet. */
-  function liveOf({ container, name, inspect }: Found): Live {
+  /**
+   * The link to the guest of a running container, dialled if there is none yet. In one that was just started
+   * no code of the sandbox has run yet.
+   */
+  function liveOf({ container, name, inspect }: Found, { justStarted = false } = {}): Live {
     const { id, incarnation } = name;
     const now = live.get(id);
     if (now) return now;
     const link = redialling({
       sandbox: id,
       incarnation,
-      dial: (signal) =>
-        execStream(client, {
-          container,
-          argv: [GUEST_PATH, 'bridge', SOCKET_PATH],
-          action: `reach the guest of sandbox "${id}"`,
-          signal,
-        }),
+      async dial(signal) {
+        const action = `reach the guest of sandbox "${id}"`;
+        if (!justStarted) await requireAccountFiles(client, container, { action, signal });
+        justStarted = false;
+        return execStream(client, { container, argv: [GUEST_PATH, 'bridge', SOCKET_PATH], action, signal });
+      },
       async whyGone() {
         const found = await containers.find(id);
         if (!found) return 'it was removed';
@@ -189,7 +192,7 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
   async function finish(id: SandboxId, spec: SandboxSpec, call: CallOptions): Promise<Observation> {
     const found = await containers.find(id, call);
     if (!found) throw new CayError('conflict', `Cannot start sandbox "${id}": somebody removed it meanwhile`);
-    const { link, guest } = liveOf(found);
+    const { link, guest } = liveOf(found, { justStarted: true });
     await link.ready({ ...call, timeoutMs: ANSWER_MS });
     const root = guest.files('root');
     // Docker has made the working directory of a read-only root, where the guest could not.
@@ -212,6 +215,10 @@ export function dockerBackend(options: DockerOptions): DockerBackend {
       if (!before) await create(id, spec, call);
       else if (!before.inspect.State.Running) {
         requireStartable(before, spec);
+        await requireAccountFiles(client, before.container, {
+          action: `start sandbox "${id}"`,
+          signal: call.signal,
+        });
         await relimit(id, before, spec, call);
         const fresh = before.inspect.State.Status === 'created';
         await containers.rename(

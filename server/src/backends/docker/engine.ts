@@ -62,6 +62,10 @@ export async function lookAtEngine(
   );
   const disk = await whyNoDiskLimit(client, info, options);
   if (disk !== undefined) lacks('diskLimit', disk);
+  else if (info.Driver === 'btrfs')
+    notes.diskLimit =
+      "Docker's btrfs driver holds its limits only while the filesystem's quotas are consistent, which removing " +
+      'containers can end; "btrfs quota rescan" makes them so again';
   return {
     machine: { cores: info.NCPU, memoryBytes: info.MemTotal },
     runtimes: namesOf(info),

@@ -12,6 +12,7 @@ import { allowsImage, requireImage } from '../../policy/allow-image.ts';
 import type { Policy } from '../../policy/policy.ts';
 import { USER } from '../support/sandbox-user.ts';
 import { withGroup, withUser } from './accounts.ts';
+import { requireAccountFiles } from './account-files.ts';
 import { GUEST_PATH, LABELS, SOCKET_DIRECTORY } from './container-config.ts';
 import type { DockerClient } from './docker-client.ts';
 import { packTar, unpackTar, type TarEntry } from './tar-archive.ts';
@@ -41,7 +42,7 @@ export interface ImagesOptions {
 }
 
 /** Raised when what is put into an image changes, so that older prepared images are not used again. */
-const LAYOUT = 1;
+const LAYOUT = 2;
 const MAX_ACCOUNTS_BYTES = 1024 * 1024;
 const PULL_TIMEOUT_MS = 30 * 60_000;
 /** `[registry[:port]/]name[/name…][:tag][@digest]`, as Docker has it. */
@@ -189,6 +190,7 @@ export function dockerImages(client: DockerClient, options: ImagesOptions): Imag
       },
     })) as { Id: string };
     try {
+      await requireAccountFiles(client, container, { action });
       const [passwd, group] = await Promise.all([
         accounts(container, '/etc/passwd'),
         accounts(container, '/etc/group'),

@@ -186,6 +186,7 @@ export async function localBackend(options: LocalOptions): Promise<LocalBackend>
       memory: memoryCapacity(),
       disk: await resources.trees.space(),
       pids: pidsCapacity(),
+      pool: { ready: pool.size, wanted: options.poolSize ?? 0 },
     }),
 
     sweep: (sweepOptions) => sweep(engine, sweepOptions),

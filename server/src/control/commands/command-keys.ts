@@ -5,24 +5,23 @@ import type { Database } from '../../records/database.ts';
 import { isDigestOf, requestDigest } from '../tenants/request-digest.ts';
 
 /**
- * Which command of a sandbox was run for a caller's key, so that repeating the call runs no other.
+ * Commands by the idempotency keys of callers, so that a repeated call starts no second command.
  *
- * The guest starts one command for one id. It forgets, though, when its sandbox starts anew or many
- * commands have ended since; so it is recorded here that a command was started, and then it is only
- * ever looked for. One that was claimed and not yet known to be started is asked for again, under
- * the same id.
+ * The guest starts one command for one id, but forgets ids when its sandbox restarts or when many commands
+ * have ended. So a started command is recorded here, and a repeated call only looks for it. A command that
+ * was claimed and not confirmed is started again, under the same id.
  */
 export interface CommandKeys {
   /**
-   * The command that the key stands for: `id` if it is new. Rejects `conflict` if the key was for another
-   * request, and `resource_exhausted` if the project has as many keys as it may. The command that a key stands
-   * for may still run, so that none is forgotten to make room.
+   * Claims a key. Returns the command of the key: `id` if the key is new. Throws `conflict` if the key was
+   * used for another request, and `resource_exhausted` if the project has too many keys. Keys are not
+   * forgotten to make room, because their commands may still run.
    */
   claim(sandbox: string, key: string, request: unknown, id: string): { id: string; started: boolean };
-  /** The command that was started for the key. Rejects `conflict` as `claim` does. */
+  /** The started command of a key. Throws `conflict` as `claim` does. */
   find(sandbox: string, key: string, request: unknown): string | undefined;
   started(sandbox: string, key: string): void;
-  /** A command that could not be started does not use up its key. */
+  /** Frees the key of a command that was not started. */
   release(sandbox: string, key: string): void;
 }
 
@@ -68,7 +67,7 @@ export function commandKeys(
         if (before) return before;
         const atMs = now();
         database.run('DELETE FROM command_keys WHERE created_at < ?', ageing() - KEPT_MS);
-        // It may have been removed since the caller looked.
+        // The sandbox may have been removed since the caller looked.
         const owner = database.get<{ project: string }>(
           'SELECT project FROM sandboxes WHERE id = ?',
           sandbox,
@@ -101,7 +100,7 @@ export function commandKeys(
   };
 }
 
-/** What a repeated call is told when the guest does not have the command any more. */
+/** The error of a repeated call whose command the guest has forgotten. */
 export function forgotten(key: string, id: string): CayError {
   return new CayError(
     'not_found',

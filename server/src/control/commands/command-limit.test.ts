@@ -60,7 +60,7 @@ describe('the bound on commands', () => {
     await bound.start(id, guest, async () => handle().command);
   });
 
-  it('counts what nobody waits for as long as the guest tells of it, and cannot be lied out of what is watched', async () => {
+  it('counts detached commands as the guest reports them, and a lying guest cannot hide watched ones', async () => {
     const bound = commandLimit(2);
     let running = 1;
     const { guest } = guestWith(() => running);

@@ -1,24 +1,24 @@
 /**
- * Bounds how many commands of a sandbox run at once.
+ * Bounds the number of commands that run in a sandbox at once.
  *
- * Only the guest knows whether a command that nobody waits for still runs, and asking it takes a while. So
- * what was started and is not known to have ended is counted here, and the guest is asked only when that
- * count reaches the bound, at most once a second.
+ * Only the guest knows whether a detached command still runs, and asking it takes time. So commands that were
+ * started and are not known to have ended are counted here, and the guest is asked only when that count
+ * reaches the bound, at most once a second.
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { CommandHandle, Guest } from '../../guest/guest.ts';
 
 export interface CommandLimit {
-  /** Starts a command if there is room for it. Rejects `resource_exhausted`. */
+  /** Starts a command if there is room. Rejects `resource_exhausted`. */
   start(id: SandboxId, guest: Guest, begin: () => Promise<CommandHandle>): Promise<CommandHandle>;
   forget(id: SandboxId): void;
 }
 
 interface Count {
   starting: number;
-  /** Their end will be told here. */
+  /** Commands whose end is reported here. */
   watched: number;
-  /** Those that nobody waits for any more, as far as is known. */
+  /** Commands without a reader that still ran when the guest was last asked, and those detached since. */
   detached: number;
   askedAtMs: number;
   asking: Promise<void> | undefined;
@@ -45,14 +45,17 @@ export function commandLimit(maximum: number): CommandLimit {
     return count;
   }
 
-  /** Nothing waits between looking and counting, so that no two take the same room. */
+  /** Checks and counts in one step, so that two calls cannot take the same place. */
   function takesRoom(count: Count): boolean {
     if (count.starting + count.watched + count.detached >= maximum) return false;
     count.starting++;
     return true;
   }
 
-  /** A guest that does not answer has no room, and one that lies cannot hide what is watched. */
+  /**
+   * A guest that does not answer keeps the count as it is, and one that lies cannot hide commands that are
+   * watched.
+   */
   async function ask(count: Count, guest: Guest): Promise<void> {
     count.askedAtMs = performance.now();
     const commands = await guest.commands({ signal: AbortSignal.timeout(ANSWER_MS) }).catch(() => undefined);
@@ -85,14 +88,14 @@ export function commandLimit(maximum: number): CommandLimit {
       } finally {
         count.starting--;
       }
-      // One that ran before this call is counted already.
+      // A command that ran before this call is counted already.
       if (handle.existing) return handle;
       count.watched++;
       const over = (detached: boolean) => {
         count.watched--;
         if (detached) count.detached++;
       };
-      // A reader that was let go of says nothing of the command.
+      // A closed handle says nothing about the command.
       handle.ended.then(
         ({ kind }) => over(kind === 'lost'),
         () => over(true),

@@ -5,9 +5,9 @@ import type { Database } from '../../records/database.ts';
 /** A command whose output and end are recorded on the server. */
 export interface RecordedCommand extends CommandInfo {
   sandbox: string;
-  /** What a reader that does not keep up does to it. */
+  /** Whether a slow reader makes the command wait, or output is dropped. */
   overflow: 'wait' | 'drop';
-  /** Whose it is. */
+  /** The id of the API key that started it. */
   key: string | null;
 }
 
@@ -26,7 +26,7 @@ interface StoredCommand {
 }
 
 export interface CommandRecords {
-  /** Takes the place of one with the same id. False if the sandbox does not exist any more. */
+  /** Replaces a command with the same id. False if the sandbox does not exist any more. */
   insert(command: RecordedCommand): boolean;
   ended(
     sandbox: string,
@@ -38,17 +38,14 @@ export interface CommandRecords {
   get(sandbox: string, id: string): RecordedCommand | undefined;
   /** Oldest first. */
   list(sandbox: string): RecordedCommand[];
-  /**
-   * The ended ones that have to go, oldest first, for what remains to be within bounds. The sandbox's own
-   * stays: it is what others wait for.
-   */
+  /** Ended commands beyond the bounds, oldest first. The own command is kept, because callers wait for it. */
   beyond(sandbox: string, most: { commands: number; bytes: number }): string[];
-  /** What the logs of a project's ended commands take. */
+  /** Bytes in the logs of a project's ended commands. */
   endedBytes(project: string): number;
-  /** A project's ended commands, oldest first, without those that sandboxes were created with. */
+  /** A project's ended commands, oldest first, without own commands. */
   oldestOf(project: string, limit: number): { sandbox: string; id: string; bytes: number }[];
   running(): RecordedCommand[];
-  /** How many of a sandbox's have no end yet. */
+  /** Number of commands of a sandbox without an end. */
   unended(sandbox: string): number;
   delete(sandbox: string, id: string): void;
 }
@@ -97,7 +94,7 @@ export function commandRecords(database: Database): CommandRecords {
         sandbox,
         MAIN_COMMAND_ID,
       );
-      // The newest stays, however large it is.
+      // The newest command is kept, whatever its size.
       for (const { id, bytes } of ended.slice(0, -1)) {
         if (total.commands <= most.commands && total.bytes <= most.bytes) break;
         gone.push(id);

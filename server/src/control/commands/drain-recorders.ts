@@ -1,22 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CommandInfo, SandboxId } from '@cay/sdk/protocol';
-import type { Backend } from '../../backends/backend.ts';
+import type { ConnectGuest } from './ask-guest.ts';
 import type { Recorder } from './recorder.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
-/**
- * What cannot be taken by then is lost with the processes: whoever ends a sandbox does not wait for a flood.
- */
+/** Bounds how long a stop waits for output. Output that is not recorded by then is lost with the processes. */
 export const DRAIN_MS = 1_000;
-const LOOK_EVERY_MS = 10;
+const POLL_MS = 10;
 
 /**
- * Waits until recorders have all that the guest has of their commands, and nothing more comes: what a command
- * has written may still be in its pipe when the guest is asked. A guest that does not answer is left as it
- * is.
+ * Waits until the recorders have all output that the guest has. Asks until two answers are the same, because
+ * output may still be in a command's pipe at the first. Returns early if the guest does not answer.
  */
 export async function drainRecorders(
-  backend: Pick<Backend, 'connect'>,
+  connect: ConnectGuest,
   sandbox: SandboxId,
   recorders: ReadonlyMap<string, Recorder>,
 ): Promise<void> {
@@ -32,8 +29,8 @@ export async function drainRecorders(
     );
 
   async function drained(): Promise<void> {
-    const guest = await backend.connect(sandbox);
-    for (let before = -1; !over.signal.aborted; await sleep(LOOK_EVERY_MS)) {
+    const guest = await connect(sandbox);
+    for (let before = -1; !over.signal.aborted; await sleep(POLL_MS)) {
       const commands = (await guest.commands()).filter(({ id }) => recorders.has(id));
       const written = commands.reduce((sum, { outputBytes }) => sum + outputBytes, 0);
       if (written === before && commands.every(isRecorded)) return;

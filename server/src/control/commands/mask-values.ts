@@ -1,22 +1,20 @@
-/** Shorter values are words that stand in many command lines by chance. */
+/** Shorter values are common words, and would mask unrelated text. */
 const SHORTEST_VALUE = 6;
 const MASK = '***';
-/**
- * Steps that all texts of one mask may take together, about a millisecond. What is left then is not shown.
- */
+/** Bound of the work for all texts of one mask, about a millisecond. Text beyond it is not shown. */
 const MOST_STEPS = 20_000;
-/** So many characters of a comparison are one step. */
+/** Characters of a comparison that count as one step. */
 const STEP_CHARACTERS = 64;
 
 export type ValueMask = (text: string, length: number) => string;
 
 /**
- * Blanks values of environments in texts. It gives at most `length` characters of a text, and looks at no
- * more of it than it needs for them. The time is bounded, whatever values and texts are: when it is used up,
- * the rest of a text is a mask.
+ * Replaces values of environments in texts. Returns at most `length` characters and reads no more than it
+ * needs for them. The time is bounded for all values and texts: when it is used up, the rest of the text is
+ * masked.
  */
 export function valueMask(...environments: Readonly<Record<string, string>>[]): ValueMask {
-  /** By how they begin, the longest first. */
+  /** Values by their first characters, longest first. */
   const values = new Map<string, string[]>();
   const firsts = new Set<number>();
   for (const value of new Set(environments.flatMap((env) => Object.values(env)))) {
@@ -30,7 +28,7 @@ export function valueMask(...environments: Readonly<Record<string, string>>[]): 
   for (const alike of values.values()) alike.sort((one, other) => other.length - one.length);
   let steps = MOST_STEPS;
 
-  /** The length of the longest value that begins here; undefined when there was no time to find out. */
+  /** Length of the longest value at this position; undefined if the time is used up. */
   function longestAt(text: string, at: number): number | undefined {
     if (steps-- <= 0) return undefined;
     if (!firsts.has(text.charCodeAt(at))) return 0;
@@ -45,13 +43,13 @@ export function valueMask(...environments: Readonly<Record<string, string>>[]): 
   return (text, length) => {
     if (values.size === 0) return text.slice(0, length);
     let shown = '';
-    /** Everything before it is in `shown`, as it is or as a mask. */
+    /** Text before this position is in `shown`, plain or masked. */
     let from = 0;
     for (let at = 0; at < text.length && shown.length + at - from < length; at++) {
       const found = longestAt(text, at);
       if (found === undefined) return (shown + text.slice(from, at)).slice(0, length) + MASK;
       if (found === 0) continue;
-      // A value that begins inside of another, or right after it, belongs to the same mask.
+      // A value that overlaps another or follows it directly belongs to the same mask.
       if (at > from || shown === '') shown += text.slice(from, at) + MASK;
       from = Math.max(from, at + found);
     }

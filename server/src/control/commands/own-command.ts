@@ -1,43 +1,42 @@
 /**
- * Finds the command that a sandbox was created with, whenever the sandbox has begun to run, so that it is
- * recorded as those are that callers leave running. Backends start it with the sandbox, so nobody is there
- * who could have announced it.
+ * Finds the own command of a sandbox (the command that it was created with) each time the sandbox begins to
+ * run, so that it is recorded. Backends start it with the sandbox, so no call announces it to the recorder.
  *
- * Every start of the sandbox begins another one of the same id, and a sandbox that wakes goes on with the one
- * it had: which of both it is tells the moment at which the guest says that it was started.
+ * Every start of a sandbox begins another command under the same id, while a sandbox that wakes continues the
+ * one it had. The time at which the guest says the command started tells which of both it is.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, type CommandInfo } from '@cay/sdk/protocol';
-import type { Backend } from '../../backends/backend.ts';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
 import type { SandboxRecords, SandboxRow } from '../../records/sandboxes.ts';
+import { commandInGuest, type ConnectGuest } from './ask-guest.ts';
 
 export interface OwnCommandsOptions {
-  sandboxes: SandboxRecords;
-  backend: Backend;
+  sandboxes: Pick<SandboxRecords, 'get'>;
+  connect: ConnectGuest;
   signal: AbortSignal;
-  /** Called with what the guest says of it. */
+  /** Called with the guest's view of the command. */
   found(row: SandboxRow, info: CommandInfo): Promise<void>;
   onError(error: unknown): void;
 }
 
 export interface OwnCommands {
-  /** Something has happened to the sandbox: it may run from now on, or anew, or not any more. */
+  /** Looks again, because the sandbox may have started, restarted or stopped. */
   look(sandbox: string): void;
-  /** Whether it is not known yet which one the sandbox has now. */
+  /** Whether the guest has not said yet which own command it has now. */
   looking(sandbox: string): boolean;
-  /** When that is known, or the sandbox does not run any more. */
+  /** Resolves when the guest has said so, or the sandbox does not run any more. */
   settled(sandbox: string): Promise<void>;
 }
 
 const SHORTEST_WAIT_MS = 25;
 const LONGEST_WAIT_MS = 5000;
-/** Who has not answered by then is asked anew. */
+/** A guest that has not answered by then is asked again. */
 const ANSWER_MS = 30_000;
 
 export function findOwnCommands({
   sandboxes,
-  backend,
+  connect,
   signal,
   found,
   onError,
@@ -53,13 +52,12 @@ export function findOwnCommands({
       const row = runs(sandbox);
       if (!row) return;
       try {
-        const signalled = { signal: AbortSignal.any([until, AbortSignal.timeout(ANSWER_MS)]) };
-        const guest = await backend.connect(row.id, signalled);
-        const info = (await guest.commands(signalled)).find(({ id }) => id === MAIN_COMMAND_ID);
+        const options = { signal: AbortSignal.any([until, AbortSignal.timeout(ANSWER_MS)]) };
+        const info = await commandInGuest(await connect(row.id, options), MAIN_COMMAND_ID, options);
         if (info && runs(sandbox)) await found(row, info);
         return;
       } catch (error) {
-        // One that does not answer is asked again as long as it is said to run.
+        // A guest that does not answer is asked again as long as its sandbox is recorded as running.
         if (!until.aborted && !(error instanceof CayError)) onError(error);
       }
       await sleep(waitMs, undefined, { signal: until, ref: false }).catch(() => {});
@@ -88,15 +86,12 @@ export function findOwnCommands({
   };
 }
 
-/**
- * Whether that is the command the sandbox was created with, and not one of the same id that somebody has
- * started.
- */
+/** Whether the id means the own command. In a sandbox without one, a caller may use the same id. */
 export function isOwnCommand(row: Pick<SandboxRow, 'spec'> | undefined, id: string): boolean {
   return id === MAIN_COMMAND_ID && row?.spec.cmd !== undefined;
 }
 
-/** Whether what the guest says of it is about the one that is recorded. What has ended does not run again. */
+/** Whether the guest's view is about the recorded command. An ended command does not run again. */
 export function isSame(recorded: Pick<CommandInfo, 'startedAtMs' | 'end'>, info: CommandInfo): boolean {
   return recorded.startedAtMs === info.startedAtMs && (recorded.end === undefined || info.end !== undefined);
 }

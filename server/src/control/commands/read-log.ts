@@ -7,23 +7,26 @@ import { KINDS, type Reader, type Recorder } from './recorder.ts';
 
 export interface ReadLogOptions {
   command: RecordedCommand;
-  /** The command as it is recorded now. */
+  /** Reads the record again. */
   find(): RecordedCommand | undefined;
-  /** Absent if nobody records it any more. */
+  /** Undefined if the command has ended. */
   recorder: Recorder | undefined;
   directory: string;
   offset: number;
+  /** Whether the command was known before the call that reads it. */
+  existing: boolean;
+  /** Takes the input. Without it the handle is for reading alone. Disposed of with the handle. */
+  input?: CommandHandle | undefined;
   signal?: AbortSignal | undefined;
 }
 
 const CHANNELS = new Map(
   Object.entries(KINDS).map(([channel, kind]) => [kind as number, channel as keyof typeof KINDS]),
 );
-const READ_ONLY = 'it is read from its log, and takes no input';
 
-/** A hold on a recorded command: what its log has, then what is recorded, up to its end. */
+/** A handle that reads a recorded command from its log, and follows the recorder until the command ends. */
 export function readLog(options: ReadLogOptions): CommandHandle {
-  const { command, find, recorder, directory, offset, signal } = options;
+  const { command, find, recorder, directory, offset, existing, input, signal } = options;
   const over = new AbortController();
   const ended = Promise.withResolvers<CommandEnd>();
   const reader: Reader = { position: offset };
@@ -42,7 +45,7 @@ export function readLog(options: ReadLogOptions): CommandHandle {
   async function* output(): AsyncGenerator<OutputChunk | OutputGap> {
     try {
       for (;;) {
-        // Asked for first, so that nothing is missed in between.
+        // Subscribes before it reads, so that no output is missed in between.
         const more = recorder?.changed();
         const finished = recorder === undefined || (await settled(recorder.ended));
         const end = recorder?.end ?? (await extentOf(directory, command.id)).end;
@@ -78,7 +81,7 @@ export function readLog(options: ReadLogOptions): CommandHandle {
   return {
     id: command.id,
     pid: command.pid,
-    existing: true,
+    existing,
     output: {
       [Symbol.asyncIterator]() {
         if (used)
@@ -91,15 +94,20 @@ export function readLog(options: ReadLogOptions): CommandHandle {
       },
     },
     ended: ended.promise,
-    write: () =>
-      Promise.reject(
-        new CayError('failed_precondition', `Cannot write to command "${command.id}": ${READ_ONLY}`),
-      ),
-    closeStdin: async () => {},
+    write: (data) => (input ? input.write(data) : Promise.reject(readOnly(command.id))),
+    closeStdin: async () => input?.closeStdin(),
     async [Symbol.asyncDispose]() {
       close();
+      await input?.[Symbol.asyncDispose]();
     },
   };
+}
+
+function readOnly(id: string): CayError {
+  return new CayError(
+    'failed_precondition',
+    `Cannot write to command "${id}": it is read from its log, and takes no input`,
+  );
 }
 
 async function settled(promise: Promise<unknown>): Promise<boolean> {

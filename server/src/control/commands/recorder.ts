@@ -1,74 +1,79 @@
 /**
- * Records one command: its output into a log on disk, up to its end. It goes on where the log stops, whatever
- * happened in between: the connection, the sandbox's pauses, the server itself. The guest keeps output
- * meanwhile; what it had to drop becomes a gap.
+ * Records one command: writes its output to a log on disk until the command ends. After a lost connection, a
+ * pause of the sandbox or a restart of the server, it continues where the log stops. The guest keeps output
+ * meanwhile; output that the guest had to drop becomes a gap.
+ *
+ * It attaches to the guest as long as the sandbox runs. Otherwise it waits for the next event of the sandbox
+ * (`nudge`), and polls with a growing interval in case an event was missed.
  */
 import { mkdir } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CayError, isCayError, type CommandEnd, type SandboxId } from '@cay/sdk/protocol';
-import type { Backend } from '../../backends/backend.ts';
 import type { CommandHandle, OutputChunk, OutputGap } from '../../guest/guest.ts';
 import { isDiskFull } from '../../lib/disk-full.ts';
 import { openFrameLog, type FrameLog } from '../../lib/frame-log.ts';
 import type { SandboxRecords } from '../../records/sandboxes.ts';
 import { DISK_FULL_RETRY_MS } from '../capacity/retry-on-disk-full.ts';
+import { commandInGuest, type ConnectGuest } from './ask-guest.ts';
 import type { RecordedCommand } from './command-records.ts';
-import { hasEnded, lostWith } from './lost-with.ts';
+import { FORGOTTEN_END, hasEnded, lostWith } from './lost-end.ts';
 import { isOwnCommand, isSame } from './own-command.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
 
 export interface RecorderOptions {
   command: RecordedCommand;
-  /** What it is read by at first, if somebody holds it from its first byte on. */
+  /** The handle of the call that started the command, which is read first. */
   handle?: CommandHandle | undefined;
-  /** Nothing was recorded of it before. */
+  /** False if an earlier server recorded some of the output. */
   fresh: boolean;
   directory: string;
-  backend: Backend;
-  sandboxes: SandboxRecords;
+  connect: ConnectGuest;
+  sandboxes: Pick<SandboxRecords, 'get'>;
   now(): number;
-  /** Ends the recording and leaves the command as it is. */
+  /** Ends the recording. The command keeps running. */
   signal: AbortSignal;
   onError(error: unknown): void;
 }
 
 /** A reader of a log that is being written. */
 export interface Reader {
-  /** Of the next byte that it wants. */
+  /** Offset of the next byte that it reads. */
   position: number;
 }
+
+/** A connection to the command, or its end if the guest has another command under the same id. */
+type Attached = { kind: 'handle'; handle: CommandHandle } | { kind: 'lost'; end: CommandEnd };
 
 export interface Recorder {
   readonly pid: number;
   readonly end: number;
   readonly keptFrom: number;
-  /** Those for whom a command that waits is made to wait. */
+  /** Readers that a command with `overflow: wait` waits for. */
   readonly readers: Set<Reader>;
   /** Resolves when there is more to read, or the recording is over. */
   changed(): Promise<void>;
-  /** A reader has taken some. */
+  /** Called by a reader that has moved its position. */
   taken(): void;
   /** Looks at the sandbox again now. */
   nudge(): void;
-  /** Does not wait for readers until it is disposed of: what is not taken now is lost. */
+  /** Does not wait for readers until it is disposed of, because the sandbox's processes are about to end. */
   hurry(): Disposable;
-  /**
-   * The end of the command, when all of its output can be read; `undefined` if the recording ended before.
-   */
+  /** Resolves with the command's end when all output can be read; `undefined` if the recording was aborted. */
   readonly ended: Promise<CommandEnd | undefined>;
-  /** The same, when the output is on the disk. */
+  /** Resolves as `ended` does, when the output is synced to disk. */
   readonly done: Promise<CommandEnd | undefined>;
 }
 
 export const KINDS = { stdout: 1, stderr: 2, pty: 3 } as const;
 
-/**
- * How much of a command's output is taken in a second: more is a flood, which must not become the server's.
- */
+/** Rate limit for the output of one command, so that one command cannot keep the server busy. */
 const BYTES_PER_SECOND = 32 * 1024 * 1024;
-/** How far behind a reader may be before a command that waits for its readers is not read any further. */
+/** How far the slowest reader may be behind before a command with `overflow: wait` is paused. */
 const AHEAD = 4 * 1024 * 1024;
-const ANEW = 'The sandbox was started anew before the command ended';
+const RESTARTED_END: CommandEnd = {
+  kind: 'lost',
+  reason: 'The sandbox was started again before the command ended',
+};
 const SHORTEST_WAIT_MS = 25;
 const LONGEST_WAIT_MS = 5000;
 
@@ -77,7 +82,7 @@ export function startRecorder({
   handle: first,
   fresh,
   directory,
-  backend,
+  connect,
   sandboxes,
   now,
   signal,
@@ -123,7 +128,7 @@ export function startRecorder({
       if (hasEnded(row)) return lostWith(row);
       if (row.state === 'active') {
         const before = into.end;
-        const end = await attached(into);
+        const end = await record(into);
         if (end) return end;
         if (into.end > before) waitMs = SHORTEST_WAIT_MS;
       }
@@ -132,10 +137,12 @@ export function startRecorder({
     return undefined;
   }
 
-  /** Takes output as long as there is a connection. Resolves the end if it came. */
-  async function attached(into: FrameLog): Promise<CommandEnd | undefined> {
+  /** Records output as long as there is a connection. Resolves with the end if the command ended. */
+  async function record(into: FrameLog): Promise<CommandEnd | undefined> {
     try {
-      await using handle = held ?? (await hold(into.end));
+      const attached: Attached = held ? { kind: 'handle', handle: held } : await attach(into.end);
+      if (attached.kind === 'lost') return attached.end;
+      await using handle = attached.handle;
       held = handle;
       pid = handle.pid;
       for await (const chunk of handle.output) await take(into, chunk);
@@ -143,12 +150,8 @@ export function startRecorder({
       return end.kind === 'lost' ? undefined : end;
     } catch (error) {
       if (signal.aborted) return undefined;
-      if (isCayError(error, 'not_found') && sandboxes.get(sandbox)?.state === 'active')
-        return {
-          kind: 'lost',
-          reason: error.message === ANEW ? ANEW : 'The sandbox does not know the command any more',
-        };
-      // Whatever else it is, it is looked at again.
+      if (isCayError(error, 'not_found') && sandboxes.get(sandbox)?.state === 'active') return FORGOTTEN_END;
+      // Any other failure is retried.
       if (!(error instanceof CayError)) onError(error);
       return undefined;
     } finally {
@@ -156,18 +159,18 @@ export function startRecorder({
     }
   }
 
-  async function hold(offset: number): Promise<CommandHandle> {
-    const guest = await Promise.race([backend.connect(sandbox as SandboxId), over]);
+  async function attach(offset: number): Promise<Attached> {
+    const guest = await Promise.race([connect(sandbox as SandboxId), aborted]);
     if (isOwnCommand(sandboxes.get(sandbox), id)) {
-      const info = (await guest.commands({ signal })).find((each) => each.id === id);
-      if (info && !isSame(command, info)) throw new CayError('not_found', ANEW);
+      const info = await commandInGuest(guest, id, { signal });
+      if (info && !isSame(command, info)) return { kind: 'lost', end: RESTARTED_END };
     }
-    return guest.attach(id, { offset, signal });
+    return { kind: 'handle', handle: await guest.attach(id, { offset, signal }) };
   }
 
   async function take(into: FrameLog, chunk: OutputChunk | OutputGap): Promise<void> {
     const length = chunk.channel === 'gap' ? chunk.bytes : chunk.data.length;
-    // What is there already is not repeated, and what is missing is said to be.
+    // Skips bytes that the log has already, and marks bytes that are missing as a gap.
     const known = Math.min(Math.max(0, into.end - chunk.offset), length);
     const missing = Math.max(0, chunk.offset - into.end) + (chunk.channel === 'gap' ? length - known : 0);
     if (missing > 0) await untilRoom(() => into.skip(missing, now()));
@@ -198,15 +201,15 @@ export function startRecorder({
       await sleep(Math.max(1, 1000 - elapsed), undefined, { signal }).catch(() => {});
   }
 
-  /** On a full disk nothing is taken from the guest, which keeps it, until there is room again. */
+  /** Retries a write while the disk is full. The guest keeps the output until there is room again. */
   async function untilRoom<T>(write: () => Promise<T>): Promise<T | undefined> {
-    for (let told = false; !signal.aborted;) {
+    for (let reported = false; !signal.aborted;) {
       try {
         return await write();
       } catch (error) {
         if (!isDiskFull(error)) throw error;
-        if (!told) onError(error);
-        told = true;
+        if (!reported) onError(error);
+        reported = true;
         await sleep(DISK_FULL_RETRY_MS, undefined, { signal }).catch(() => {});
       }
     }
@@ -223,13 +226,13 @@ export function startRecorder({
     clearTimeout(timer);
   }
 
-  /** Rejects when the recording is given up: a sandbox that does not answer is not waited for then. */
-  const over = new Promise<never>((_, reject) =>
-    signal.addEventListener('abort', () => reject(new CayError('cancelled', 'The recording was given up')), {
+  /** Rejects when the recording is aborted, so that closing does not wait for a guest that does not answer. */
+  const aborted = new Promise<never>((_, reject) =>
+    signal.addEventListener('abort', () => reject(new CayError('cancelled', 'The recording was aborted')), {
       once: true,
     }),
   );
-  over.catch(() => {});
+  aborted.catch(() => {});
   signal.addEventListener(
     'abort',
     () => {
@@ -244,11 +247,11 @@ export function startRecorder({
       return undefined;
     })
     .finally(() => ended.resolve(undefined));
-  const told = ended.promise.then(() => {
+  const announced = ended.promise.then(() => {
     finished = true;
     wake(waiters);
   });
-  inBackground(told, onError);
+  inBackground(announced, onError);
 
   return {
     get pid() {

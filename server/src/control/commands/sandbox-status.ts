@@ -1,40 +1,36 @@
 import type { CommandEnd, CommandInfo, SandboxStatus } from '@cay/sdk/protocol';
-import type { Backend } from '../../backends/backend.ts';
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
-import type { CommandLogs } from './command-logs.ts';
-import { hasEnded, lostWith } from './lost-with.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
 import { valueWithin } from '../../lib/timeout.ts';
+import type { SandboxRow } from '../../records/sandboxes.ts';
+import type { CommandLogs } from './command-logs.ts';
+import { hasEnded, lostWith } from './lost-end.ts';
+import type { CommandParts } from './open-commands.ts';
 
-/**
- * How long a sandbox that runs is asked for its commands, and a recorder for an end that it is about to
- * record.
- */
+/** How long a guest is asked for its commands, and a recorder for an end that it is about to record. */
 const ASK_MS = 2_000;
 
 /**
- * How a sandbox stands, whatever has become of it. It is only looked at: nothing is woken, nothing counts as
- * used, and of a sandbox that does not answer it is told what is recorded.
+ * State of a sandbox and its commands, in every state of the sandbox. Wakes nothing and does not count as
+ * use. If the guest does not answer, the records do.
  */
 export async function sandboxStatus(
   row: SandboxRow,
-  logs: CommandLogs,
-  backend: Backend,
+  { logs, connect }: Pick<CommandParts, 'logs' | 'connect'>,
 ): Promise<SandboxStatus> {
   const { id, uid, state: phase, reason, message, spec } = row;
   const hasOwn = spec.cmd !== undefined;
   const over = hasEnded(row);
-  const remembered = phase === 'active' ? await inside(row, backend) : undefined;
+  const remembered = phase === 'active' ? await commandsInGuest(row, connect) : undefined;
   const commands = new Map(logs.list(id).map((info) => [info.id, info]));
-  // A start of the sandbox is another one of it, and only the sandbox says how that stands.
+  // The record may be about the own command of an earlier start, so it says nothing about this start.
   if (hasOwn && !remembered && logs.looksForOwn(id)) commands.delete(MAIN_COMMAND_ID);
   for (const info of remembered ?? []) commands.set(info.id, info);
 
   const ends = new Map<string, CommandEnd | undefined>();
   for (const info of commands.values())
     ends.set(info.id, info.end ?? (over ? await endOf(row, info.id, logs) : undefined));
-  // It was started with the sandbox: that it is not known means that nobody has looked yet, or that it is
-  // forgotten.
+  // The own command starts with the sandbox. If it is not known, the guest was not asked yet or has forgotten
+  // it.
   if (hasOwn && !ends.has(MAIN_COMMAND_ID) && phase !== 'creating') {
     ends.set(
       MAIN_COMMAND_ID,
@@ -59,32 +55,34 @@ export async function sandboxStatus(
   };
 }
 
-/**
- * Of a sandbox that is gone, and its records with it. `end` is that of the command of its own, if it had one.
- */
+/** Status of a sandbox that was removed with its records. `end` is that of its own command, if it had one. */
 export function goneStatus({ id, uid, spec }: SandboxRow, end: CommandEnd): SandboxStatus {
-  const counts = { active: 0, succeeded: 0, failed: 0 };
-  const message = 'The sandbox was removed';
   return {
     id,
     uid,
     phase: 'destroying',
     complete: true,
-    ...counts,
+    active: 0,
+    succeeded: 0,
+    failed: 0,
     reason: null,
-    message,
+    message: 'The sandbox was removed',
     ...(spec.cmd && { end }),
   };
 }
 
-async function inside({ id }: SandboxRow, backend: Backend): Promise<CommandInfo[] | undefined> {
+/** Undefined if the guest does not answer in time. */
+async function commandsInGuest(
+  { id }: SandboxRow,
+  connect: CommandParts['connect'],
+): Promise<CommandInfo[] | undefined> {
   const asking = new AbortController();
   const { signal } = asking;
-  const asked = backend.connect(id, { signal }).then((guest) => guest.commands({ signal }));
+  const asked = connect(id, { signal }).then((guest) => guest.commands({ signal }));
   try {
     return await valueWithin(asked, ASK_MS);
   } catch {
-    // It has changed meanwhile, or its platform is away.
+    // The sandbox has changed meanwhile, or its platform does not answer.
     return undefined;
   } finally {
     asking.abort();

@@ -1,38 +1,23 @@
-import { CayError, isCayError, newId, type ExecBody, type Sandbox } from '@cay/sdk/protocol';
+import { CayError, isCayError, type ExecBody } from '@cay/sdk/protocol';
+import type { CommandHandle, Guest } from '../../guest/guest.ts';
+import { inBackground } from '../../lib/in-background.ts';
+import type { SandboxRow } from '../../records/sandboxes.ts';
+import { markAudited } from '../events/audited-errors.ts';
+import type { Principal } from '../tenants/principal.ts';
 import { forgotten } from './command-keys.ts';
 import type { CommandLogs } from './command-logs.ts';
-import type { Control } from '../open-control.ts';
-import type { Principal } from '../tenants/principal.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import type { CommandHandle, Guest, GuestExec } from '../../guest/guest.ts';
-import { markAudited } from '../events/audited-errors.ts';
-import { noteEnd, noteStart } from './command-events.ts';
-import { watchEnd } from './watch-end.ts';
-import { inBackground } from '../../lib/in-background.ts';
-
-export interface StartOptions {
-  idempotencyKey?: string;
-  signal?: AbortSignal;
-  /** Where commands with an idempotency key are recorded. */
-  logs?: CommandLogs;
-  /** Records the command also without such a key. */
-  durable?: boolean;
-}
-
-export interface Started {
-  handle: CommandHandle;
-  /** Absent if the command is only known from its record. */
-  guest?: Guest;
-  sandbox: string;
-  /** Settles when the input that came along was taken, or will never be. */
-  fed: Promise<void>;
-}
+import type { CommandVerbs, StartedCommand, StartOptions } from './command.ts';
+import { claimStart, type KeyedStart } from './keyed-start.ts';
+import type { CommandParts } from './open-commands.ts';
+import type { WatchEnd } from './watch-end.ts';
+import type { CommandAudit } from './command-audit.ts';
 
 const INPUT_CHUNK = 64 * 1024;
-/** How much of its line a record of a command has. */
-const SHOWN_ARGUMENTS = 64;
-const SHOWN_TEXT = 4096;
-const REFUSED = new Set<string>([
+/** How much of the command line a record keeps. */
+const RECORDED_ARGUMENTS = 64;
+const RECORDED_TEXT = 4096;
+/** Errors after which it is certain that the guest started nothing. */
+const REFUSALS = new Set<string>([
   'not_found',
   'permission_denied',
   'invalid_argument',
@@ -40,165 +25,165 @@ const REFUSED = new Set<string>([
   'unsupported',
 ]);
 
-const NOTE_AGAIN_MS = 1000;
+export interface StartParts extends Pick<
+  CommandParts,
+  'find' | 'enter' | 'expose' | 'keys' | 'logs' | 'onError'
+> {
+  audit: CommandAudit;
+  watchEnd: WatchEnd;
+}
 
-/** Starts a command with the sandbox's defaults, notes it, and feeds it the input that came along. */
-export async function startCommand(
-  control: Control,
-  principal: Principal,
-  ref: string,
-  body: ExecBody,
-  options: StartOptions = {},
-): Promise<Started> {
-  const { input, encoding: _encoding, maxOutputBytes: _max, expose, ...request } = body;
-  const { idempotencyKey, signal, logs } = options;
-  const before =
-    idempotencyKey === undefined ? undefined : earlier(control.get(principal, ref), control, body, options);
-  if (before) return before;
-  const { guest, row } = await control.enter(principal, ref);
-  const { id, started } = identify(control, row, body, idempotencyKey);
-  if (started) {
-    const recorded = logs?.get(row.id, id) && logs.read(row.id, id, { signal });
-    const handle =
-      recorded ??
-      (await guest.attach(id, { signal }).catch((error: unknown) => {
-        throw isCayError(error, 'not_found') ? forgotten(idempotencyKey!, id) : error;
-      }));
+/** One call on its way. */
+interface Call {
+  principal: Principal;
+  row: SandboxRow;
+  guest: Guest;
+  body: ExecBody;
+  claim: KeyedStart;
+  options: StartOptions;
+}
+
+export function startVerb(parts: StartParts): CommandVerbs['start'] {
+  const { find, enter, expose, keys, logs, audit, watchEnd, onError } = parts;
+
+  /** What an earlier call with the same key recorded. A sandbox that does not run is not woken to repeat it. */
+  function repeatedAtRest(
+    row: SandboxRow,
+    body: ExecBody,
+    key: string,
+    { signal }: StartOptions,
+  ): StartedCommand | undefined {
+    if (row.state === 'active') return undefined;
+    const id = keys.find(row.id, key, body);
+    if (id === undefined || !logs.get(row.id, id)) return undefined;
+    return { handle: logs.read(row.id, id, { signal }), sandbox: row.id, fed: Promise.resolve() };
+  }
+
+  async function repeated({ row, guest, claim: { id }, options }: Call): Promise<StartedCommand> {
+    const { signal } = options;
+    const handle = logs.get(row.id, id)
+      ? logs.read(row.id, id, { signal })
+      : await guest.attach(id, { signal }).catch((error: unknown) => {
+          throw isCayError(error, 'not_found') ? forgotten(options.idempotencyKey!, id) : error;
+        });
     return { handle, guest, sandbox: row.id, fed: Promise.resolve() };
   }
-  // A port that is exposed already stays as visible as it is.
-  if (expose !== undefined && !row.ports.some(({ port }) => port === expose))
-    await control.expose(principal, row.id, { port: expose, visibility: 'private' });
-  const recording = idempotencyKey !== undefined || options.durable ? logs : undefined;
-  recording?.announce({
-    sandbox: row.id,
-    id,
-    argv: (request.argv ?? ['sh', '-c', request.shell!])
-      .slice(0, SHOWN_ARGUMENTS)
-      .map((text) => text.slice(0, SHOWN_TEXT)),
-    pty: request.pty !== undefined,
-    overflow: request.overflow ?? 'wait',
-    key: principal.key,
-  });
-  const direct = await start(control, row, guest, idempotencyKey, signal, {
-    ...request,
-    id,
-    env: { ...row.spec.env, ...request.env },
-    workdir: request.workdir ?? row.spec.workdir,
-    user: request.user ?? row.spec.user,
-    ...(input !== undefined && { stdin: true }),
-  }).catch(async (error: unknown) => {
-    if (isRefusal(error)) await recording?.withdraw(row.id, id);
-    noteStart(control, principal, row, id, request, error instanceof CayError ? error.code : 'internal');
-    throw markAudited(error);
-  });
-  if (!direct.existing) noteStart(control, principal, row, id, request);
-  // Whether the command reads its input is its own affair.
-  const fed =
-    input === undefined || direct.existing ? Promise.resolve() : feed(direct, input).catch(() => {});
-  if (recording) {
-    // Of one that is waited for the sandbox knows it by this hold; one that is left running is let go when it
-    // has its input.
-    if (options.durable) fed.then(() => direct[Symbol.asyncDispose]()).catch(() => {});
-    await recording.record(row.id, id, {
+
+  async function exposePort({ principal, row, body: { expose: port } }: Call): Promise<void> {
+    if (port === undefined || row.ports.some((exposed) => exposed.port === port)) return;
+    await expose(principal, row.id, { port, visibility: 'private' });
+  }
+
+  /** Asks the guest. A refusal frees the idempotency key and the record; every outcome is audited. */
+  async function exec(call: Call, recording: CommandLogs | undefined): Promise<CommandHandle> {
+    const { principal, row, guest, body, claim, options } = call;
+    const { input, encoding: _encoding, maxOutputBytes: _max, expose: _expose, ...request } = body;
+    try {
+      const handle = await guest.exec(
+        {
+          ...request,
+          id: claim.id,
+          env: { ...row.spec.env, ...request.env },
+          workdir: request.workdir ?? row.spec.workdir,
+          user: request.user ?? row.spec.user,
+          ...(input !== undefined && { stdin: true }),
+        },
+        { signal: options.signal },
+      );
+      claim.confirm();
+      if (!handle.existing) audit.started(principal, row, claim.id, request);
+      return handle;
+    } catch (error) {
+      if (isRefusal(error)) {
+        claim.release();
+        await recording?.withdraw(row.id, claim.id);
+      }
+      audit.started(principal, row, claim.id, request, isCayError(error) ? error.code : 'internal');
+      throw markAudited(error);
+    }
+  }
+
+  async function recorded(call: Call): Promise<StartedCommand> {
+    const { principal, row, guest, body, claim, options } = call;
+    logs.announce({
+      sandbox: row.id,
+      id: claim.id,
+      argv: recordedLine(body),
+      pty: body.pty !== undefined,
+      overflow: body.overflow ?? 'wait',
+      key: principal.key,
+    });
+    const direct = await exec(call, logs);
+    const fed = feed(direct, body.input);
+    // The recorder attaches by itself to a command that is left running, so this handle is only for the input.
+    // A command that the caller waits for is read through this handle, which counts as a running command.
+    if (options.durable)
+      inBackground(
+        fed.then(() => direct[Symbol.asyncDispose]()),
+        onError,
+      );
+    await logs.record(row.id, claim.id, {
       pid: direct.pid,
-      anew: !direct.existing,
+      restarted: !direct.existing,
       ...(!options.durable && { handle: direct }),
     });
-    // The guest may forget what was recorded, so all that is read is read from the record.
-    return {
-      handle: { ...recording.read(row.id, id, { signal }), existing: direct.existing },
+    // The guest may forget output that the log has, so callers read the log.
+    const handle = logs.read(row.id, claim.id, { signal: options.signal, existing: direct.existing });
+    return { handle, guest, sandbox: row.id, fed };
+  }
+
+  async function unrecorded(call: Call): Promise<StartedCommand> {
+    const { principal, row, guest, body, claim } = call;
+    const handle = await exec(call, undefined);
+    if (!handle.existing) {
+      const audited = handle.ended.then((end) =>
+        end.kind === 'lost'
+          ? watchEnd(principal.key, row, claim.id)
+          : audit.ended(principal.key, row, claim.id, end),
+      );
+      inBackground(audited, onError);
+    }
+    return { handle, guest, sandbox: row.id, fed: feed(handle, body.input) };
+  }
+
+  return async (principal, ref, body, options = {}) => {
+    const { idempotencyKey: key, durable = false } = options;
+    const before = key === undefined ? undefined : repeatedAtRest(find(principal, ref), body, key, options);
+    if (before) return before;
+    const { guest, row } = await enter(principal, ref);
+    const call: Call = {
+      principal,
+      row,
       guest,
-      sandbox: row.id,
-      fed,
+      body,
+      claim: claimStart(keys, row.id, body, key),
+      options,
     };
-  }
-  if (!direct.existing) {
-    const noted = direct.ended.then((end) => {
-      if (end.kind === 'lost') watchEnd(control, principal, row, id);
-      else noteEnd(control, principal.key, row, id, end);
-    });
-    inBackground(noted, control.health.noteError);
-  }
-  return { handle: direct, guest, sandbox: row.id, fed };
+    if (call.claim.started) return repeated(call);
+    await exposePort(call);
+    return durable || key !== undefined ? recorded(call) : unrecorded(call);
+  };
 }
 
-/** What an earlier call with the same key has recorded, where the sandbox itself cannot be asked. */
-function earlier(
-  sandbox: Sandbox,
-  control: Control,
-  body: ExecBody,
-  { idempotencyKey, logs, signal }: StartOptions,
-): Started | undefined {
-  if (sandbox.state === 'active' || idempotencyKey === undefined || !logs) return undefined;
-  const id = control.commandKeys.find(sandbox.id, idempotencyKey, body);
-  if (id === undefined || !logs.get(sandbox.id, id)) return undefined;
-  return { handle: logs.read(sandbox.id, id, { signal }), sandbox: sandbox.id, fed: Promise.resolve() };
+function recordedLine({ argv, shell }: ExecBody): string[] {
+  return (argv ?? ['sh', '-c', shell!])
+    .slice(0, RECORDED_ARGUMENTS)
+    .map((text) => text.slice(0, RECORDED_TEXT));
 }
 
-async function feed(handle: CommandHandle, input: string): Promise<void> {
-  const data = Buffer.from(input);
-  for (let at = 0; at < data.length; at += INPUT_CHUNK)
-    await handle.write(data.subarray(at, at + INPUT_CHUNK));
-  await handle.closeStdin();
-}
-
-/**
- * The id of the command that a call means, and whether it is known to have been started by an earlier call
- * with the same key.
- */
-function identify(
-  control: Control,
-  row: SandboxRow,
-  body: ExecBody,
-  idempotencyKey: string | undefined,
-): { id: string; started: boolean } {
-  const id = body.id ?? newId('cmd');
-  if (idempotencyKey === undefined) return { id, started: false };
-  return control.commandKeys.claim(row.id, idempotencyKey, body, id);
-}
-
-async function start(
-  control: Control,
-  row: SandboxRow,
-  guest: Guest,
-  idempotencyKey: string | undefined,
-  signal: AbortSignal | undefined,
-  request: GuestExec,
-): Promise<CommandHandle> {
-  if (idempotencyKey === undefined) return guest.exec(request, { signal });
-  const handle = await guest.exec(request, { signal }).catch((error: unknown) => {
-    if (isRefusal(error)) control.commandKeys.release(row.id, idempotencyKey);
-    throw error;
-  });
-  noteStarted(control, row.id, idempotencyKey);
-  return handle;
-}
-
-/** A full disk does not undo what runs: until there is room the guest alone knows that it was started. */
-function noteStarted(control: Control, sandbox: string, idempotencyKey: string): void {
+/** Writes the request's input and closes it. A command that does not read its input is no failure. */
+async function feed(handle: CommandHandle, input: string | undefined): Promise<void> {
+  if (input === undefined || handle.existing) return;
   try {
-    control.commandKeys.started(sandbox, idempotencyKey);
-  } catch (error) {
-    if (!isCayError(error, 'resource_exhausted')) throw error;
-    setTimeout(() => {
-      try {
-        noteStarted(control, sandbox, idempotencyKey);
-      } catch {
-        // The records were closed: the next server asks the guest again, under the same id.
-      }
-    }, NOTE_AGAIN_MS).unref();
+    const data = Buffer.from(input);
+    for (let at = 0; at < data.length; at += INPUT_CHUNK)
+      await handle.write(data.subarray(at, at + INPUT_CHUNK));
+    await handle.closeStdin();
+  } catch {
+    // The command ended or closed its input first.
   }
 }
 
-/** Only a refusal tells that nothing was started. */
 function isRefusal(error: unknown): boolean {
-  return error instanceof CayError && REFUSED.has(error.code);
-}
-
-export function idempotencyKeyOf(headers: NodeJS.Dict<string | string[]>): string | undefined {
-  const key = headers['idempotency-key'];
-  if (key === undefined) return undefined;
-  if (typeof key === 'string' && /^[\x21-\x7e]{1,255}$/.test(key)) return key;
-  throw new CayError('invalid_argument', 'An Idempotency-Key is 1 to 255 visible ASCII characters');
+  return error instanceof CayError && REFUSALS.has(error.code);
 }

@@ -1,54 +1,60 @@
-import type { Control } from '../open-control.ts';
-import type { Principal } from '../tenants/principal.ts';
-import type { SandboxRow } from '../../records/sandboxes.ts';
-import { noteEnd } from './command-events.ts';
+import type { CommandEnd, SandboxId } from '@cay/sdk/protocol';
+import { isCayError } from '@cay/sdk/protocol';
+import type { SandboxRecords, SandboxRow } from '../../records/sandboxes.ts';
+import { commandInGuest, type ConnectGuest } from './ask-guest.ts';
+import type { CommandAudit } from './command-audit.ts';
+import { FORGOTTEN_END, hasEnded, lostWith } from './lost-end.ts';
 
 const FIRST_MS = 1000;
 const LONGEST_MS = 30_000;
-/** So that callers who come and go cannot make the server watch without bound. */
-const MOST = 1000;
-let watched = 0;
+/** Bounds what callers that connect and disconnect can make the server watch. */
+const MAX_WATCHED = 1000;
+
+export interface EndWatchOptions {
+  connect: ConnectGuest;
+  sandboxes: Pick<SandboxRecords, 'get'>;
+  audit: Pick<CommandAudit, 'ended'>;
+}
+
+/** Starts to watch one command. `key` is the caller's, for the event. */
+export type WatchEnd = (key: string | null, row: Pick<SandboxRow, 'id' | 'project'>, command: string) => void;
 
 /**
- * Notes the end of a command whose reader went away before it. The sandbox is asked now and then, and not
- * woken for it: what has ended is remembered there for a while.
+ * Writes the event `command.ended` of commands that are not recorded and whose caller disconnected. Polls the
+ * guest, which remembers ended commands for a while, and does not wake the sandbox.
  */
-export function watchEnd(
-  control: Control,
-  principal: Principal,
-  { id, project }: SandboxRow,
-  command: string,
-): void {
-  if (watched >= MOST) return;
-  watched++;
-  let waitMs = FIRST_MS;
-  const note = (end: Parameters<typeof noteEnd>[4]) =>
-    noteEnd(control, principal.key, { id, project }, command, end);
-  const look = async (): Promise<boolean> => {
-    const { state } = control.get(principal, id);
-    if (state !== 'active') {
-      const over = state !== 'paused' && state !== 'creating';
-      if (over) note({ kind: 'lost', reason: `The sandbox was ${state} before the command ended` });
-      return over;
-    }
-    const guest = await control.backend.connect(id);
-    const info = (await guest.commands()).find((candidate) => candidate.id === command);
-    if (info && !info.end) return false;
-    note(info?.end ?? { kind: 'lost', reason: 'The sandbox does not know the command any more' });
-    return true;
+export function endWatch({ connect, sandboxes, audit }: EndWatchOptions): WatchEnd {
+  let watched = 0;
+
+  /** The end, `running`, or `gone` if the sandbox was removed, which is an event of its own. */
+  async function look(id: SandboxId, command: string): Promise<CommandEnd | 'running' | 'gone'> {
+    const row = sandboxes.get(id);
+    if (!row) return 'gone';
+    if (hasEnded(row)) return lostWith(row);
+    if (row.state !== 'active') return 'running';
+    const info = await commandInGuest(await connect(id), command);
+    return info ? (info.end ?? 'running') : FORGOTTEN_END;
+  }
+
+  return (key, { id, project }, command) => {
+    if (watched >= MAX_WATCHED) return;
+    watched++;
+    const later = (waitMs: number) => {
+      setTimeout(() => {
+        look(id, command).then(
+          (found) => {
+            if (found === 'running') return later(Math.min(waitMs * 2, LONGEST_MS));
+            watched--;
+            if (found !== 'gone') audit.ended(key, { id, project }, command, found);
+          },
+          (error: unknown) => {
+            // A guest that does not answer now may answer later. Anything else means that records are closed.
+            if (isCayError(error) && error.code !== 'not_found') later(Math.min(waitMs * 2, LONGEST_MS));
+            else watched--;
+          },
+        );
+      }, waitMs).unref();
+    };
+    later(FIRST_MS);
   };
-  const later = () => {
-    setTimeout(() => {
-      waitMs = Math.min(waitMs * 2, LONGEST_MS);
-      look().then(
-        (over) => (over ? watched-- : later()),
-        (error: { code?: string }) => {
-          // A sandbox that is gone has told its own end, and one that does not answer now may do so later.
-          if (error.code === 'not_found' || error.code === undefined) watched--;
-          else later();
-        },
-      );
-    }, waitMs).unref();
-  };
-  later();
 }

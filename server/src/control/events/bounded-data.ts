@@ -1,9 +1,9 @@
-/** What an event may say at most, as JSON. */
+/** How long the data of an event may be, as JSON. */
 const MOST = 16 * 1024;
 const TEXT = 512;
 const ITEMS = 16;
 
-/** An event's data as JSON text. What is too long is cut, and says so. */
+/** The data of an event as JSON text. Text that is too long is cut, and marked as cut. */
 export function boundedText(data: Record<string, unknown>): string {
   const text = JSON.stringify(data);
   if (text.length <= MOST) return text;

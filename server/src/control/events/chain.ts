@@ -1,16 +1,16 @@
 /**
- * The chain that events form: each has a hash over the one before it and over itself, so that none can be
- * changed, removed, inserted or moved without every later hash being wrong.
+ * The hash chain of events: each has a hash over the one before it and over itself, so that none can be
+ * changed, removed, inserted or moved without making every later hash wrong.
  *
  *     hash = SHA-256( previous hash in hex ‖ JSON [id, at, type, project, sandbox, key, outcome, data] )
  *
- * `data` is the JSON text as it is stored. The first event follows 32 zero bytes. What was pruned is stood
- * for by an anchor: the id and the hash of the last event that went. What was pruned in between, of one
- * project alone, is stood for by a gap: see `gaps.ts`.
+ * `data` is the JSON text as it is stored. The first event follows 32 zero bytes. An anchor replaces the
+ * oldest events that were pruned: it has the id and the hash of the last of them. A gap replaces events of
+ * one project that were pruned in between: see `gaps.ts`.
  *
- * Whoever can write the file could compute all hashes anew. So every so often a checkpoint says with a key of
- * the installation what the hash was; without that key it cannot be said again. What comes after the last
- * checkpoint is proven by a hash that was noted elsewhere.
+ * An attacker who can write the file could compute all hashes again. So at intervals a checkpoint seals a
+ * hash with a key of the installation, which cannot be forged without the key. Events after the last
+ * checkpoint are proven by a hash that was stored elsewhere.
  */
 import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 
@@ -33,7 +33,7 @@ export interface Link {
 }
 
 export const GENESIS: Link = { id: 0, hash: new Uint8Array(32) };
-/** Events with these ids always have a checkpoint. */
+/** Events with these ids always get a checkpoint. */
 export const CHECKPOINT_EVERY = 1000;
 
 export function chainHash(previous: Uint8Array, event: Omit<StoredEvent, 'hash'>): Uint8Array {
@@ -45,17 +45,14 @@ export function chainHash(previous: Uint8Array, event: Omit<StoredEvent, 'hash'>
   );
 }
 
-/** What only the holder of the key can say about a place in the chain. */
+/** The seal of a position in the chain, made with the key. */
 export function sealOf(key: Uint8Array, kind: 'checkpoint' | 'anchor', link: Link): Uint8Array {
   return createHmac('sha256', key)
     .update(`${kind}\n${link.id}\n${hex(link.hash)}`)
     .digest();
 }
 
-/**
- * The same about a stretch of it that was pruned: it begins with `first`, behind an event with this hash, and
- * ends with `last`.
- */
+/** The seal of a pruned gap: it begins with `first`, after an event with this hash, and ends with `last`. */
 export function gapSeal(key: Uint8Array, first: number, previous: Uint8Array, last: Link): Uint8Array {
   return createHmac('sha256', key)
     .update(`gap\n${first}\n${hex(previous)}\n${last.id}\n${hex(last.hash)}`)

@@ -1,4 +1,4 @@
-/** The tables of the event log: events, the anchor and the gaps of what was pruned, checkpoints. */
+/** The tables of the event log: events, the anchor and the gaps of pruned events, checkpoints. */
 import type { DatabaseSync } from 'node:sqlite';
 import { CHECKPOINT_EVERY, GENESIS, chainHash, sealOf, type Link, type StoredEvent } from './chain.ts';
 
@@ -6,18 +6,18 @@ export const EVENTS_VERSION = 1;
 
 const UNSEALED = new Uint8Array(0);
 
-/** Makes the tables, or takes those of an earlier version further. The key seals anchor and checkpoints. */
+/** Creates the tables, or migrates those of an earlier version. The key seals anchor and checkpoints. */
 export function prepareTables(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
   migrate(sqlite, key);
   sqlite.exec(
     'CREATE TABLE IF NOT EXISTS gaps (first INTEGER PRIMARY KEY, last INTEGER NOT NULL, hash BLOB NOT NULL, seal BLOB NOT NULL) STRICT',
   );
-  // Whoever has a key reads the events of its project only.
+  // A key reads the events of its project only.
   sqlite.exec('CREATE INDEX IF NOT EXISTS events_project ON events (project, id)');
 }
 
 function migrate(sqlite: DatabaseSync, key: Uint8Array | undefined): void {
-  // The number of the last promise that has been kept: see promised-events.ts.
+  // The number of the last promised event that was written: see promised-events.ts.
   sqlite.exec('CREATE TABLE IF NOT EXISTS kept_promise (number INTEGER NOT NULL) STRICT');
   const { user_version: version } = sqlite.prepare('PRAGMA user_version').get() as { user_version: number };
   if (version >= EVENTS_VERSION) return;
@@ -75,7 +75,7 @@ export function writeAnchor(sqlite: DatabaseSync, link: Link, key: Uint8Array | 
     .run(link.id, link.hash, key ? sealOf(key, 'anchor', link) : UNSEALED);
 }
 
-/** One that is there already stays: if it says something else, the chain is broken, and is seen to be. */
+/** An existing checkpoint stays: if it contradicts the chain, verification must see that. */
 export function writeCheckpoint(
   sqlite: DatabaseSync,
   link: Link,
@@ -104,7 +104,7 @@ export function writePromise(sqlite: DatabaseSync, number: number): void {
     sqlite.prepare('INSERT INTO kept_promise (number) VALUES (?)').run(number);
 }
 
-/** Where the next event is added. */
+/** The position at which the next event is appended. */
 export function readHead(sqlite: DatabaseSync): Link {
   const last = sqlite.prepare('SELECT id, hash FROM events ORDER BY id DESC LIMIT 1').get() as
     | Link

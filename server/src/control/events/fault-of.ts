@@ -4,7 +4,9 @@ export interface Checkpoint extends Link {
   seal: Uint8Array;
 }
 
-/** What is wrong with an event that comes behind this place. Without the key seals are not looked at. */
+/**
+ * The fault of an event that follows this position, if it has one. Without the key seals are not verified.
+ */
 export function faultOf(
   row: StoredEvent,
   previous: Link,

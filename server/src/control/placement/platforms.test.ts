@@ -155,12 +155,12 @@ describe.each([
     expect((await control.enter(principal, here)).row.id).toBe(here);
     const { sandbox } = await control.create(principal, asked());
     await control.remove(principal, sandbox.id);
-    const health = await control.health.check();
+    const health = await control.health(principal);
     expect(health.checks.filter(({ name }) => name === 'backend')).toMatchObject([
       { level: 'ok', detail: 'near: memory' },
       { level: 'warn', detail: expect.stringContaining('far does not answer') as string },
     ]);
-    expect(await control.health.ready()).toEqual({ records: true, backend: true });
+    expect(await control.ready()).toEqual({ records: true, backend: true });
 
     // What happened meanwhile is noted then.
     await far.ensure(stopped, { ...running!.sandboxes.get(stopped)!.spec });

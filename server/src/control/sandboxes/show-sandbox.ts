@@ -1,8 +1,8 @@
 import type { Sandbox, SandboxId } from '@cay/sdk/protocol';
-import type { PreviewTokens } from '../tenants/preview-tokens.ts';
+import { withToken, type PreviewTokens } from '../tenants/preview-tokens.ts';
 import { NO_IDLE_POLICY, NO_RETENTION, type SandboxRow } from '../../records/sandboxes.ts';
 
-/** A record as those who may see the sandbox see it. Its environment stays inside: it may hold secrets. */
+/** A record as the API shows it. The environment is left out: it may hold secrets. */
 export function showSandbox(
   row: SandboxRow,
   previews: PreviewTokens,
@@ -24,12 +24,12 @@ export function showSandbox(
     workdir: row.spec.workdir,
     user: row.spec.user,
     readOnlyRoot: row.spec.readOnlyRoot,
-    ports: row.ports.map(({ port, visibility }) => ({
-      port,
-      visibility,
-      url: previewUrl(row.id, port),
-      ...(visibility === 'private' && { token: previews.token(row.id, port) }),
-    })),
+    ports: row.ports.map(({ port, visibility }) => {
+      const url = previewUrl(row.id, port);
+      if (visibility === 'public') return { port, visibility, url, openUrl: url };
+      const token = previews.token(row.id, port);
+      return { port, visibility, url, openUrl: withToken(url, token), token };
+    }),
     incarnation: row.incarnation,
     uid: row.uid,
     createdAtMs: row.createdAtMs,

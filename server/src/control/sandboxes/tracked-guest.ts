@@ -1,58 +1,79 @@
 /**
- * A guest whose every call is counted as a use of its sandbox for as long as it lasts, and which is let in
- * first: it waits while a pause is being decided, and wakes the sandbox if that came before it. Whoever holds
- * one need not know of pauses.
+ * A guest whose every call is counted as a use of its sandbox for as long as the call lasts. A call waits
+ * while the sandbox's gate is closed, and wakes it if it was paused, so callers need not know of pauses.
  */
-import type { CommandHandle, Files, Guest } from '../../guest/guest.ts';
+import type { CommandHandle, Connection, Files, Guest } from '../../guest/guest.ts';
 import type { Use } from './activity.ts';
 
-/** One call inside, until it is disposed of. */
+/** One call that is inside, until it is disposed of. */
 export interface GuestCall extends Disposable {
   guest: Guest;
 }
 
 export interface TrackedGuestOptions {
-  /** Rejects if the sandbox does not run and does not wake. */
-  visit(use: Use): Promise<GuestCall>;
-  /** Counts a use by somebody who is inside already. */
+  /** Begins a call. Rejects if the sandbox is neither active nor paused. */
+  call(use: Use): Promise<GuestCall>;
+  /** Counts a use that is part of a call. */
   hold(use: Use): Disposable;
-  /** Starts a command, if one more may run. */
+  /** Starts a command, unless too many run. */
   admit(guest: Guest, begin: () => Promise<CommandHandle>): Promise<CommandHandle>;
   /** What a connection to a port counts as. */
   connection: Use;
 }
 
-export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOptions): Guest {
+export function trackedGuest({ call: begin, hold, admit, connection }: TrackedGuestOptions): Guest {
   async function call<T>(operation: (guest: Guest) => Promise<T>): Promise<T> {
-    using inside = await visit('call');
+    using inside = await begin('call');
     return await operation(inside.guest);
   }
 
-  /** The visit lasts until what came of it is disposed of. */
-  async function lasting<T extends AsyncDisposable>(
+  /** The call lasts until `over` is called. It is over at once if the operation fails. */
+  async function lasting<T>(
     use: Use,
     operation: (guest: Guest) => Promise<T>,
   ): Promise<{ value: T; over(): void }> {
-    const inside = await visit(use);
+    const inside = await begin(use);
     const over = () => inside[Symbol.dispose]();
     try {
-      return { value: withDispose(await operation(inside.guest), over), over };
+      return { value: await operation(inside.guest), over };
     } catch (error) {
       over();
       throw error;
     }
   }
 
+  /** The call lasts until the command has ended or the handle is disposed of. */
   async function command(
     use: Use,
     operation: (guest: Guest) => Promise<CommandHandle>,
   ): Promise<CommandHandle> {
-    const { value, over } = await lasting(use, operation);
-    value.ended.then(over, over);
-    return value;
+    const { value: handle, over } = await lasting(use, operation);
+    handle.ended.then(over, over);
+    const { id, pid, existing, output, ended } = handle;
+    return {
+      id,
+      pid,
+      existing,
+      output,
+      ended,
+      write: (data) => handle.write(data),
+      closeStdin: () => handle.closeStdin(),
+      [Symbol.asyncDispose]: () => disposed(handle, over),
+    };
   }
 
-  /** From the first item to the last: what nobody reads is no use. */
+  /** The call lasts until the connection is disposed of. */
+  async function connectPort(...given: Parameters<Guest['ports']['connect']>): Promise<Connection> {
+    const { value, over } = await lasting(connection, (guest) => guest.ports.connect(...given));
+    return {
+      readable: value.readable,
+      write: (data) => value.write(data),
+      end: () => value.end(),
+      [Symbol.asyncDispose]: () => disposed(value, over),
+    };
+  }
+
+  /** Counts from the first read to the last: data that no client reads is no use. */
   function held<T>(data: AsyncIterable<T>): AsyncIterable<T> {
     return {
       [Symbol.asyncIterator]() {
@@ -81,7 +102,7 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
   }
 
   async function* flowing<T>(use: Use, operation: (guest: Guest) => AsyncIterable<T>): AsyncGenerator<T> {
-    using inside = await visit(use);
+    using inside = await begin(use);
     yield* operation(inside.guest);
   }
 
@@ -114,26 +135,17 @@ export function trackedGuest({ visit, hold, admit, connection }: TrackedGuestOpt
     forget: (...given) => call((guest) => guest.forget(...given)),
     files,
     ports: {
-      connect: async (...given) =>
-        (await lasting(connection, (guest) => guest.ports.connect(...given))).value,
+      connect: connectPort,
       list: (...given) => call((guest) => guest.ports.list(...given)),
       watch: (...given) => flowing('client', (guest) => guest.ports.watch(...given)),
     },
   };
 }
 
-/** The same object with something more at its end. */
-function withDispose<T extends AsyncDisposable>(value: T, over: () => void): T {
-  return new Proxy(value, {
-    get(target, name) {
-      const member = Reflect.get(target, name) as unknown;
-      if (name !== Symbol.asyncDispose)
-        return typeof member === 'function' ? (member.bind(target) as unknown) : member;
-      return () =>
-        target[Symbol.asyncDispose]().then(over, (error: unknown) => {
-          over();
-          throw error;
-        });
-    },
-  });
+async function disposed(inner: AsyncDisposable, over: () => void): Promise<void> {
+  try {
+    await inner[Symbol.asyncDispose]();
+  } finally {
+    over();
+  }
 }

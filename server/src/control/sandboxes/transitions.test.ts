@@ -13,7 +13,7 @@ beforeEach(() => {
 afterEach(() => place.remove());
 
 describe('transitions', () => {
-  it('allow what is listed and refuse all else', () => {
+  it('allow the listed changes and refuse all others', () => {
     for (const from of SANDBOX_STATES) {
       for (const to of SANDBOX_STATES) {
         const attempt = () => requireTransition('sbx_x', from, to);
@@ -64,7 +64,7 @@ describe('transitions', () => {
       use: async (name) => (await control.enter(principal, name)).guest.commands(),
     };
     const done = new Set<string>();
-    /** What the backend may say of a sandbox that the records call so. */
+    /** The phases that the backend may report for each recorded state. */
     const agrees: Record<SandboxState | Pause, string[]> = {
       creating: [],
       active: ['ready'],
@@ -84,7 +84,8 @@ describe('transitions', () => {
           await operations['create']!(name);
           await operations['turn']!(name);
         }
-        // Nearly all at once: each sandbox has an order of its own, and what does not go together is refused.
+        // Nearly all at the same time: each sandbox has its own queue, and operations that exclude each other
+        // are refused.
         await Promise.all(
           steps.map(async ([operation, index, afterMs]) => {
             await sleep(afterMs);

@@ -1,6 +1,6 @@
 import { CayError, type SandboxState } from '@cay/sdk/protocol';
 
-/** The legal changes of a sandbox's state. All others are a fault of ours or a race that was lost. */
+/** The legal changes of a sandbox's state. Any other is a bug or a lost race. */
 export const TRANSITIONS: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
   creating: ['active', 'stopped', 'failed', 'destroying'],
   active: ['paused', 'stopped', 'failed', 'destroying'],

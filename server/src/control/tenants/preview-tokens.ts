@@ -1,17 +1,27 @@
 /**
- * Who may see a private port: whoever has the token of that sandbox and port. It is derived from a
- * secret of this installation, so nothing has to be stored, and it says nothing about the API key.
+ * Tokens that give access to private ports, one for each sandbox and port. A token is derived from a secret
+ * of this installation, so none is stored, and it reveals nothing about API keys.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import type { SandboxId } from '@cay/sdk/protocol';
 import { inEpoch } from './token-epochs.ts';
+
+/** The parameter of a preview's address that takes its token. */
+export const TOKEN_QUERY = 'cay_token';
+
+/** An address with the token in its query. It is a secret: keep it out of logs and events. */
+export function withToken(url: string, token: string): string {
+  const address = new URL(url);
+  address.searchParams.set(TOKEN_QUERY, token);
+  return address.href;
+}
 
 export interface PreviewTokens {
   token(id: SandboxId, port: number): string;
   matches(id: SandboxId, port: number, token: string): boolean;
 }
 
-/** `epochOf` tells how often the tokens of a sandbox were revoked. */
+/** `epochOf` returns how often the tokens of a sandbox were revoked. */
 export function previewTokens(
   secret: Uint8Array,
   epochOf: (id: SandboxId) => number = () => 0,

@@ -1,12 +1,9 @@
-/**
- * What the operator says about quotas: what a project has that nobody gave one, and what none may have more
- * than.
- */
+/** The operator's bounds on quotas: the defaults of projects without their own, and the maxima of all. */
 import { CayError, QuotaSchema, type Quota, type SomeQuota } from '@cay/sdk/protocol';
 import { canMeasure, type Backend } from '../../backends/backend.ts';
 
 export interface QuotaBounds {
-  /** Of projects whose own quota says nothing. Null is no limit. */
+  /** For projects whose own quota does not say. Null means no limit. */
   defaults: SomeQuota;
   /** For every project, whatever its own quota says. */
   maxima: SomeQuota;
@@ -26,9 +23,9 @@ const BUILT_IN = {
   previewConnections: 2_000,
 } as const satisfies SomeQuota;
 
-/** As many as two thousand sandboxes have by default. It refuses those without any limit. */
+/** As many as two thousand sandboxes have by default. A sandbox without a limit is refused. */
 const PIDS = 4_194_304;
-/** What part of the disk the snapshots of one project may take, and what part its uploads and its logs. */
+/** The share of the disk that the snapshots of one project may take, and its uploads and logs. */
 const SNAPSHOT_SHARE = 0.5;
 const OTHER_SHARE = 0.1;
 
@@ -37,12 +34,12 @@ export const NO_BOUNDS: QuotaBounds = { defaults: {}, maxima: {} };
 /** The operator's bounds on top of the built-in defaults for this platform. */
 export async function quotaBounds(backend: Backend, given: Partial<QuotaBounds> = {}): Promise<QuotaBounds> {
   const { abilities } = await backend.capabilities();
-  // What cannot be measured has no share.
+  // A disk that cannot be measured has no shares.
   const disk = canMeasure(backend) ? (await backend.capacity().catch(() => undefined))?.disk : undefined;
   const share = (part: number) => (disk ? Math.floor(disk.totalBytes * part) : Number.POSITIVE_INFINITY);
   const builtIn: SomeQuota = {
     ...BUILT_IN,
-    // Where processes cannot be limited no sandbox has a limit that could be summed up.
+    // Where processes cannot be limited, sandboxes have no limits to sum up.
     pids: abilities.pidsLimit ? PIDS : null,
     snapshotBytes: disk ? share(SNAPSHOT_SHARE) : null,
     uploadBytes: Math.min(BUILT_IN.uploadBytes, share(OTHER_SHARE)),
@@ -51,7 +48,7 @@ export async function quotaBounds(backend: Backend, given: Partial<QuotaBounds> 
   return { defaults: { ...builtIn, ...given.defaults }, maxima: given.maxima ?? {} };
 }
 
-/** What holds for a project of this quota. */
+/** The quota that applies to a project with this one. */
 export function effectiveQuota(quota: Quota, { defaults, maxima }: QuotaBounds): Quota {
   const effective = { ...quota };
   for (const key of Object.keys(QuotaSchema.shape) as (keyof Quota)[]) {

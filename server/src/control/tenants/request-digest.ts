@@ -2,15 +2,14 @@ import { createHash } from 'node:crypto';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 
 /**
- * Tells one request from another. The order in which an object's members were written makes no difference.
- * Who has the digest and not the key cannot find out by trying what was in the request, such as a short
- * secret in the environment.
+ * A digest of a request. The order of an object's members makes no difference. It is keyed, so a digest alone
+ * does not allow to guess a short secret in the environment of the request.
  */
 export function requestDigest(request: unknown, box: SealedBox): string {
   return box.digest(plainDigest(request));
 }
 
-/** Whether a recorded digest is of this request. Earlier versions have recorded it without the key. */
+/** Whether a recorded digest is of this request. Earlier versions recorded it without the key. */
 export function isDigestOf(recorded: string, request: unknown, box: SealedBox): boolean {
   const plain = plainDigest(request);
   return recorded === box.digest(plain) || recorded === plain;

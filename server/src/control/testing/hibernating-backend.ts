@@ -1,6 +1,6 @@
 /**
- * The memory backend with a memory: sandboxes hibernate, and snapshots keep processes. What a process is here
- * is a command that never ends, so nothing is really kept; but whoever stands above the contract cannot tell.
+ * The memory backend with memory images: sandboxes hibernate, and snapshots keep processes. A process is a
+ * command that never ends, so nothing is really kept, but no test above the contract can see that.
  */
 import { CayError, type SandboxId, type SnapshotId } from '@cay/sdk/protocol';
 import type { Backend, Freezing, Hibernating, Observation, Snapshotting } from '../../backends/backend.ts';

@@ -5,7 +5,7 @@
  * microseconds, while handing it to the thread pool takes ten times as long and a group needs a dozen of
  * them.
  */
-import { retry } from '../../lib/retry.ts';
+import { poll } from '../../lib/poll.ts';
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError } from '@cay/sdk/protocol';
@@ -126,6 +126,6 @@ export async function until(
   { what, timeoutMs }: { what: string; timeoutMs: number },
 ): Promise<void> {
   const delayMs = (attempts: number) => (attempts <= 20 ? 1 : 10);
-  if (await retry(() => done() || undefined, { timeoutMs, delayMs })) return;
+  if (await poll(() => done() || undefined, { timeoutMs, delayMs })) return;
   throw new CayError('deadline_exceeded', `${what} took longer than ${timeoutMs} ms`);
 }

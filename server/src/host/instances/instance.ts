@@ -10,7 +10,7 @@
  *                            bundle/         files of the runtime, and the mount point of the root
  *                            run/            mounted at /run/cay; holds guest.sock
  */
-import { retry } from '../../lib/retry.ts';
+import { poll } from '../../lib/poll.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { existsSync, rmSync } from 'node:fs';
 import { chown, mkdir, readdir, rm, writeFile } from 'node:fs/promises';
@@ -262,7 +262,7 @@ export async function freezeInstance(instance: Instance, frozen: boolean): Promi
  */
 async function requireRoom(client: GuestClient, memoryBytes: number): Promise<void> {
   let used = 0;
-  const fits = await retry(
+  const fits = await poll(
     async () => {
       used = (await client.stats()).memoryBytes;
       return used <= memoryBytes || undefined;

@@ -1,4 +1,4 @@
-import { retry } from '../../lib/retry.ts';
+import { poll } from '../../lib/poll.ts';
 import type { HostResources } from '../host-resources.ts';
 import { freezeInstance, isAlive, type Instance } from './instance.ts';
 
@@ -22,7 +22,7 @@ export async function shutDownInstance(
   const client = await instance.link.ready({ timeoutMs: DIAL_MS }).catch(() => undefined);
   if (!client) return;
   await client.shutdown(graceMs).catch(() => {});
-  await retry(async () => !(await isAlive(resources, instance.facts)) || undefined, {
+  await poll(async () => !(await isAlive(resources, instance.facts)) || undefined, {
     timeoutMs: graceMs + SLACK_MS,
     delayMs: 10,
   });

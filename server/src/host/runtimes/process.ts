@@ -7,7 +7,7 @@
  * A mount namespace and `chroot` give each its own root directory, so that paths mean the same as elsewhere.
  * Ids are not mapped: the tree has to belong to the ids as they are. Cgroup limits hold.
  */
-import { retry } from '../../lib/retry.ts';
+import { poll } from '../../lib/poll.ts';
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
@@ -104,7 +104,7 @@ async function launch(container: Container): Promise<number> {
   child.on('error', (error) => (ended = error.message));
   child.on('exit', (code, signal) => (ended = signal ?? `exit code ${code}`));
   child.unref();
-  const pid = await retry(
+  const pid = await poll(
     () => {
       if (ended !== undefined) return 0;
       return child.pid !== undefined && processStat(child.pid)?.name === 'cay-guest' ? child.pid : undefined;

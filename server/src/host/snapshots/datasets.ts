@@ -1,4 +1,4 @@
-import { retry } from '../../lib/retry.ts';
+import { poll } from '../../lib/poll.ts';
 import { Semaphore } from '../../lib/semaphore.ts';
 import { attempt, command } from './command.ts';
 
@@ -73,7 +73,7 @@ export async function readOwner(dataset: string): Promise<string | undefined> {
  * mount. So this retries.
  */
 export async function whenFree(...args: string[]): Promise<void> {
-  const result = await retry(
+  const result = await poll(
     async () => {
       const { exitCode, stderr } = await tryZfs(...args);
       if (exitCode === 0 || /does not exist/.test(stderr)) return 'done';

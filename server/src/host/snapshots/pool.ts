@@ -5,7 +5,7 @@
  * device is marked for automatic removal with its mount, so an unclean end leaves only the mount itself,
  * which the next `openPool` adopts.
  */
-import { retry } from '../../lib/retry.ts';
+import { poll } from '../../lib/poll.ts';
 import { constants } from 'node:fs';
 import { mkdir, open, realpath, rename, rm, rmdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -116,7 +116,7 @@ export async function openPool({ dir: givenDir, sizeBytes, maxBytes, onStep }: P
     while (await mountAt(path)) await command(['umount', path]);
     // The kernel releases the device a moment after the mount.
     let rounds = 0;
-    await retry(
+    await poll(
       async () => {
         const loops = await loopsOf(file);
         if (++rounds % 10 === 0) for (const loop of loops) await attempt(['losetup', '-d', loop]);

@@ -1,34 +1,35 @@
 /**
- * The template that E2B's code interpreter starts from: `base` with a kernel server of ours running in it. It
- * is made when a project uses it first, and anew when this version of the server brings another kernel. One
- * of the project's own stays.
+ * The template of E2B's code interpreter: `base` with a kernel server running in it. It is built when a
+ * project first uses it, and again when a version of the server has another kernel. A template of that name
+ * that the project made itself is kept.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CayError, type Sandbox } from '@cay/sdk/protocol';
 import type { Logger } from 'pino';
-import type { Builds, Recipe } from '../../../control/templates/builds/build.ts';
+import type { Recipe } from '../../../control/templates/builds/build.ts';
 import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
 
 export interface Interpreter {
-  /** Makes the template if that is the one meant and it is not there. */
+  /** Builds the template if this is its name and it is missing or outdated. */
   prepare(principal: Principal, template: string): Promise<void>;
-  /** Lets the kernel know the environment of a sandbox: it may have been running before that was decided. */
-  told(principal: Principal, sandbox: Sandbox, env: Record<string, string>): Promise<void>;
+  /** Gives the kernel the environment of its sandbox. It may have started before the sandbox was created. */
+  setEnvironment(principal: Principal, sandbox: Sandbox, env: Record<string, string>): Promise<void>;
 }
 
 export const INTERPRETER_TEMPLATE = 'code-interpreter-v1';
 const DIRECTORY = '/var/lib/code-interpreter';
-/** What the kernel is made of; the first is what is started. */
+/** Files of the kernel; the first is started. */
 const MODULES = ['kernel.py', 'kernel_context.py', 'kernel_python.py', 'kernel_charts.py'] as const;
-/** Read by the kernel before it runs anything. */
+/** The kernel reads it before it runs code. */
 const ENVIRONMENT = `${DIRECTORY}/env.json`;
-/** Where the kernel listens. Whoever reaches it runs code. */
+/** The port of the kernel. Any client that reaches it runs code. */
 export const INTERPRETER_PORT = 49_999;
 
-export function openInterpreter(control: Control, builds: Builds, log: Pick<Logger, 'info'>): Interpreter {
+export function openInterpreter(control: Control, log: Pick<Logger, 'info'>): Interpreter {
+  const { builds } = control;
   const making = new Map<string, Promise<unknown>>();
   let known: { recipe: Recipe; digest: string } | undefined;
 
@@ -53,7 +54,7 @@ export function openInterpreter(control: Control, builds: Builds, log: Pick<Logg
   async function make(principal: Principal): Promise<void> {
     const { recipe, digest } = wanted();
     const began = performance.now();
-    // Whoever asked first waits for it; so that it can be seen for what.
+    // The first caller waits for the build, so the log says why.
     log.info(
       { project: principal.project, template: INTERPRETER_TEMPLATE },
       'making a template on first use',
@@ -85,7 +86,7 @@ export function openInterpreter(control: Control, builds: Builds, log: Pick<Logg
     );
   }
 
-  /** Ours, and of this version. */
+  /** Whether the template exists, and is either of this version or made by the project itself. */
   async function isThere(principal: Principal): Promise<boolean> {
     const template = (await control.templates(principal)).find(({ name }) => name === INTERPRETER_TEMPLATE);
     if (!template) return false;
@@ -103,7 +104,7 @@ export function openInterpreter(control: Control, builds: Builds, log: Pick<Logg
       }
       await made;
     },
-    async told(principal, sandbox, env) {
+    async setEnvironment(principal, sandbox, env) {
       const start = sandbox.base === null ? undefined : builds.of(principal, sandbox.base)?.start;
       if (Object.keys(env).length === 0 || start !== wanted().recipe.start) return;
       const { guest, row } = await control.enter(principal, sandbox.id);

@@ -1,9 +1,9 @@
 /**
- * Names of a sandbox's users and groups, as its own `/etc` has them. What stands there is shown and passed
- * on, never trusted.
+ * Users and groups of a sandbox, from its own `/etc`. The sandbox controls these files, so they are shown and
+ * never trusted.
  */
 import { isCayError } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../../records/sandboxes.ts';
+import type { EnteredSandbox } from '../../../control/control.ts';
 import { collectBytes } from '../../../lib/bounded-bytes.ts';
 import type { Guest } from '../../../guest/guest.ts';
 
@@ -20,15 +20,15 @@ export interface Accounts {
   groupName(gid: number): string;
 }
 
-export type ReadAccounts = (guest: Guest, row: SandboxRow) => Promise<Accounts>;
+export type ReadAccounts = (guest: Guest, row: EnteredSandbox) => Promise<Accounts>;
 
 const KEEP_MS = 2000;
 const KEEP = 1000;
 const MAX_BYTES = 256 * 1024;
-/** How long the sandbox may take to show them. */
+/** How long the guest may take to read them. */
 const READ_MS = 10_000;
 
-/** Reads them again every now and then: users come and go in a sandbox. */
+/** Reads the files at most every two seconds, because users may change. */
 export function accountReader(now: () => number = Date.now): ReadAccounts {
   const kept = new Map<string, { untilMs: number; accounts: Promise<Accounts> }>();
   return (guest, row) => {
@@ -79,7 +79,7 @@ async function text(guest: Guest, path: string): Promise<string> {
       .read(path, { length: MAX_BYTES, signal: AbortSignal.timeout(READ_MS) });
     return ((await collectBytes(data, MAX_BYTES)) ?? '').toString();
   } catch (error) {
-    // An image may have no such file at all.
+    // Some images have no such file.
     if (isCayError(error, 'not_found')) return '';
     throw error;
   }

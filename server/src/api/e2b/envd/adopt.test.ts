@@ -1,7 +1,6 @@
 import { CayError } from '@cay/sdk/protocol';
 import { describe, expect, it } from 'vitest';
-import type { Control } from '../../../control/control.ts';
-import type { SandboxRow } from '../../../records/sandboxes.ts';
+import type { Control, EnteredSandbox } from '../../../control/control.ts';
 import { DEFAULT_BUDGETS, openBudgets } from '../../http/budgets.ts';
 import { rateLimit } from '../../http/rate-limit.ts';
 import { accessTokens } from '../access-tokens.ts';
@@ -10,7 +9,7 @@ import { envd } from './envd.ts';
 describe('adopt()', () => {
   it('goes on past a sandbox whose guest does not answer', async () => {
     const rows = ['sbx_mute', 'sbx_gone', 'sbx_well'].map(
-      (id) => ({ id, project: 'p', labels: { 'e2b/auto-resume': 'true' } }) as unknown as SandboxRow,
+      (id) => ({ id, project: 'p', labels: { 'e2b/auto-resume': 'true' } }) as unknown as EnteredSandbox,
     );
     const asked: string[] = [];
     const enter = async (_principal: unknown, id: string) => {
@@ -23,12 +22,15 @@ describe('adopt()', () => {
       return { guest: { commands } };
     };
     const plane = envd({
-      control: { enter } as unknown as Control,
-      sandboxes: { get: () => undefined, list: () => rows },
+      control: {
+        enter,
+        ids: () => rows.map(({ id }) => id),
+        lookup: (id: string) => rows.find((row) => row.id === id),
+      } as unknown as Control,
       tokens: accessTokens(new Uint8Array(32)),
       budgets: openBudgets(DEFAULT_BUDGETS),
       tokenLimit: rateLimit({ perSecond: 1000, burst: 1000 }),
-      strangers: { requireTurn() {} },
+      anonymous: { requireTurn() {} },
       bodyTimeoutMs: 1000,
       onRefused: () => {},
     });

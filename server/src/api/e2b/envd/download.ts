@@ -1,4 +1,4 @@
-/** `GET /files`: a file's bytes, whole or a range of them, packed if the caller asks for that. */
+/** `GET /files`: the content of a file or a range of it, compressed if the client asks for that. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { posix } from 'node:path';
 import { Readable } from 'node:stream';
@@ -27,7 +27,7 @@ export async function download(
   if (info.type === 'directory') throw new CayError('invalid_argument', `path '${path}' is a directory`);
   const headers: Record<string, string> = {
     'Content-Type': 'application/octet-stream',
-    // Whatever a sandbox has written is never shown as a page of this server.
+    // A file of a sandbox is never shown as a page of this server.
     'Content-Disposition': `attachment; filename*=UTF-8''${encodeURIComponent(posix.basename(path).toWellFormed())}`,
     'Cache-Control': 'no-store',
     Vary: 'Accept-Encoding',
@@ -47,8 +47,8 @@ export async function download(
     return;
   }
   const { data } = await files.read(path, { ...(range && { offset: from, length }), signal: context.signal });
-  // What the kernel makes up while it is read, as in /proc, has no size, and a file that is empty may have
-  // grown by now. Of what is short the length is told, since clients show it; the rest goes as it comes.
+  // Files in /proc have a size of 0, and an empty file may have grown. The length of a short file is sent,
+  // because clients show it.
   if (size === 0) {
     const { start, rest } = await beginning(data);
     if (!rest) return void response.writeHead(200, { ...headers, 'Content-Length': start.length }).end(start);
@@ -63,7 +63,7 @@ export async function download(
   await pipeline(Readable.from(exactly(data, length), { objectMode: false }), response);
 }
 
-/** The first bytes; with `rest`, which begins with them, if there are more than are waited for. */
+/** The first bytes; with `rest`, which begins with them, if there are more. */
 async function beginning(
   data: AsyncIterable<Uint8Array>,
 ): Promise<{ start: Buffer; rest?: AsyncIterable<Uint8Array> }> {

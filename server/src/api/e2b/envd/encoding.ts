@@ -1,9 +1,9 @@
 import { CayError } from '@cay/sdk/protocol';
 
 /**
- * How the caller wants a body. One that takes anything gets it as it is, with its length, since packing costs
- * more than it saves on one machine; only one that asks for nothing but gzip gets that. Rejects
- * `invalid_argument` for what cannot be.
+ * The encoding of the answer. A client that accepts anything gets plain bytes with a length, because
+ * compression costs more than it saves on one machine. Only a client that accepts nothing but gzip gets gzip.
+ * Throws `invalid_argument` if no encoding fits.
  */
 export function acceptedEncoding(header: string | string[] | undefined): 'gzip' | undefined {
   const offers = String(header ?? '')
@@ -23,7 +23,7 @@ export function acceptedEncoding(header: string | string[] | undefined): 'gzip' 
   return undefined;
 }
 
-/** How a body that comes is packed. Rejects `invalid_argument` for what is not known. */
+/** The encoding of a request body. Throws `invalid_argument` for an unknown one. */
 export function givenEncoding(header: string | undefined): 'gzip' | undefined {
   const name = (header ?? '').trim().toLowerCase();
   if (name === '' || name === 'identity') return undefined;

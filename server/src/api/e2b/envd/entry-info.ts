@@ -11,16 +11,16 @@ const TYPES: Partial<Record<FileInfo['type'], string>> = {
   symlink: 'FILE_TYPE_SYMLINK',
 };
 const MAX_LINKS = 40;
-/** The last moment that a `Date` can tell. A file may be said to be of a later one. */
+/** The latest time that a `Date` can have. Files may have later ones. */
 const LAST_MS = 8.64e15;
-/** Some filesystems say that a directory has none; programs of E2B's expect a block. */
+/** Some filesystems give directories a size of 0. E2B programs expect a block. */
 const DIRECTORY_BYTES = 4096;
 
 export interface EntryInfo {
   name: string;
   type: string;
   path: string;
-  /** 64 bits are text in this encoding. */
+  /** 64-bit numbers are strings in this encoding. */
   size: string;
   mode: number;
   permissions: string;
@@ -31,7 +31,7 @@ export interface EntryInfo {
   metadata?: Record<string, string>;
 }
 
-/** A link is shown with the type and mode of what it leads to, and its own size and owner. */
+/** A link has the type and mode of its target, and its own size and owner. */
 export async function entryInfo(context: EnvdContext, info: FileInfo): Promise<EntryInfo> {
   const files = filesOf(context);
   const accounts = await context.accounts();
@@ -57,7 +57,7 @@ export async function statEntry(context: EnvdContext, path: string): Promise<Ent
   return entryInfo(context, await filesOf(context).stat(path, { follow: false }));
 }
 
-/** Where a link leads in the end. One that leads nowhere is said to lead to itself. */
+/** The final target of a link; the link itself if it is broken. */
 async function follow(
   files: Pick<Files, 'stat'>,
   link: FileInfo,
@@ -74,7 +74,7 @@ async function follow(
     : { path: current.path, info: current };
 }
 
-/** Undefined for what is not there; other failures go on. */
+/** Maps `not_found` to undefined, and rethrows other errors. */
 export function absent(error: unknown): undefined {
   if (
     isCayError(error, 'not_found') ||
@@ -84,7 +84,7 @@ export function absent(error: unknown): undefined {
   throw error;
 }
 
-/** As Go writes a mode: `-rw-r--r--`, `dtrwxrwxrwx`, `Lrwxrwxrwx`. */
+/** The mode as Go writes it: `-rw-r--r--`, `dtrwxrwxrwx`, `Lrwxrwxrwx`. */
 export function permissions({ type, mode }: Pick<FileInfo, 'type' | 'mode'>): string {
   const kinds: Record<FileInfo['type'], string> = {
     file: '',

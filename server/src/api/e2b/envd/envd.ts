@@ -1,14 +1,14 @@
 /**
- * What E2B's clients find at a sandbox's own address: processes, files, health. Everything but the health
- * needs the sandbox's access token; a file also takes an address that was signed with it. A sandbox that does
- * not run answers 502, by which clients know that it is gone.
+ * The services at a sandbox's own address, as E2B's envd has them: processes, files, health. All but the
+ * health need the access token of the sandbox; files also accept an address that was signed with it. For a
+ * sandbox that does not run the answer is 502, by which clients know that it is gone.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CayError, ERRORS, UserSchema, isCayError, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { bodyOf } from '../../http/request-body.ts';
-import type { Control } from '../../../control/control.ts';
-import type { SandboxRecords, SandboxRow } from '../../../records/sandboxes.ts';
+import type { Control, EnteredSandbox } from '../../../control/control.ts';
+import { tokenPrincipal } from '../../../control/tenants/principal.ts';
 import { malformedPath } from '../../http/malformed-request.ts';
 import type { RateLimit } from '../../http/rate-limit.ts';
 import { readJson } from '../../http/read-json.ts';
@@ -16,12 +16,11 @@ import { sendJson } from '../../http/send-json.ts';
 import { sendLargeJson } from '../../http/send-large-json.ts';
 import { traceOf } from '../../http/trace.ts';
 import type { BudgetKind, Budgets, Share } from '../../http/budgets.ts';
-import type { Strangers } from '../../http/authenticate.ts';
+import type { AnonymousClients } from '../../http/authenticate.ts';
 import { signedFileOf, type AccessTokens } from '../access-tokens.ts';
 import { measure } from '../rest/measure.ts';
 import { connectError, envdError } from '../e2b-error.ts';
-import { isMadeHere, isReachable } from '../labels.ts';
-import { projectPrincipal } from '../project-principal.ts';
+import { isE2bSandbox, isReachable } from '../labels.ts';
 import { notRunning } from '../not-running.ts';
 import { accountReader } from './accounts.ts';
 import { invalidUser, type EnvdCaller, type EnvdContext } from './context.ts';
@@ -35,29 +34,28 @@ import { uploads } from './uploads.ts';
 
 export interface EnvdOptions {
   control: Control;
-  sandboxes: Pick<SandboxRecords, 'get' | 'list'>;
   tokens: AccessTokens;
   budgets: Budgets;
-  /** How often the access token of one sandbox may be used. */
+  /** Rate limit of the access token of one sandbox. */
   tokenLimit: RateLimit;
-  strangers: Strangers;
+  anonymous: AnonymousClients;
   bodyTimeoutMs: number;
   onRefused: Refused;
 }
 
-/** Told of those who came without what opens a sandbox, or with something else. */
+/** Called for requests without a valid token or signature. */
 export type Refused = (
   request: IncomingMessage,
   error: CayError,
-  sandbox?: Pick<SandboxRow, 'id' | 'project'>,
+  sandbox?: Pick<EnteredSandbox, 'id' | 'project'>,
 ) => void;
 
 export interface Envd {
-  /** What there is, as method and path. */
+  /** All routes, as method and path. */
   readonly routes: readonly string[];
-  /** Never rejects: the answer tells. */
+  /** Never rejects: failures are answers. */
   handle(id: SandboxId, request: IncomingMessage, response: ServerResponse): Promise<void>;
-  /** Takes over what an earlier server did for the sandboxes that run. Never rejects. */
+  /** Continues to read the output of commands that an earlier server started. Never rejects. */
   adopt(): Promise<void>;
 }
 
@@ -79,7 +77,7 @@ const FilesQuery = z.object({
 type Unary = (context: EnvdContext, message: unknown) => Promise<unknown>;
 type ServerStream<Context> = (context: Context, message: unknown, out: () => StreamOut) => Promise<void>;
 type Plain = (
-  row: SandboxRow,
+  row: EnteredSandbox,
   request: IncomingMessage,
   response: ServerResponse,
   url: URL,
@@ -87,7 +85,7 @@ type Plain = (
 type ClientStream = (context: EnvdContext, messages: AsyncIterable<unknown>) => Promise<unknown>;
 
 export function envd(options: EnvdOptions): Envd {
-  const { control, sandboxes, tokens } = options;
+  const { control, tokens } = options;
   const written = uploads();
   const process = processes();
   const files = filesystem(written);
@@ -113,20 +111,20 @@ export function envd(options: EnvdOptions): Envd {
     async (caller, message, out) =>
       call(await enter(caller), message, out);
   const serverStreams: Record<string, { keepalive: unknown; call: ServerStream<EnvdCaller> }> = {
-    // Whoever starts a process enters by that.
+    // `start` enters the sandbox by itself.
     '/process.Process/Start': { keepalive: { event: { keepalive: {} } }, call: process.start },
     '/process.Process/Connect': { keepalive: { event: { keepalive: {} } }, call: inside(process.connect) },
     '/filesystem.Filesystem/WatchDir': { keepalive: { keepalive: {} }, call: inside(files.watchDir) },
   };
   const clientStreams: Record<string, ClientStream> = { '/process.Process/StreamInput': process.streamInput };
 
-  function requireToken(row: SandboxRow, request: IncomingMessage): void {
+  function requireToken(row: EnteredSandbox, request: IncomingMessage): void {
     const given = request.headers['x-access-token'];
     if (!tokens.isEnvd(row.id, typeof given === 'string' ? given : undefined))
       throw refused(row, request, UNAUTHORIZED);
   }
 
-  /** Whether the request has what opens this sandbox, if there is one. What is allowed with it is asked later. */
+  /** Whether the request has a valid token or signature of this sandbox. What it may do is checked later. */
   function isOpenedBy(id: SandboxId, request: IncomingMessage, url: URL): boolean {
     const token = request.headers['x-access-token'];
     if (token !== undefined) return typeof token === 'string' && tokens.isEnvd(id, token);
@@ -135,10 +133,10 @@ export function envd(options: EnvdOptions): Envd {
   }
 
   /**
-   * Throws `resource_exhausted`. Only for those who have shown that they may: a stranger takes nothing of the
-   * project's.
+   * Counts an authorised request. Throws `resource_exhausted`. Call it after the token was checked, so that
+   * anonymous clients take nothing from the budgets of the project.
    */
-  function admit(row: SandboxRow, response: ServerResponse, kind: BudgetKind): Share {
+  function admit(row: EnteredSandbox, response: ServerResponse, kind: BudgetKind): Share {
     const waitMs = options.tokenLimit.take(row.id);
     if (waitMs > 0) {
       throw new CayError('resource_exhausted', 'Too many requests with the access token of this sandbox', {
@@ -149,24 +147,24 @@ export function envd(options: EnvdOptions): Envd {
     return (traceOf(response).share = options.budgets.take(row.project, kind));
   }
 
-  function refused(row: SandboxRow, request: IncomingMessage, message: string): CayError {
+  function refused(row: EnteredSandbox, request: IncomingMessage, message: string): CayError {
     const error = new CayError('unauthenticated', message);
     options.onRefused(request, error, row);
     return error;
   }
 
   function callerOf(
-    row: SandboxRow,
+    row: EnteredSandbox,
     request: IncomingMessage,
     response: ServerResponse,
     user: string | undefined,
   ): EnvdCaller {
     if (user !== undefined && !UserSchema.safeParse(user).success) throw invalidUser(user);
     const gone = new AbortController();
-    response.once('close', () => gone.abort(new CayError('cancelled', 'The caller went away')));
+    response.once('close', () => gone.abort(new CayError('cancelled', 'The caller disconnected')));
     const caller: EnvdCaller = {
       control,
-      principal: projectPrincipal(row),
+      principal: tokenPrincipal(row),
       row,
       user,
       headers: request.headers,
@@ -182,12 +180,9 @@ export function envd(options: EnvdOptions): Envd {
     return { ...caller, row, guest, accounts: () => readAccounts(guest, row) };
   }
 
-  /**
-   * `begun` is called when a stream is open: from there on it is the process that goes on, and those are
-   * counted elsewhere.
-   */
+  /** `begun` is called when a stream is open. From then on the process is counted, and not the request. */
   async function rpc(
-    row: SandboxRow,
+    row: EnteredSandbox,
     path: string,
     request: IncomingMessage,
     response: ServerResponse,
@@ -239,7 +234,8 @@ export function envd(options: EnvdOptions): Envd {
       const { status, headers, body, cause } = connectError(error);
       if (cause !== undefined) traceOf(response).error = cause;
       if (out) out.end(body);
-      // A stream fails with an answer that is well formed; only a single message has a status of its own.
+      // A stream that fails is a well-formed answer with an error in it. Only unary calls have a status of
+      // their own.
       else if (streaming && !response.headersSent)
         response.writeHead(200, { 'Content-Type': expected }).end(encodeEnd(body));
       else sendJson(response, body, status, headers);
@@ -247,7 +243,7 @@ export function envd(options: EnvdOptions): Envd {
   }
 
   async function file(
-    row: SandboxRow,
+    row: EnteredSandbox,
     request: IncomingMessage,
     response: ServerResponse,
     search: URLSearchParams,
@@ -266,7 +262,7 @@ export function envd(options: EnvdOptions): Envd {
   }
 
   function requireSigned(
-    row: SandboxRow,
+    row: EnteredSandbox,
     request: IncomingMessage,
     operation: 'read' | 'write',
     {
@@ -291,7 +287,7 @@ export function envd(options: EnvdOptions): Envd {
       throw refused(row, request, 'signature is already expired');
   }
 
-  /** What opens them is their own matter: a file takes a signature too, and the health is for everybody. */
+  /** Routes that check their credentials themselves: files accept a signature, and the health needs none. */
   const open: Record<string, Plain> = {
     'GET /health': (_row, _request, response) => void response.writeHead(204).end(),
     'GET /files': (row, request, response, url) => file(row, request, response, url.searchParams),
@@ -301,10 +297,10 @@ export function envd(options: EnvdOptions): Envd {
     'GET /envs': (row, _request, response) =>
       void sendJson(response, { E2B_SANDBOX: 'true', ...row.spec.env }),
     async 'GET /metrics'(row, _request, response) {
-      const sandbox = control.get(projectPrincipal(row), row.id);
       const { timestampUnix, cpuCount, cpuUsedPct, memTotal, memUsed, diskUsed, diskTotal } = await measure(
-        control.backend,
-        sandbox,
+        control,
+        tokenPrincipal(row),
+        row.id,
       );
       sendJson(response, {
         ts: timestampUnix,
@@ -319,7 +315,7 @@ export function envd(options: EnvdOptions): Envd {
   };
 
   async function plain(
-    row: SandboxRow,
+    row: EnteredSandbox,
     url: URL,
     request: IncomingMessage,
     response: ServerResponse,
@@ -338,13 +334,14 @@ export function envd(options: EnvdOptions): Envd {
       ...Object.keys({ ...open, ...closed }),
     ],
     async adopt() {
-      // Those that our own API made have no commands of this kind unless one of these clients came later, and
-      // then it comes again.
-      for (const row of sandboxes.list({ state: 'active' }).filter(isMadeHere)) {
-        // A guest that does not answer has nothing that could be read on; whoever comes for its commands
-        // later is told so.
+      // Sandboxes of our own API have such commands only if an E2B client used them, and that client connects
+      // again.
+      for (const id of control.ids({ state: 'active' })) {
+        const row = control.lookup(id);
+        if (!row || !isE2bSandbox(row)) continue;
+        // If a guest does not answer, its commands cannot be read. Clients get that error when they ask.
         await control
-          .enter(projectPrincipal(row), row.id)
+          .enter(tokenPrincipal(row), row.id)
           .then(({ guest }) => process.adopt(guest, row))
           .catch(() => {});
       }
@@ -361,9 +358,9 @@ export function envd(options: EnvdOptions): Envd {
           Object.hasOwn(table, url.pathname),
         );
         if (isRpc) trace.route = `e2b${url.pathname}`;
-        // Before anything is read: a right token tells by itself that it is right.
-        if (!isOpenedBy(id, request, url)) options.strangers.requireTurn(request);
-        const row = sandboxes.get(id);
+        // Checked before any record is read: whether a token is valid is computed from its secret alone.
+        if (!isOpenedBy(id, request, url)) options.anonymous.requireTurn(request);
+        const row = control.lookup(id);
         const health = url.pathname === '/health';
         if (!row || !isReachable(row) || (health && row.state === 'paused')) return notRunning(response, id);
         if (isRpc) {
@@ -388,7 +385,7 @@ export function envd(options: EnvdOptions): Envd {
   };
 }
 
-/** Counts work until it is done, or has begun what goes on by itself. */
+/** Counts work until it is done or its stream is open. */
 function counted(share: Share, work: (begun: () => void) => Promise<void>): Promise<void> {
   const begun = Promise.withResolvers<void>();
   const done = work(begun.resolve);
@@ -396,14 +393,12 @@ function counted(share: Share, work: (begun: () => void) => Promise<void>): Prom
   return done;
 }
 
-/** It stopped between being looked at and being entered. */
+/** Whether the sandbox stopped after it was looked up. */
 function isStopped(error: unknown): boolean {
   return isCayError(error, 'failed_precondition') && error.details['state'] !== undefined;
 }
 
-/**
- * The name in `Basic`, which is how the clients say as whom something is to be done. There is no password.
- */
+/** The user name in `Basic`, by which clients name a user. There is no password. */
 function basicUser(authorization: string | undefined): string | undefined {
   const encoded =
     authorization === undefined ? undefined : /^Basic +([A-Za-z0-9+/=]{1,256})$/i.exec(authorization)?.[1];

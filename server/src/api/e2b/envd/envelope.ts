@@ -17,12 +17,12 @@ export function encodeEnvelope(value: unknown, flags = 0): Buffer {
   return envelope;
 }
 
-/** Nothing comes after it. */
+/** The last message of a stream. */
 export function encodeEnd(error?: { code: number | string; message: string }): Buffer {
   return encodeEnvelope(error ? { error } : {}, END);
 }
 
-/** The messages in a request's body, as they come. Rejects `invalid_argument` for what is not well formed. */
+/** Messages of a request body, as a stream. Rejects `invalid_argument` if it is malformed. */
 export async function* decodeEnvelopes(
   body: AsyncIterable<Uint8Array>,
   maxBytes: number,

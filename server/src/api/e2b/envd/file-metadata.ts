@@ -1,4 +1,4 @@
-/** What callers note about a file: extended attributes of a namespace of their own, as E2B has them. */
+/** Metadata of files: extended attributes in a namespace of their own, as E2B has them. */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { changesOf, filesOf, type EnvdContext } from './context.ts';
 
@@ -6,7 +6,7 @@ const PREFIX = 'e2b.';
 const HEADER = 'x-metadata-';
 const MAX_BYTES = 4096;
 
-/** Rejects `invalid_argument`. Names of headers have no case, so keys are small letters. */
+/** Throws `invalid_argument`. Header names have no case, so keys are lower case. */
 export function metadataOf(headers: NodeJS.Dict<string | string[]>): Record<string, string> {
   const metadata: [string, string][] = [];
   for (const [name, value] of Object.entries(headers)) {
@@ -24,7 +24,7 @@ export function metadataOf(headers: NodeJS.Dict<string | string[]>): Record<stri
   return Object.fromEntries(metadata);
 }
 
-/** Undefined where the file or its file system has none. */
+/** Undefined if the file or its filesystem has none. */
 export async function readMetadata(
   context: EnvdContext,
   path: string,
@@ -37,7 +37,7 @@ export async function readMetadata(
   );
 }
 
-/** Rejects `unsupported` where there is no place for them, before anything is written. */
+/** Rejects `unsupported` if the filesystem has no extended attributes, before anything is written. */
 export async function requireMetadata(context: EnvdContext, directory: string): Promise<void> {
   const probe = PREFIX + 'probe';
   const changes = await changesOf(context);
@@ -45,7 +45,7 @@ export async function requireMetadata(context: EnvdContext, directory: string): 
   await changes.setXattrs(directory, { [probe]: null });
 }
 
-/** Replaces all that were noted before. */
+/** Replaces all metadata of the file. */
 export async function writeMetadata(
   context: EnvdContext,
   path: string,

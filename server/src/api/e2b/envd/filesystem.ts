@@ -3,7 +3,6 @@ import { posix } from 'node:path';
 import { CayError, type FileInfo } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { collectFiles } from '../../rest/collect-files.ts';
-import { noteFile } from '../../rest/open-files.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { absent, entryInfo, statEntry, type EntryInfo } from './entry-info.ts';
 import { deadlineMs, type StreamOut } from './stream-out.ts';
@@ -18,7 +17,7 @@ export interface Filesystem {
   listDir(context: EnvdContext, message: unknown): Promise<unknown>;
   remove(context: EnvdContext, message: unknown): Promise<unknown>;
   watchDir(context: EnvdContext, message: unknown, out: () => StreamOut): Promise<void>;
-  /** A watch that is asked for its events from time to time, for clients that cannot follow a stream. */
+  /** A watch that is polled, for clients that cannot read a stream. */
   createWatcher(context: EnvdContext, message: unknown): Promise<unknown>;
   getWatcherEvents(context: EnvdContext, message: unknown): Promise<unknown>;
   removeWatcher(context: EnvdContext, message: unknown): Promise<unknown>;
@@ -40,10 +39,8 @@ const AT_ONCE = 32;
 
 export function filesystem(uploads: Uploads): Filesystem {
   const watchers = openWatchers();
-  const changed = ({ control, principal, row }: EnvdContext, type: string, data: Record<string, unknown>) =>
-    noteFile(control, principal, row, type, data);
 
-  /** Begins to watch; events are told with the file they are about if that was asked for. */
+  /** Starts a watch. Events include the entry if the client asks for that. */
   async function watch(context: EnvdContext, message: unknown, signal: AbortSignal) {
     const request = WatchRequest.parse(message);
     const path = await resolvePath(context, request.path);
@@ -67,7 +64,6 @@ export function filesystem(uploads: Uploads): Filesystem {
       if (info)
         throw new CayError('invalid_argument', `path already exists but it is not a directory: ${path}`);
       await (await changesOf(context)).mkdir(path);
-      changed(context, 'file.created', { path });
       return { entry: await statEntry(context, path) };
     },
 
@@ -81,7 +77,6 @@ export function filesystem(uploads: Uploads): Filesystem {
       const changes = await changesOf(context);
       await changes.mkdir(posix.dirname(to));
       await changes.move(from, to);
-      changed(context, 'file.moved', { from, to });
       return { entry: await statEntry(context, to) };
     },
 
@@ -113,7 +108,6 @@ export function filesystem(uploads: Uploads): Filesystem {
     async remove(context, message) {
       const path = await resolvePath(context, PathRequest.parse(message).path);
       await (await changesOf(context)).remove(path).catch(absent);
-      changed(context, 'file.removed', { path });
       return {};
     },
 
@@ -157,7 +151,7 @@ async function requireDirectory(context: EnvdContext, path: string): Promise<voi
   if (info.type !== 'directory') throw new CayError('invalid_argument', `path is not a directory: ${path}`);
 }
 
-/** In the order given, many at once. What is gone by then is left out. */
+/** Describes entries in the given order, several at once. Entries that are gone are left out. */
 async function described(context: EnvdContext, found: FileInfo[]): Promise<EntryInfo[]> {
   const entries: (EntryInfo | undefined)[] = [];
   for (let at = 0; at < found.length; at += AT_ONCE) {

@@ -54,7 +54,7 @@ describe('readParts()', () => {
     ]);
   });
 
-  it('passes over a part that nobody reads', async () => {
+  it('skips a part that is not read', async () => {
     const part = (name: string) => `--x\r\ncontent-disposition: form-data; name="${name}"\r\n\r\ncontent\r\n`;
     const names: (string | undefined)[] = [];
     for await (const { name } of readParts(inPieces(Buffer.from(`${part('a')}${part('b')}--x--`), 5), 'x'))

@@ -1,20 +1,17 @@
-/**
- * Reads `multipart/form-data` as it comes, so that a file of any size takes no more memory than a piece of
- * it.
- */
+/** Reads `multipart/form-data` as a stream, so a file of any size takes little memory. */
 import { CayError } from '@cay/sdk/protocol';
 
 export interface Part {
   name: string | undefined;
   filename: string | undefined;
-  /** To be read before the next part is asked for; what is left of it is passed over. */
+  /** Read it before the next part. The rest of it is skipped then. */
   data: AsyncIterable<Uint8Array>;
 }
 
 const MAX_HEADERS = 16 * 1024;
 const CRLF = '\r\n';
 
-/** The boundary that a content type names. Rejects `invalid_argument`. */
+/** The boundary in a content type. Throws `invalid_argument`. */
 export function boundaryOf(contentType: string): string {
   const match = /;\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))/i.exec(contentType);
   const boundary = match?.[1] ?? match?.[2];
@@ -25,7 +22,7 @@ export function boundaryOf(contentType: string): string {
 export async function* readParts(body: AsyncIterable<Uint8Array>, boundary: string): AsyncGenerator<Part> {
   const source = body[Symbol.asyncIterator]();
   const delimiter = Buffer.from(`${CRLF}--${boundary}`);
-  // The first boundary may stand at the very beginning.
+  // The first boundary may be at the very beginning.
   let held = Buffer.from(CRLF);
 
   async function more(): Promise<void> {
@@ -34,7 +31,7 @@ export async function* readParts(body: AsyncIterable<Uint8Array>, boundary: stri
     held = held.length === 0 ? Buffer.from(next.value) : Buffer.concat([held, next.value]);
   }
 
-  /** All up to the next boundary. */
+  /** Bytes up to the next boundary. */
   async function* content(): AsyncGenerator<Uint8Array> {
     for (;;) {
       const at = held.indexOf(delimiter);
@@ -97,10 +94,7 @@ function disposition(headers: string[]): Pick<Part, 'name' | 'filename'> {
   return { name: parameter('name') ?? undefined, filename: parameter('filename') ?? undefined };
 }
 
-/**
- * Browsers and the libraries that follow them write three characters as percent signs and digits, older ones
- * a quote with a backslash.
- */
+/** Browsers percent-encode three characters in names. Older clients escape quotes with a backslash. */
 function unescape(text: string): string {
   return text
     .replaceAll(/%22|\\"/g, '"')

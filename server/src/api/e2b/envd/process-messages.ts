@@ -1,7 +1,4 @@
-/**
- * The messages of E2B's process service, in the JSON that its clients send. Fields that we do not know are
- * ignored.
- */
+/** Messages of E2B's process service, in the JSON of its clients. Unknown fields are ignored. */
 import type { CommandEnd } from '@cay/sdk/protocol';
 import { EnvSchema, PtySizeSchema } from '@cay/sdk/protocol';
 import { z } from 'zod';
@@ -38,7 +35,7 @@ export const UpdateRequest = z.looseObject({ process: Selector, pty: Pty.optiona
 const Bytes = z.base64().transform((text) => Buffer.from(text, 'base64'));
 const Input = z.looseObject({ stdin: Bytes.optional(), pty: Bytes.optional() });
 export const InputRequest = z.looseObject({ process: Selector, input: Input });
-/** A stream of them names the process first. */
+/** The first message of a stream names the process. */
 export const StreamedInput = z.looseObject({
   start: z.looseObject({ process: Selector }).optional(),
   data: z.looseObject({ input: Input }).optional(),
@@ -56,7 +53,7 @@ export const SignalRequest = z.looseObject({
     .transform((name) => SIGNALS[name]),
 });
 
-/** What Go calls signals, which clients show. */
+/** Go's names of signals, which clients show. */
 const SIGNAL_TEXT: Record<string, string> = {
   SIGHUP: 'hangup',
   SIGINT: 'interrupt',
@@ -75,7 +72,7 @@ const SIGNAL_TEXT: Record<string, string> = {
   SIGTERM: 'terminated',
 };
 
-/** How a process ended, or undefined for what is not an end that a client is told of in this way. */
+/** The end of a process; undefined for an end that has no such message. */
 export function endEvent(
   end: CommandEnd,
 ): { exitCode: number; exited: boolean; status: string; error?: string } | undefined {

@@ -1,4 +1,4 @@
-/** What no published client sends and E2B's protocol has: tags, input as a stream, signs of life. */
+/** Parts of the protocol that no published client uses: tags, streamed input, keepalives. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startTestServer, type TestServer } from '../../testing/test-server.ts';
 import { decodeEnvelopes, encodeEnvelope } from './envelope.ts';
@@ -95,7 +95,7 @@ describe('the process service', () => {
     });
   });
 
-  it('ends a process that runs longer than its caller waits, and tells so', async () => {
+  it('ends a process that runs longer than its timeout, with that error', async () => {
     const response = await fetch(`${server.server.url}/process.Process/Start`, {
       method: 'POST',
       headers: { ...headers, 'content-type': 'application/connect+json', 'connect-timeout-ms': '100' },

@@ -1,12 +1,8 @@
-/**
- * E2B's process service: every command of the sandbox, whoever started it, by its number or by the tag it was
- * given.
- */
+/** E2B's process service: all commands of the sandbox, by pid or by tag. */
 import { randomBytes } from 'node:crypto';
 import { CayError, isCayError, type CommandInfo } from '@cay/sdk/protocol';
-import type { SandboxRow } from '../../../records/sandboxes.ts';
+import type { EnteredSandbox } from '../../../control/control.ts';
 import type { CommandHandle, Guest } from '../../../guest/guest.ts';
-import { startCommand } from '../../../control/commands/start-command.ts';
 import { toE2bId } from '../sandbox-id.ts';
 import { accountOf, invalidUser, resolvePath, type EnvdCaller, type EnvdContext } from './context.ts';
 import {
@@ -25,8 +21,8 @@ import { ignoreFailure, inBackground } from '../../../lib/in-background.ts';
 export interface Processes {
   list(context: EnvdContext): Promise<unknown>;
   /**
-   * The process goes on when the caller goes away, and its output is read on, so that it never waits for a
-   * reader.
+   * Starts a process and streams its output. When the client disconnects the process keeps running, and its
+   * output is read and dropped, so that it does not block.
    */
   start(context: EnvdCaller, message: unknown, out: () => StreamOut): Promise<void>;
   connect(context: EnvdContext, message: unknown, out: () => StreamOut): Promise<void>;
@@ -36,15 +32,14 @@ export interface Processes {
   closeStdin(context: EnvdContext, message: unknown): Promise<unknown>;
   update(context: EnvdContext, message: unknown): Promise<unknown>;
   /**
-   * Reads on what an earlier server read of the processes that it started here: they wait for a reader
-   * otherwise.
+   * Reads and drops the output of processes that an earlier server started here. They would block otherwise.
    */
-  adopt(guest: Guest, row: SandboxRow): Promise<void>;
+  adopt(guest: Guest, row: EnteredSandbox): Promise<void>;
 }
 
 const ID = /^e2b\.[0-9a-f]{16}(?:\.([A-Za-z0-9_-]+))?$/;
 
-/** A tag travels in the command's id: the guest keeps that, whatever becomes of the server. */
+/** The tag is part of the command id, because the guest keeps ids across restarts of the server. */
 function newCommandId(tag: string | undefined): string {
   const id = `e2b.${randomBytes(8).toString('hex')}`;
   const encoded = tag ? `.${Buffer.from(tag).toString('base64url')}` : '';
@@ -58,7 +53,7 @@ function tagOf(id: string): string | undefined {
 }
 
 export function processes(): Processes {
-  /** Those whose output is being read here take input without being attached to anew. */
+  /** Handles of commands whose output is read here. They take input without another attach. */
   const live = new Map<string, CommandHandle>();
 
   async function find(
@@ -70,7 +65,7 @@ export function processes(): Processes {
     const fits = (command: CommandInfo) =>
       selector.tag !== undefined ? tagOf(command.id) === selector.tag : command.pid === selector.pid;
     const found = commands.filter(fits);
-    // A number is given again when its process has ended, so the newest of them is meant.
+    // Pids are reused, so the newest command is meant.
     const command =
       found.findLast(({ end }) => end === undefined) ?? (options.ended ? found.at(-1) : undefined);
     if (command) return command;
@@ -92,8 +87,8 @@ export function processes(): Processes {
   }
 
   /**
-   * Tells all that comes, to the end of the process. When nobody listens any more the first who followed
-   * reads on, so that the process never waits for a reader, and all others let go.
+   * Streams output to the end of the process. When the client disconnects, the handle that was first
+   * continues to read, so that the process does not block; other handles are closed.
    */
   async function follow(context: EnvdCaller, handle: CommandHandle, out: StreamOut): Promise<void> {
     const key = `${context.row.id}/${handle.id}`;
@@ -114,7 +109,7 @@ export function processes(): Processes {
       if (end.kind === 'timed_out')
         throw new CayError('deadline_exceeded', 'The process ran longer than was allowed and was killed');
       const event = endEvent(end);
-      // The sandbox went away: the connection ends as abruptly as that did.
+      // The sandbox is gone, so the connection is cut.
       if (!event) return out.cut();
       await out.send({ event: { end: event } });
       out.end();
@@ -140,7 +135,7 @@ export function processes(): Processes {
     async adopt(guest, row) {
       for (const command of await guest.commands()) {
         const key = `${row.id}/${command.id}`;
-        // One that ends meanwhile has no need of a reader.
+        // A command that has ended needs no reader.
         if (command.end === undefined && ID.test(command.id) && !live.has(key))
           readOn(guest, key, command).catch(() => {});
       }
@@ -151,7 +146,7 @@ export function processes(): Processes {
       return {
         processes: commands.map(({ id, pid, argv: [cmd = '', ...args] }) => {
           const tag = tagOf(id);
-          // The environment stays inside: it may hold secrets.
+          // The environment may hold secrets, so it is not shown.
           return { config: { cmd, args, envs: {} }, pid, ...(tag !== undefined && { tag }) };
         }),
       };
@@ -237,7 +232,7 @@ async function launch(
   const { control, principal, row, user, headers } = context;
   const timeoutMs = deadlineMs(headers);
   try {
-    const { handle } = await startCommand(control, principal, row.id, {
+    const { handle } = await control.commands.start(principal, row.id, {
       id: newCommandId(tag),
       argv: [process.cmd, ...process.args],
       env: {
@@ -258,7 +253,7 @@ async function launch(
   }
 }
 
-/** The sandbox's own, or the home of somebody else. */
+/** The directory of a process: the given one, the sandbox's own, or the home of another user. */
 async function workdir(context: EnvdCaller, cwd: string | undefined): Promise<string> {
   if (cwd !== undefined && cwd !== '') return resolvePath(context, cwd);
   const { user, row } = context;

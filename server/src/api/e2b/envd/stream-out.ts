@@ -2,20 +2,20 @@ import type { ServerResponse } from 'node:http';
 import { once } from 'node:events';
 import { encodeEnd, encodeEnvelope } from './envelope.ts';
 
-/** A stream of messages to a caller, at the caller's pace. */
+/** A stream of messages to a client, with backpressure. */
 export interface StreamOut {
-  /** True when nobody listens any more; what is sent then goes nowhere. */
+  /** True after the client disconnected. Further messages are dropped. */
   readonly gone: boolean;
   /** Resolves when there is room for more. */
   send(message: unknown): Promise<void>;
-  /** Hangs up without the end that a whole stream has. */
+  /** Closes the connection without the end message of a complete stream. */
   cut(): void;
   end(error?: { code: number | string; message: string }): void;
 }
 
 const QUIET_MS = 90_000;
 
-/** `keepalive` is sent whenever nothing else was for as long as the caller asks. */
+/** `keepalive` is sent if nothing else was for as long as the client asks. */
 export function streamOut(
   response: ServerResponse,
   options: { keepalive: unknown; everyMs: number },
@@ -53,13 +53,13 @@ export function streamOut(
   };
 }
 
-/** How long a caller bears silence, as it says in seconds. */
+/** The keepalive interval that the client asks for. */
 export function keepaliveMs(headers: NodeJS.Dict<string | string[]>): number {
   const seconds = Number(headers['keepalive-ping-interval']);
   return seconds >= 1 && seconds <= 3600 ? seconds * 1000 : QUIET_MS;
 }
 
-/** After how long the caller gives up, if it says so. */
+/** The timeout of the client, if it sends one. */
 export function deadlineMs(headers: NodeJS.Dict<string | string[]>): number | undefined {
   const given = headers['connect-timeout-ms'];
   return typeof given === 'string' && /^\d{1,10}$/.test(given) && Number(given) > 0

@@ -1,10 +1,9 @@
-/** `POST /files`: one file as it is, or any number of them as a form. */
+/** `POST /files`: one file as the body, or several as a form. */
 import type { IncomingMessage } from 'node:http';
 import { posix } from 'node:path';
 import { createGunzip } from 'node:zlib';
 import { CayError } from '@cay/sdk/protocol';
 import { bodyOf } from '../../http/request-body.ts';
-import { noteFile } from '../../rest/open-files.ts';
 import { changesOf, filesOf, resolvePath, type EnvdContext } from './context.ts';
 import { givenEncoding } from './encoding.ts';
 import { absent } from './entry-info.ts';
@@ -75,17 +74,16 @@ async function write(
   const before = await filesOf(context).stat(path, { follow: true }).catch(absent);
   if (before?.type === 'directory') throw new CayError('invalid_argument', `path is a directory: ${path}`);
   uploads.note(context.row.id, path, before ? 'replaced' : 'made');
-  const { sizeBytes } = await changes.write(path, data, { signal: context.signal });
+  await changes.write(path, data, { signal: context.signal });
   await writeMetadata(context, path, metadata);
-  noteFile(context.control, context.principal, context.row, 'file.written', { path, sizeBytes });
   return { path, name: posix.basename(path), type: 'file', ...(noted && { metadata }) };
 }
 
-/** What is not packed as it says is the caller's fault. */
+/** A body that is not valid gzip is an error of the client. */
 async function* unpacked(request: IncomingMessage): AsyncGenerator<Uint8Array> {
   const gunzip = createGunzip();
   request.on('error', (error) => gunzip.destroy(error));
-  request.on('aborted', () => gunzip.destroy(new CayError('cancelled', 'The caller went away')));
+  request.on('aborted', () => gunzip.destroy(new CayError('cancelled', 'The caller disconnected')));
   try {
     for await (const chunk of request.pipe(gunzip) as AsyncIterable<Buffer>) yield chunk;
   } catch (error) {

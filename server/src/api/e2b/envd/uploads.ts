@@ -1,6 +1,6 @@
 /**
- * What was written through this surface a moment ago, for those who watch: whether it was there before cannot
- * be seen from outside.
+ * Files that were written through this surface a moment ago. Watches need to know whether a file existed
+ * before, and cannot see that from outside.
  */
 export interface Uploads {
   note(sandbox: string, path: string, what: 'made' | 'replaced'): void;

@@ -1,6 +1,6 @@
 /**
- * What happens below a directory, as E2B's clients are told. Our own way to write a file, into a temporary
- * one that takes its place, is told as what it means: the file was written, and made if it was not there.
+ * Converts file events to those of E2B. Our way to write a file, a temporary file that is renamed, becomes
+ * one event for the written file, and one for its creation if it is new.
  */
 import { posix } from 'node:path';
 import { CayError, type FileEvent } from '@cay/sdk/protocol';
@@ -27,17 +27,17 @@ export async function* watchEvents(
   directory: string,
   uploaded: (path: string) => ReturnType<Uploads['of']>,
 ): AsyncGenerator<WatchEvent> {
-  /** In which directories a temporary file is being written. */
+  /** Directories in which a temporary file is being written. */
   const writing = new Map<string, number>();
-  const tell = (path: string, type: keyof typeof TYPES): WatchEvent => ({
+  const eventOf = (path: string, type: keyof typeof TYPES): WatchEvent => ({
     name: posix.relative(directory, path),
     path,
     type: TYPES[type],
   });
   for await (const { type, path } of source) {
     if (type === 'overflow')
-      throw new CayError('conflict', 'Events were lost: more happened than could be told');
-    // Of the directory itself only its end is told.
+      throw new CayError('conflict', 'Events were lost: there were more than could be sent');
+    // Of the watched directory itself only its removal is an event.
     if (path === directory && type !== 'removed') continue;
     const parent = posix.dirname(path);
     if (TEMPORARY.test(posix.basename(path))) {
@@ -48,12 +48,12 @@ export async function* watchEvents(
     }
     const count = writing.get(parent) ?? 0;
     if (type !== 'renamed' || count === 0) {
-      yield tell(path, type);
+      yield eventOf(path, type);
       continue;
     }
     if (count > 1) writing.set(parent, count - 1);
     else writing.delete(parent);
-    if (uploaded(path) === 'made') yield tell(path, 'created');
-    yield tell(path, 'modified');
+    if (uploaded(path) === 'made') yield eventOf(path, 'created');
+    yield eventOf(path, 'modified');
   }
 }

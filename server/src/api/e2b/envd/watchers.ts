@@ -1,17 +1,17 @@
 /**
- * Watches that keep what they saw until somebody asks. They last as long as the sandbox runs, the server
- * runs, and somebody asks.
+ * Watches whose events wait until the client asks for them. A watch ends with the sandbox, with the server,
+ * or when the client stops asking.
  */
 import { randomBytes } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
 import { ignoreFailure, inBackground } from '../../../lib/in-background.ts';
 
 export interface Watchers {
-  /** Resolves with the watch's id when it is in place. */
+  /** Resolves with the id of the watch when it is in place. */
   open(sandbox: string, watch: (signal: AbortSignal) => Promise<AsyncIterable<unknown>>): Promise<string>;
-  /** What was seen since the last time. Rejects `not_found`, or what ended the watch. */
+  /** Events since the last call. Throws `not_found`, or the error that ended the watch. */
   take(sandbox: string, id: string): unknown[];
-  /** Absent is done. */
+  /** Does nothing if there is no such watch. */
   close(sandbox: string, id: string): void;
 }
 
@@ -24,7 +24,7 @@ interface Watcher {
 
 const MOST_PER_SANDBOX = 64;
 const MOST_EVENTS = 10_000;
-/** After so long without a question there is nobody left to ask one. */
+/** A watch that no client asks about for this long is closed. */
 const FORGET_MS = 30 * 60_000;
 
 export function openWatchers(now: () => number = Date.now): Watchers {
@@ -55,7 +55,7 @@ export function openWatchers(now: () => number = Date.now): Watchers {
           throw new CayError('resource_exhausted', 'More events came than are kept for a watcher');
         watcher.events.push(event);
       }
-      // The directory is gone, or the sandbox.
+      // The directory or the sandbox was removed.
       watcher.failure = new CayError('not_found', `watcher with id ${id} not found`);
     } catch (error) {
       watcher.failure = error;
@@ -70,7 +70,7 @@ export function openWatchers(now: () => number = Date.now): Watchers {
       const own = all.get(sandbox) ?? new Map<string, Watcher>();
       if (own.size >= MOST_PER_SANDBOX) {
         throw new CayError('resource_exhausted', `A sandbox has at most ${MOST_PER_SANDBOX} watchers`, {
-          hint: 'stop those that nobody reads',
+          hint: 'stop watches that are not read',
         });
       }
       const id = `w${randomBytes(12).toString('hex')}`;

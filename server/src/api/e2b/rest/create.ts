@@ -1,11 +1,9 @@
-/**
- * What E2B's clients ask for when they create a sandbox, in our own terms; what we cannot do is refused here.
- */
+/** Translates E2B's request for a sandbox. Options that cannot be honoured are refused here. */
 import { CayError, CreateSandboxSchema, EnvSchema, isId, type CreateSandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { AUTO_RESUME, MASK_HOST, PUBLIC_TRAFFIC, toLabels } from '../labels.ts';
 
-/** E2B's own default is 15 seconds for those who use the first route by hand; every client sends its own. */
+/** E2B's default of the first route is 15 seconds. Every published client sends a timeout of its own. */
 const OLD_TIMEOUT_S = 15;
 const TIMEOUT_S = 300;
 
@@ -68,12 +66,15 @@ export function toCreateSandbox(body: CreateBody, generation: 1 | 2): CreateSand
   });
 }
 
-/** A timeout of nothing ends the sandbox as soon as anything can. */
+/** A timeout of 0 ends the sandbox after a second, which is the shortest there is. */
 export function timeoutMs(seconds: number): number {
   return Math.max(1, seconds) * 1000;
 }
 
-/** Wishes that would be taken and not fulfilled. To have no way out is what a sandbox has anyway. */
+/**
+ * Refuses network options that could not be honoured. To have no outgoing network is honoured: no sandbox has
+ * one.
+ */
 export function refuseNetwork(network: z.infer<typeof NetworkBody>): void {
   const wanted = [
     (network.allowOut?.length ?? 0) > 0 && 'allowOut',

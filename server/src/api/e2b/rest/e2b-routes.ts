@@ -8,7 +8,7 @@ export interface RouteParts {
   building: TemplateRouteOptions;
 }
 
-/** All that needs an API key. Of paths that fit two of them the first is meant. */
+/** All routes that need an API key. If two match a path, the first is used. */
 export function e2bRoutes({ routing, building }: RouteParts): Route[] {
   return [...templateRoutes(building), ...sandboxRoutes(routing), ...snapshotRoutes(routing)];
 }

@@ -1,4 +1,4 @@
-/** Listing in the order of start, with E2B's filters and page tokens. */
+/** Lists sandboxes in the order of their start, with the filters and page tokens of E2B. */
 import { CayError, type Sandbox } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { OF_BUILD } from '../../../control/templates/builds/run-build.ts';
@@ -25,7 +25,7 @@ export type ListQuery = z.infer<typeof ListQuery>;
 export interface Listing {
   page: Sandbox[];
   nextToken: string | undefined;
-  /** All that run and fit, on this page or another. */
+  /** Number of all running sandboxes that match, on every page. */
   running: number;
 }
 
@@ -44,7 +44,7 @@ export function listSandboxes(
       state !== undefined &&
       states.includes(state) &&
       (query.template === undefined || templateOf(sandbox) === query.template) &&
-      // What a template is being built in is nobody's yet.
+      // Sandboxes in which templates are built are not shown.
       sandbox.labels[OF_BUILD] === undefined &&
       startOf(sandbox) > after
     );

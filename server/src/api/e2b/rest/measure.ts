@@ -1,17 +1,24 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { totalmem } from 'node:os';
-import type { Sandbox } from '@cay/sdk/protocol';
-import type { Backend } from '../../../backends/backend.ts';
+import type { SandboxId } from '@cay/sdk/protocol';
+import type { Control } from '../../../control/control.ts';
+import type { Principal } from '../../../control/tenants/principal.ts';
 import { cpuCount } from './show.ts';
 
-/** Counters only tell the use of a processor between two readings. */
-const BETWEEN_MS = 100;
+/** CPU use is the difference of two readings this far apart. */
+const INTERVAL_MS = 100;
 
 /** One reading in E2B's terms, sizes in bytes. */
-export async function measure(backend: Backend, sandbox: Sandbox, signal?: AbortSignal) {
-  const first = await backend.stats(sandbox.id, { signal });
-  await sleep(BETWEEN_MS, undefined, { signal });
-  const stats = await backend.stats(sandbox.id, { signal });
+export async function measure(
+  control: Pick<Control, 'get' | 'samples'>,
+  principal: Principal,
+  id: SandboxId,
+  signal?: AbortSignal,
+) {
+  const sandbox = control.get(principal, id);
+  const samples = await control.samples(principal, id, { intervalMs: INTERVAL_MS, signal });
+  const readings = [];
+  for await (const stats of samples) if (readings.push(stats) === 2) break;
+  const [first, stats] = [readings[0]!, readings[1]!];
   const cores = cpuCount(sandbox);
   const used = (stats.cpuUsageMs - first.cpuUsageMs) / Math.max(1, stats.atMs - first.atMs) / cores;
   return {

@@ -1,11 +1,11 @@
-/** E2B's API for sandboxes: both generations of its routes, on the same control plane as our own. */
+/** E2B's API for sandboxes, in both generations of its routes. */
 import type { IncomingMessage } from 'node:http';
 import { CayError, type Sandbox, type SandboxId } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
 import { route, type Call, type Route } from '../../http/route.ts';
-import { idempotencyKeyOf } from '../../../control/commands/start-command.ts';
+import { idempotencyKeyOf } from '../../http/idempotency-key.ts';
 import { traceOf } from '../../http/trace.ts';
 import type { AccessTokens } from '../access-tokens.ts';
 import { requireE2bId } from '../sandbox-id.ts';
@@ -20,12 +20,15 @@ import {
 } from './create.ts';
 import { ListQuery, listSandboxes } from './list.ts';
 import { measure } from './measure.ts';
+import type { PreparedSandboxes } from './templates/prepared-sandboxes.ts';
 import { e2bState, showAccess, showDetail, showListed } from './show.ts';
 
 export interface E2bRouteOptions {
   control: Control;
+  /** Creates and starts sandboxes. */
+  sandboxes: PreparedSandboxes;
   tokens: AccessTokens;
-  /** What hosts of ports end with, as the client that sent this request reaches them. */
+  /** The domain below which this client reaches ports. */
   domainOf(request: IncomingMessage): string;
 }
 
@@ -35,19 +38,19 @@ const done = { 204: { description: 'Done' } };
 const given = { 200: { description: 'The sandbox' }, 201: { description: 'The sandbox' } };
 const UnixSeconds = z.coerce.number().int().min(0).optional();
 
-/** Rejects `not_found` for what is being removed, too. */
+/** Throws `not_found` also for a sandbox that is being removed. */
 export function findSandbox(control: Pick<Control, 'get'>, principal: Principal, text: string): Sandbox {
   const sandbox = control.get(principal, requireE2bId(text));
   if (sandbox.state !== 'destroying') return sandbox;
   throw new CayError('not_found', `Sandbox "${text}" does not exist`);
 }
 
-export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): Route[] {
+export function sandboxRoutes({ control, sandboxes, tokens, domainOf }: E2bRouteOptions): Route[] {
   const find = (principal: Principal, text: string) => findSandbox(control, principal, text);
 
-  /** A pause that happens by itself cannot be refused when it does. */
+  /** A pause at the timeout cannot be refused then, so it is refused at the creation. */
   async function requireMemory(): Promise<void> {
-    const { abilities, notes } = await control.backend.capabilities();
+    const { abilities, notes } = await control.capabilities();
     if (abilities.memorySnapshots) return;
     throw new CayError(
       'unsupported',
@@ -72,9 +75,9 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
         if (wanted.onTimeout === 'pause') await requireMemory();
         const memory =
           wanted.snapshot === undefined ? undefined : control.getSnapshot(principal, wanted.snapshot).memory;
-        const { sandbox } = await control.create(
-          // Its ports are open to everybody, so nobody gets one without isolation: those ports would be the
-          // host's.
+        const { sandbox } = await sandboxes.create(
+          // Ports of E2B sandboxes are public, so even an admin gets none without isolation: those ports
+          // would be ports of the host.
           { ...principal, role: 'member' },
           { ...wanted, ...(memory !== undefined && { memory }) },
           { idempotencyKey: idempotencyKeyOf(request.headers) },
@@ -94,7 +97,7 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       query: ListQuery,
       answers: { 200: { description: 'A page' } },
       handle({ json, response, principal, query }) {
-        // The first generation knows running ones only.
+        // The first generation lists running sandboxes only.
         const wanted =
           generation === 1 ? { ...query, state: query.state ?? (['running'] as const).slice() } : query;
         const { page, nextToken, running } = listSandboxes(control, principal, wanted);
@@ -125,16 +128,16 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       },
     });
 
-  /** One whose memory is not wanted back begins anew from its files. */
+  /** Without its memory a paused sandbox is stopped and started from its files. */
   async function wake(principal: Principal, sandbox: Sandbox, memory: boolean): Promise<void> {
     if (sandbox.state === 'paused' && memory) await control.resume(principal, sandbox.id);
     else {
       if (sandbox.state === 'paused') await control.stop(principal, sandbox.id, { graceMs: 0 });
-      await control.start(principal, sandbox.id);
+      await sandboxes.start(principal, sandbox.id);
     }
   }
 
-  /** Makes the sandbox live that long from now, if it does not live longer already. */
+  /** Sets the remaining lifetime, unless the sandbox lives longer already. */
   async function extend(
     principal: Principal,
     id: SandboxId,
@@ -241,11 +244,11 @@ export function sandboxRoutes({ control, tokens, domainOf }: E2bRouteOptions): R
       async handle({ json, principal, params, query, signal }) {
         const sandbox = find(principal, params.id);
         const nowS = Date.now() / 1000;
-        // There is no history: the reading of this moment is given if this moment is asked for.
+        // There is no history, so the answer has one reading if the range includes now.
         const asked = (query.start ?? 0) <= nowS && nowS <= (query.end ?? Infinity) + 1;
         return json(
           e2bState(sandbox.state) === 'running' && asked
-            ? [await measure(control.backend, sandbox, signal)]
+            ? [await measure(control, principal, sandbox.id, signal)]
             : [],
         );
       },

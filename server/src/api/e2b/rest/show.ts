@@ -5,17 +5,16 @@ import type { AccessTokens } from '../access-tokens.ts';
 import { AUTO_RESUME, MASK_HOST, PUBLIC_TRAFFIC, TEMPLATE, toMetadata } from '../labels.ts';
 import { toE2bId } from '../sandbox-id.ts';
 
-/** What the clients decide by which of envd's abilities there are. Those of this version we have. */
+/** The version of envd by which clients decide what they can use. All of this version works here. */
 export const ENVD_VERSION = '0.6.13';
-/** Every client sends or reads one and none uses it. */
+/** Clients send or read a client id, and none uses it. */
 const CLIENT_ID = 'cay';
-/** For what never ends; clients expect a date. */
+/** For sandboxes without an end; clients expect a date. */
 const NEVER = '9999-12-31T23:59:59Z';
 const MIB = 1024 * 1024;
 
 /**
- * Stopped and failed ones have their files and run again when somebody connects, which is what E2B calls
- * paused.
+ * Stopped and failed sandboxes keep their files and run again when a client connects, which E2B calls paused.
  */
 export function e2bState(state: SandboxState): 'running' | 'paused' | undefined {
   switch (state) {
@@ -31,7 +30,7 @@ export function e2bState(state: SandboxState): 'running' | 'paused' | undefined 
   }
 }
 
-/** What creating, connecting and forking give: how to reach it. */
+/** Access to a sandbox, as creating, connecting and forking answer it. */
 export function showAccess(sandbox: Sandbox, tokens: AccessTokens, domain: string) {
   return {
     sandboxID: toE2bId(sandbox.id),
@@ -40,7 +39,8 @@ export function showAccess(sandbox: Sandbox, tokens: AccessTokens, domain: strin
     clientID: CLIENT_ID,
     envdVersion: ENVD_VERSION,
     envdAccessToken: tokens.envd(sandbox.id),
-    // Also where ports are public: the code interpreter's never is, and its clients send this.
+    // Given for public ports too: the port of the code interpreter is never public, and its clients send this
+    // token.
     trafficAccessToken: tokens.traffic(sandbox.id),
     domain,
   };
@@ -72,7 +72,7 @@ export function showDetail(sandbox: Sandbox, tokens: AccessTokens, domain: strin
     ...showListed(sandbox),
     envdAccessToken: tokens.envd(sandbox.id),
     domain,
-    // A sandbox has no network beyond its own loopback.
+    // A sandbox has no network but loopback.
     allowInternetAccess: false,
     network: { allowPublicTraffic: isPublic(sandbox), ...(mask !== undefined && { maskRequestHost: mask }) },
     lifecycle: {
@@ -90,7 +90,7 @@ export function isPublic({ labels }: Pick<Sandbox, 'labels'>): boolean {
   return labels[PUBLIC_TRAFFIC] === 'true';
 }
 
-/** E2B counts whole ones. */
+/** E2B counts whole CPUs. */
 export function cpuCount({ limits }: Pick<Sandbox, 'limits'>): number {
   return Math.max(1, Math.ceil(limits.cpus ?? availableParallelism()));
 }

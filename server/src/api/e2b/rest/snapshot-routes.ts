@@ -1,6 +1,6 @@
 /**
- * E2B's API for what a sandbox was: pauses, snapshots and forks. They keep memory unless it is not wanted, so
- * where ours cannot they are refused.
+ * E2B's API for pauses, snapshots and forks. They include memory by default, and are refused where the
+ * runtime cannot capture it.
  */
 import { CayError, isCayError, isId, type Sandbox, type Snapshot } from '@cay/sdk/protocol';
 import { z } from 'zod';
@@ -56,7 +56,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
         const snapshot = await control
           .snapshot(principal, id, { memory })
           .catch(withoutMemory('ask for a snapshot of the files alone'));
-        // A name is what sandboxes are created from, so it is a template's.
+        // Sandboxes are created from names, so a name becomes a template.
         if (body.name) await nameIt(control, principal, body.name, snapshot);
         return json(showSnapshot(snapshot, body.name ? [body.name] : []), 201);
       },
@@ -78,7 +78,7 @@ export function snapshotRoutes({ control, tokens, domainOf }: E2bRouteOptions): 
         const names = await namesOf(control, principal);
         if (query.name !== undefined)
           return json(named(control, principal, query.name, names, query.sandboxID));
-        // Snapshots outlive their sandbox; of one that never was there are none.
+        // Snapshots outlive their sandbox. An id that cannot exist has none.
         const sandbox = query.sandboxID === undefined ? undefined : parseE2bId(query.sandboxID);
         if (query.sandboxID !== undefined && !sandbox) return json([]);
         const page = control.snapshots(principal, { sandbox, limit: query.limit, cursor: query.nextToken });
@@ -149,7 +149,7 @@ async function nameIt(control: Control, principal: Principal, name: string, { id
   }
 }
 
-/** What each snapshot is called. */
+/** Template names by snapshot. */
 async function namesOf(control: Control, principal: Principal): Promise<Map<string, string[]>> {
   const names = new Map<string, string[]>();
   for (const { name, snapshot } of await control.templates(principal)) {
@@ -159,8 +159,8 @@ async function namesOf(control: Control, principal: Principal): Promise<Map<stri
 }
 
 /**
- * A name goes with all its tags, and with it what nothing else is made of. What sandboxes stand on stays
- * until they are gone.
+ * Removes a name with all its tags, and the snapshots that no other name has. Snapshots that sandboxes are
+ * based on stay.
  */
 async function removeNamed(
   control: Control,
@@ -195,7 +195,7 @@ function named(
   return wanted.map((snapshot) => showSnapshot(snapshot, names.get(snapshot.id) ?? []));
 }
 
-/** Says of what cannot be done that it is for want of an isolation that can. */
+/** Adds to an `unsupported` error that the runtime cannot capture memory. */
 function withoutMemory(hint = 'run sandboxes under gVisor, or use the API of Cay for files alone') {
   return (error: unknown): never => {
     if (!(error instanceof CayError) || error.code !== 'unsupported') throw error;

@@ -10,7 +10,7 @@ export interface RequestSpan extends TraceContext {
 }
 
 export interface RequestSpans {
-  /** In the caller's trace if the request names one. */
+  /** Continues the trace that the request names, if it names one. */
   begin(request: IncomingMessage): RequestSpan;
   end(request: IncomingMessage, trace: Trace, status: number): void;
   close(): Promise<void>;
@@ -32,7 +32,7 @@ export function requestSpans(exporter: OtlpExporter): RequestSpans {
     },
     end(request, trace, status) {
       const { span } = trace;
-      // Whoever began the trace may have decided that nobody looks at it.
+      // The client that began the trace may have decided not to sample it.
       if (!span?.sampled) return;
       const { traceId, spanId, parentSpanId, traceState } = span;
       exporter.add({
@@ -51,13 +51,13 @@ export function requestSpans(exporter: OtlpExporter): RequestSpans {
   };
 }
 
-/** As it was named: by id or by name. What looks like a key is neither. */
+/** The sandbox as the request names it, by id or name. Text that looks like a key is left out. */
 function sandboxOf({ sandbox }: Trace): Attributes {
   if (sandbox === undefined || sandbox.length > 80 || sandbox.includes('e2b_')) return {};
   return sandbox.startsWith('sbx_') ? { 'cay.sandbox.id': sandbox } : { 'cay.sandbox.name': sandbox };
 }
 
-/** Ids and templates alone: no path as it was sent, no header, nothing of a body. */
+/** Spans have ids and path templates. Paths, headers and bodies as they were sent are left out. */
 function attributesOf(request: IncomingMessage, trace: Trace, status: number): Attributes {
   return {
     'http.request.method': request.method ?? '',

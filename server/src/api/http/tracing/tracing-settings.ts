@@ -7,9 +7,9 @@ export interface TracingSettings {
 }
 
 /**
- * What OpenTelemetry's own environment variables ask for; absent if they ask for nothing. What
- * cannot be honoured is told and left out: a variable that is meant for many programs must not keep
- * this one from starting.
+ * Settings from OpenTelemetry's own environment variables; undefined if they ask for no traces. A variable
+ * with a value that is not supported is reported and ignored, because it may be meant for other programs on
+ * the machine.
  */
 export function tracingSettings(
   env: NodeJS.ProcessEnv,

@@ -153,7 +153,7 @@ describe('tracingSettings()', () => {
     });
   });
 
-  it('tells what it cannot do', () => {
+  it('reports what it does not support', () => {
     expect(
       settings({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4317', OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' }),
     ).toBeUndefined();

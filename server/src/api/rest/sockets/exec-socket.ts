@@ -1,8 +1,8 @@
 /**
- * A command over a WebSocket. The first text message says which: `{exec}` or `{attach}`. Then
- * binary messages are standard input, and text ones resize, signal or close it. The server's binary
- * messages begin with a byte for the channel; its text ones are events without data. A client that
- * goes away detaches; the command goes on.
+ * A command over a WebSocket. The first text message is `{exec}` or `{attach}`. After it, binary messages are
+ * standard input, and text messages resize the terminal, send a signal or close the input. Binary messages of
+ * the server begin with a byte for the channel; its text messages are events without data. A client that
+ * disconnects detaches, and the command keeps running.
  */
 import {
   CayError,
@@ -14,28 +14,21 @@ import {
 } from '@cay/sdk/protocol';
 import type { WebSocket } from 'ws';
 import type { z } from 'zod';
-import type { CommandHandle, Guest } from '../../../guest/guest.ts';
+import type { AttachedCommand } from '../../../control/commands/command.ts';
+import type { CommandHandle } from '../../../guest/guest.ts';
 import { invalid } from '../../http/error-answer.ts';
-import { knownCommands } from '../../../control/commands/known-commands.ts';
-import { startCommand } from '../../../control/commands/start-command.ts';
 import { closeWith, receive, send, signalOf } from './socket-flow.ts';
 import type { SocketContext } from './sockets.ts';
 
 const FIRST_MESSAGE_MS = 10_000;
 
-/** A command that is only known from its record has no guest. */
-interface Attached {
-  guest?: Guest;
-  handle: CommandHandle;
-}
-
 export async function execSocket(socket: WebSocket, context: SocketContext): Promise<void> {
   const signal = signalOf(socket);
-  const opened = Promise.withResolvers<Attached>();
-  // Without a reader this must not count as unhandled.
+  const opened = Promise.withResolvers<AttachedCommand>();
+  // A rejection without a reader must not count as unhandled.
   opened.promise.catch(() => {});
   let first = true;
-  let opening: Promise<Attached> | undefined;
+  let opening: Promise<AttachedCommand> | undefined;
   const timer = setTimeout(
     () => opened.reject(new CayError('deadline_exceeded', 'The first message did not come in time')),
     FIRST_MESSAGE_MS,
@@ -55,9 +48,13 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
       closeWith(socket, error);
     },
   );
-  signal.addEventListener('abort', () => opened.reject(new CayError('cancelled', 'The caller went away')), {
-    once: true,
-  });
+  signal.addEventListener(
+    'abort',
+    () => opened.reject(new CayError('cancelled', 'The caller disconnected')),
+    {
+      once: true,
+    },
+  );
   try {
     const { handle } = await opened.promise;
     await using _ = handle;
@@ -66,7 +63,7 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
     closeWith(socket, error);
   } finally {
     clearTimeout(timer);
-    // One whose client is gone may still wait to get in, with all that came for it.
+    // After the client disconnected the start may still be under way, and holds its input.
     await opening?.catch(() => {});
   }
 }
@@ -74,16 +71,16 @@ export async function execSocket(socket: WebSocket, context: SocketContext): Pro
 type Open = z.infer<typeof SocketOpenSchema>;
 
 function open(
-  { control, logs, principal, ref }: SocketContext,
+  { control: { commands }, principal, ref }: SocketContext,
   message: Open,
   signal: AbortSignal,
-): Promise<Attached> {
-  if ('exec' in message) return startCommand(control, principal, ref, message.exec, { signal });
+): Promise<AttachedCommand> {
+  if ('exec' in message) return commands.start(principal, ref, message.exec, { signal });
   const { id, offset } = message.attach;
-  return knownCommands(control, logs).attach(principal, ref, id, { offset, signal });
+  return commands.attach(principal, ref, id, { offset, signal });
 }
 
-async function take({ guest, handle }: Attached, data: Buffer, binary: boolean): Promise<void> {
+async function take({ guest, handle }: AttachedCommand, data: Buffer, binary: boolean): Promise<void> {
   try {
     if (binary) return await handle.write(data);
     const message = parse(SocketMessageSchema, data);
@@ -91,7 +88,7 @@ async function take({ guest, handle }: Attached, data: Buffer, binary: boolean):
     else if ('signal' in message) await guest?.signal(handle.id, message.signal);
     else await handle.closeStdin();
   } catch (error) {
-    // A command that has just ended takes no more; its end tells the client.
+    // A command that has just ended takes no input. The client learns of its end.
     if (
       error instanceof CayError &&
       ['failed_precondition', 'not_found', 'cancelled', 'unavailable'].includes(error.code)
@@ -128,6 +125,6 @@ function parse<T extends z.ZodType>(schema: T, data: Buffer): z.infer<T> {
     throw new CayError('invalid_argument', 'The message is not JSON');
   }
   const result = schema.safeParse(value);
-  if (!result.success) throw invalid(result.error, 'message');
+  if (!result.success) throw invalid(result.error, 'message', schema);
   return result.data;
 }

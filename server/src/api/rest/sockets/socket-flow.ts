@@ -1,21 +1,21 @@
-/** The two directions of a WebSocket, each at the pace of the slower side. */
+/** The two directions of a WebSocket, both with backpressure. */
 import type { RawData, WebSocket } from 'ws';
 import { wireError } from '../../http/error-answer.ts';
 import { ERRORS } from '@cay/sdk/protocol';
 
 const HIGH_BYTES = 1024 * 1024;
-/** What a message costs beside its bytes: one without any is not free. */
+/** Overhead of a message, which also counts for an empty one. */
 const MESSAGE_BYTES = 256;
 /**
- * Answers to pings that wait for a client which does not read. A ping that finds no room is not answered, as
- * the protocol allows.
+ * Answers to pings that may wait for a client which does not read. Further pings are not answered, as the
+ * protocol allows.
  */
 const MOST_PONGS = 16;
 
-/** How many messages wait to be sent. */
+/** Messages that wait to be sent. */
 const unsent = new WeakMap<WebSocket, number>();
 
-/** Sends, and waits for the client when it has much still to take. */
+/** Sends a message, and waits if much is buffered for the client. */
 export async function send(socket: WebSocket, data: string | Uint8Array): Promise<void> {
   if (socket.readyState !== socket.OPEN) return;
   const count = unsent.get(socket) ?? 0;
@@ -24,7 +24,7 @@ export async function send(socket: WebSocket, data: string | Uint8Array): Promis
     socket.send(data, () => unsent.set(socket, unsent.get(socket)! - 1));
     return;
   }
-  // The callback comes when this message has left us, and all before it.
+  // The callback is called when this message and all before it were sent.
   await new Promise<void>((resolve) => {
     socket.once('close', resolve);
     socket.send(data, () => {
@@ -34,9 +34,7 @@ export async function send(socket: WebSocket, data: string | Uint8Array): Promis
   });
 }
 
-/**
- * Takes messages one after the other. While one is being dealt with and much waits, the client is not read.
- */
+/** Handles messages one after the other. Stops reading from the client while many messages wait. */
 export function receive(
   socket: WebSocket,
   deal: (data: Buffer, binary: boolean) => Promise<void>,
@@ -60,7 +58,7 @@ export function receive(
   });
 }
 
-/** Answers pings, except those of a client that does not read the answers. */
+/** Answers pings, except of a client that does not read the answers. */
 export function answerPings(socket: WebSocket): void {
   let waiting = 0;
   socket.on('ping', (data: Buffer) => {
@@ -70,7 +68,7 @@ export function answerPings(socket: WebSocket): void {
   });
 }
 
-/** Tells the client why, and closes with 4000 and the HTTP status, or 1011 for a fault of ours. */
+/** Sends the error, and closes with 4000 and the HTTP status, or with 1011 if the server failed. */
 export function closeWith(socket: WebSocket, error: unknown): void {
   const wire = wireError(error);
   if (socket.readyState !== socket.OPEN) return;
@@ -78,7 +76,7 @@ export function closeWith(socket: WebSocket, error: unknown): void {
   socket.close(wire.code === 'internal' ? 1011 : 4000 + ERRORS[wire.code].status, wire.code);
 }
 
-/** Aborts when the client goes away. */
+/** Aborts when the client disconnects. */
 export function signalOf(socket: WebSocket): AbortSignal {
   const controller = new AbortController();
   if (socket.readyState === socket.CLOSED) controller.abort();

@@ -62,7 +62,7 @@ describe('a WebSocket for commands', () => {
     ]);
   });
 
-  it('tells stdout and stderr apart', async () => {
+  it('keeps stdout and stderr apart', async () => {
     const { socket, bytes, closed } = await connect(execPath());
     socket.send(JSON.stringify({ exec: { shell: 'echo a; echo b >&2' } }));
     await closed;
@@ -167,7 +167,7 @@ describe('a WebSocket for a port', () => {
     expect(bytes.get(0)).toHaveLength(64 * 65_536);
   });
 
-  it('says when nobody listens', async () => {
+  it('answers unavailable when nothing listens on the port', async () => {
     const { events, closed } = await connect(path(9001));
     expect(await closed).toBe(4503);
     expect(events).toMatchObject([{ type: 'error', error: { code: 'unavailable' } }]);

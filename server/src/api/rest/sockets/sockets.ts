@@ -3,8 +3,7 @@ import type { Duplex } from 'node:stream';
 import { CayError, PortSchema } from '@cay/sdk/protocol';
 import type { Logger } from 'pino';
 import { WebSocketServer, type WebSocket } from 'ws';
-import type { CommandLogs } from '../../../control/commands/command-logs.ts';
-import type { Control } from '../../../control/open-control.ts';
+import type { Control } from '../../../control/control.ts';
 import type { Principal } from '../../../control/tenants/principal.ts';
 import type { Authenticator } from '../../http/authenticate.ts';
 import type { Budgets } from '../../http/budgets.ts';
@@ -22,7 +21,6 @@ export interface Sockets {
 
 export interface SocketContext {
   control: Control;
-  logs: CommandLogs;
   principal: Principal;
   ref: string;
   log: Logger;
@@ -35,14 +33,13 @@ const PATH = /^\/v1\/sandboxes\/([^/?]{1,80})\/(?:(exec)|ports\/(\d{1,5})\/tcp)(
 
 export interface SocketsOptions {
   control: Control;
-  logs: CommandLogs;
   authenticator: Authenticator;
   budgets: Budgets;
   log: Logger;
 }
 
 export function openSockets(options: SocketsOptions): Sockets {
-  const { control, logs, authenticator, budgets, log } = options;
+  const { control, authenticator, budgets, log } = options;
   const server = new WebSocketServer({
     noServer: true,
     maxPayload: MAX_MESSAGE,
@@ -50,10 +47,10 @@ export function openSockets(options: SocketsOptions): Sockets {
     maxFragments: MAX_FRAGMENTS,
     perMessageDeflate: false,
     autoPong: false,
-    // One event a turn of the event loop: a piece of the network with ten thousand messages in it holds up
-    // nobody else.
+    // One message in each turn of the event loop, so that ten thousand messages in one packet do not block
+    // other clients.
     allowSynchronousEvents: false,
-    // The key may be among those offered; it is chosen only by clients that offer nothing else.
+    // The key may be one of the offered protocols. It is chosen only if the client offers nothing else.
     handleProtocols: (protocols) => (protocols.has('cay') ? 'cay' : ([...protocols][0] ?? false)),
   });
   const alive = new WeakSet<WebSocket>();
@@ -67,7 +64,7 @@ export function openSockets(options: SocketsOptions): Sockets {
 
   function prepare(request: IncomingMessage, { trace }: Upgrade): (socket: WebSocket) => Promise<void> {
     const principal = (trace.principal = authenticator.authenticate(request));
-    // It counts as a stream until its connection has ended, and what it has begun.
+    // Counts as a stream until the connection and the work that it started have ended.
     trace.share = budgets.take(principal.project, 'stream');
     request.socket.once('close', trace.share.release);
     const match = PATH.exec(request.url ?? '');
@@ -76,10 +73,10 @@ export function openSockets(options: SocketsOptions): Sockets {
     const isExec = match[2] !== undefined;
     trace.route = isExec ? 'execSocket' : 'tcpSocket';
     trace.path = `/v1/sandboxes/{id}/${isExec ? 'exec' : 'ports/{port}/tcp'}`;
-    // Told now, so that a stranger's sandbox is a plain 404.
+    // Checked before the upgrade, so that a sandbox of another project is a plain 404.
     control.get(principal, ref);
     log.info({ path: safePath(request.url), key: principal.key }, 'websocket');
-    const context: SocketContext = { control, logs, principal, ref, log };
+    const context: SocketContext = { control, principal, ref, log };
     if (isExec) return (socket) => execSocket(socket, context);
     const port = PortSchema.safeParse(Number(match[3]));
     if (!port.success) throw new CayError('invalid_argument', `"${match[3]}" is not a port`);

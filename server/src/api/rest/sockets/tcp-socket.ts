@@ -5,9 +5,9 @@ import { closeWith, receive, send, signalOf } from './socket-flow.ts';
 import type { SocketContext } from './sockets.ts';
 
 /**
- * A byte stream to a port inside, over a WebSocket: binary messages both ways, however they are
- * cut. The text message `{"end":true}` ends the client's side alone. The socket closes when the
- * other side has ended.
+ * A byte stream to a port in a sandbox, over a WebSocket: binary messages in both directions, whose
+ * boundaries have no meaning. The text message `{"end":true}` ends the client's side alone. The socket closes
+ * when the other side has ended.
  */
 export async function tcpSocket(
   socket: WebSocket,
@@ -16,7 +16,7 @@ export async function tcpSocket(
 ): Promise<void> {
   const signal = signalOf(socket);
   const opened = Promise.withResolvers<Connection>();
-  // Without a reader this must not count as unhandled.
+  // A rejection without a reader must not count as unhandled.
   opened.promise.catch(() => {});
   receive(
     socket,

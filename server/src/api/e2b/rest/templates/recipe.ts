@@ -1,4 +1,4 @@
-/** What E2B's builder sends, as a recipe of ours. */
+/** Translates what E2B's builder sends into a recipe. */
 import { CayError, execText } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import type { BuildStep, Recipe } from '../../../../control/templates/builds/build.ts';
@@ -26,12 +26,12 @@ export const StartBuildBody = z.looseObject({
 export type StartBuildBody = z.infer<typeof StartBuildBody>;
 type Step = StartBuildBody['steps'][number];
 
-/** What E2B's own images are here. */
+/** Names of E2B's own images, and the templates they are here. */
 const IMAGES: Record<string, string> = {
   'e2bdev/base': 'base',
   'e2bdev/code-interpreter': 'code-interpreter-v1',
 };
-/** What a start command is given to come up, where its maker did not say how to tell. */
+/** The ready command if the request has a start command and no ready command. */
 const READY = 'sleep 20';
 
 export function toRecipe(body: StartBuildBody): Recipe {

@@ -20,7 +20,7 @@ export function showBuild(build: Build, entries: BuildLogEntry[]) {
   };
 }
 
-/** As E2B words it, where programs may have come to rely on the words. */
+/** E2B's own wording, which programs may rely on. */
 function reasonOf({ message, command, exitCode, unknownUser }: BuildFailure): string {
   if (command === undefined) return message;
   const failed = `failed to run command '${command}'`;

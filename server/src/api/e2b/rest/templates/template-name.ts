@@ -1,4 +1,4 @@
-/** `name:tag`, as E2B has it. What has no tag has the tag `default`, which in our own names is none. */
+/** `name:tag`, as E2B has it. A name without a tag has the tag `default`, which our own names leave out. */
 import { CayError, TemplateNameSchema } from '@cay/sdk/protocol';
 
 export const DEFAULT_TAG = 'default';

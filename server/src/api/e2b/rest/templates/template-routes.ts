@@ -1,10 +1,10 @@
-/** E2B's API for templates: they are built here, from the builder of its clients, and named with tags. */
+/** E2B's API for templates: builds by the builder of its clients, and tags. */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { CayError, type Template } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import type { Strangers } from '../../../http/authenticate.ts';
+import type { AnonymousClients } from '../../../http/authenticate.ts';
 import { bodyOf } from '../../../http/request-body.ts';
 import type { Builds } from '../../../../control/templates/builds/build.ts';
 import type { Control } from '../../../../control/control.ts';
@@ -19,13 +19,12 @@ import type { UploadLinks } from './upload-links.ts';
 
 export interface TemplateRouteOptions {
   control: Control;
-  builds: Builds;
   links: UploadLinks;
   onRefused: Refused;
-  strangers: Strangers;
-  /** What is not there before somebody uses it. */
+  anonymous: AnonymousClients;
+  /** Makes the template of the code interpreter at its first use. */
   interpreter: Pick<Interpreter, 'prepare'>;
-  /** How clients reach the server; absent, as they did. */
+  /** Public address of the server. Default: the address that the client used. */
   publicUrl?: string;
 }
 
@@ -40,16 +39,16 @@ const Tags = z.array(z.string().min(1).max(64)).max(50);
 
 export function templateRoutes({
   control,
-  builds,
   links,
   onRefused,
-  strangers,
+  anonymous,
   interpreter,
   publicUrl,
 }: TemplateRouteOptions): Route[] {
+  const { builds } = control;
   const own = async (principal: Principal) => await control.templates(principal);
 
-  /** The templates of that name, with each of its tags. */
+  /** Templates of a name, one for each tag. */
   async function tagged(principal: Principal, name: string): Promise<(Template & { tag: string })[]> {
     const found = (await own(principal)).filter((template) => template.name.split(':')[0] === name);
     return found.map((template) => ({ ...template, tag: template.name.split(':')[1] ?? DEFAULT_TAG }));
@@ -70,7 +69,7 @@ export function templateRoutes({
       return check();
     } catch (error) {
       if (error instanceof CayError) {
-        strangers.requireTurn(request);
+        anonymous.requireTurn(request);
         onRefused(request, error);
       }
       throw error;
@@ -127,7 +126,7 @@ export function templateRoutes({
       method: 'get',
       path: '/templates/{id}/files/{hash}',
       name: 'e2bGetUploadLink',
-      summary: 'Say where files for a build are brought',
+      summary: 'Get the address for the upload of build files',
       tag,
       params: OfFiles,
       query: z.looseObject({}),
@@ -143,9 +142,9 @@ export function templateRoutes({
       method: 'put',
       path: '/templates/{id}/files/{hash}',
       name: 'e2bUploadFiles',
-      summary: 'Bring files for a build',
+      summary: 'Upload build files',
       tag,
-      // Whoever has the address may.
+      // The signature in the address is the credential.
       access: 'open',
       params: OfFiles,
       query: z.object({
@@ -185,7 +184,7 @@ export function templateRoutes({
       method: 'get',
       path: '/templates/{id}/builds/{build}/status',
       name: 'e2bGetBuild',
-      summary: 'Say how far a build is',
+      summary: 'Get the status of a build',
       tag,
       params: OfBuild,
       query: z.looseObject({
@@ -204,7 +203,7 @@ export function templateRoutes({
       method: 'get',
       path: '/templates/aliases/{id}',
       name: 'e2bGetAlias',
-      summary: 'Say whether a template exists',
+      summary: 'Check whether a template exists',
       tag,
       params: OfTemplate,
       answers: { 200: { description: 'It does' } },
@@ -280,7 +279,7 @@ function requireBuild(builds: Builds, principal: Principal, { id, build }: z.inf
   throw new CayError('not_found', `Template "${id.slice(0, 80)}" has no build "${build}"`);
 }
 
-/** Clients take nothing else for the id of a build, and not every template was built. */
+/** Clients accept only UUIDs as ids of builds, and not every template was built. */
 function uuidOf(text: string): string {
   const hex = createHash('sha256').update(text).digest('hex');
   return [
@@ -292,7 +291,7 @@ function uuidOf(text: string): string {
   ].join('-');
 }
 
-/** What a client that came this way can come by again. */
+/** The origin that the client used. */
 function originOf(request: IncomingMessage, publicUrl: string | undefined): string {
   if (publicUrl !== undefined) return new URL(publicUrl).origin;
   const encrypted = (request.socket as TLSSocket).encrypted === true;

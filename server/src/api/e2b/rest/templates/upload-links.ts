@@ -1,6 +1,4 @@
-/**
- * Addresses by which files for a build are brought, by whoever has the address and for as long as it says.
- */
+/** Signed addresses for the upload of build files. Whoever has one may use it until it expires. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { CayError } from '@cay/sdk/protocol';
 import { inEpoch } from '../../../../control/tenants/token-epochs.ts';
@@ -16,14 +14,14 @@ const VALID_MS = 3600_000;
 export interface UploadLinks {
   /** The path and query of the address. */
   make(upload: Upload): string;
-  /** Rejects `unauthenticated` for what was not made here, or too long ago. */
+  /** Throws `unauthenticated` for an address that this server did not sign, or that has expired. */
   require(
     upload: Omit<Upload, 'project'>,
     query: { project: string; expires: string; signature: string },
   ): Upload;
 }
 
-/** `epochOf` tells how often the tokens of a project were revoked. */
+/** `epochOf` gives how often the tokens of a project were revoked. */
 export function uploadLinks(
   secret: Uint8Array,
   { now = Date.now, epochOf = () => 0 }: { now?: () => number; epochOf?: (project: string) => number } = {},
@@ -46,13 +44,12 @@ export function uploadLinks(
     },
     require({ template, hash }, { project, expires, signature }) {
       const upload = { project, template, hash };
-      // The text itself: what is left of it when it is decoded fits several.
+      // Compares the text, because several texts decode to the same bytes.
       const given = Buffer.from(signature);
       const expected = Buffer.from(sign(upload, expires));
       if (given.length !== expected.length || !timingSafeEqual(given, expected))
         throw new CayError('unauthenticated', 'The signature of this address is not valid');
-      if (!(Number(expires) > now()))
-        throw new CayError('unauthenticated', 'This address is not valid any more');
+      if (!(Number(expires) > now())) throw new CayError('unauthenticated', 'This address has expired');
       return upload;
     },
   };

@@ -1,16 +1,20 @@
-/**
- * The control plane as E2B's clients expect it: templates by name and tag, and sandboxes whose start command
- * is ready.
- */
-import type { Builds } from '../../../../control/templates/builds/build.ts';
 import type { Control } from '../../../../control/control.ts';
 import type { Interpreter } from '../../code-interpreter/interpreter.ts';
 import { TEMPLATE } from '../../labels.ts';
 import { formatTemplateRef, parseTemplateRef } from './template-name.ts';
 
-export function preparedControl(control: Control, builds: Builds, interpreter: Interpreter): Control {
+/**
+ * Creates and starts sandboxes as E2B's clients expect: templates have tags, and the start command of a
+ * template is ready when the call resolves.
+ */
+export type PreparedSandboxes = Pick<Control, 'create' | 'start'>;
+
+export function preparedSandboxes(
+  control: Pick<Control, 'create' | 'start' | 'remove' | 'builds'>,
+  interpreter: Interpreter,
+): PreparedSandboxes {
+  const { builds } = control;
   return {
-    ...control,
     async create(principal, request, options) {
       const template = request.template.includes(':')
         ? formatTemplateRef(parseTemplateRef(request.template))
@@ -20,7 +24,7 @@ export function preparedControl(control: Control, builds: Builds, interpreter: I
       const made = await control.create(principal, { ...request, template, labels }, options);
       try {
         await builds.settled(principal, made.sandbox);
-        await interpreter.told(principal, made.sandbox, request.env);
+        await interpreter.setEnvironment(principal, made.sandbox, request.env);
       } catch (error) {
         if (made.created) await control.remove(principal, made.sandbox.id);
         throw error;

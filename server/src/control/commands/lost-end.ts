@@ -1,19 +1,24 @@
 import type { CommandEnd, SandboxState } from '@cay/sdk/protocol';
 import type { SandboxRow } from '../../records/sandboxes.ts';
 
-/** Whether no command can run in it any more that ran in it before. */
+type Lost = CommandEnd & { kind: 'lost' };
+
+/** The end of a command that its running sandbox has forgotten. */
+export const FORGOTTEN_END: Lost = { kind: 'lost', reason: 'The sandbox does not know the command any more' };
+
+/** Whether a command that ran in the sandbox cannot run any more. */
 export function hasEnded({ state, pausedAs }: Pick<SandboxRow, 'state' | 'pausedAs'>): boolean {
   return state === 'stopped' || state === 'failed' || state === 'destroying' || pausedAs === 'suspended';
 }
 
-/** The end of a command whose sandbox has come to this under it. */
+/** The end of a command whose sandbox was stopped, suspended, removed or failed while it ran. */
 export function lostWith({
   state,
   pausedAs,
 }: {
   state: SandboxState;
   pausedAs?: SandboxRow['pausedAs'];
-}): CommandEnd & { kind: 'lost' } {
+}): Lost {
   return {
     kind: 'lost',
     reason: `The sandbox was ${state === 'destroying' ? 'removed' : (pausedAs ?? state)} before the command ended`,

@@ -1,0 +1,51 @@
+import type { SandboxId } from '@cay/sdk/protocol';
+import type { Guest } from '../../guest/guest.ts';
+import type { PortRecord, SandboxRecords, SandboxRow } from '../../records/sandboxes.ts';
+import type { EventLog } from '../events/event-log.ts';
+import type { Principal } from '../tenants/principal.ts';
+import type { ConnectGuest } from './ask-guest.ts';
+import { commandAudit } from './command-audit.ts';
+import type { CommandKeys } from './command-keys.ts';
+import type { CommandLogs } from './command-logs.ts';
+import type { CommandVerbs } from './command.ts';
+import { findVerbs } from './find-commands.ts';
+import { sandboxStatus } from './sandbox-status.ts';
+import { startVerb } from './start-command.ts';
+import { waitVerb } from './wait-for-end.ts';
+import { endWatch } from './watch-end.ts';
+
+/** What commands need of the rest of the control plane. */
+export interface CommandParts {
+  /** A sandbox by id or name. Throws `not_found`. */
+  find(principal: Principal, ref: string): SandboxRow;
+  /** The guest of a sandbox, which is woken if it is paused; its calls count as use. */
+  enter(principal: Principal, ref: string): Promise<{ guest: Guest; row: SandboxRow }>;
+  connect: ConnectGuest;
+  /** Counts a client of the sandbox until it is disposed of. Wakes nothing. */
+  attend(id: SandboxId): Disposable;
+  expose(principal: Principal, ref: string, port: PortRecord): Promise<unknown>;
+  sandboxes: Pick<SandboxRecords, 'get'>;
+  events: Pick<EventLog, 'append' | 'listen'>;
+  keys: CommandKeys;
+  logs: CommandLogs;
+  /** Called with the time that the guest took to start a command, the wake included. */
+  onStarted(seconds: number): void;
+  onError(error: unknown): void;
+}
+
+export function openCommands(parts: CommandParts): CommandVerbs {
+  const { find, connect, sandboxes, events } = parts;
+  const audit = commandAudit(events);
+  const start = startVerb({ ...parts, audit, watchEnd: endWatch({ connect, sandboxes, audit }) });
+  return {
+    ...findVerbs(parts),
+    async start(...call) {
+      const from = performance.now();
+      const started = await start(...call);
+      parts.onStarted((performance.now() - from) / 1000);
+      return started;
+    },
+    wait: waitVerb(parts),
+    status: async (principal, ref) => sandboxStatus(find(principal, ref), parts),
+  };
+}
