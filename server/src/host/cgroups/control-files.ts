@@ -29,7 +29,7 @@ export function readIfThere(dir: string, file: string): string | undefined {
   }
 }
 
-/** Never creates: a file that the kernel has not made here means that the controller is missing. */
+/** Never creates the file: if the kernel has not made it, the controller is missing. */
 export function write(dir: string, file: string, value: string | number): void {
   const fd = openSync(join(dir, file), 'r+');
   try {
@@ -39,7 +39,7 @@ export function write(dir: string, file: string, value: string | number): void {
   }
 }
 
-/** As `write`, for files that not every kernel has. */
+/** Like `write`, for files that not every kernel has. */
 export function writeIfThere(dir: string, file: string, value: string | number): void {
   try {
     write(dir, file, value);
@@ -48,7 +48,7 @@ export function writeIfThere(dir: string, file: string, value: string | number):
   }
 }
 
-/** Resolves whether the group was made. */
+/** Resolves whether the group was created. */
 export function makeGroup(dir: string): boolean {
   try {
     mkdirSync(dir);
@@ -88,7 +88,7 @@ export function removeGroup(dir: string): boolean {
   return below.length > 0 && below.every((name) => removeGroup(join(dir, name))) && removeGroup(dir);
 }
 
-/** A process of an outer pid namespace is listed as 0, and to signal 0 would mean our own process group. */
+/** A process of an outer pid namespace is listed as 0, and signalling 0 would mean our own process group. */
 export function parseProcesses(text: string): number[] {
   return text
     .split('\n')
@@ -105,7 +105,7 @@ export function valueOf(text: string, key: string): number {
   return 0;
 }
 
-/** Limits may not be given without the controller that enforces them: they would be believed and not hold. */
+/** A limit without its controller is refused, because it would not be enforced. */
 export function requireController(
   name: string,
   limit: string,
