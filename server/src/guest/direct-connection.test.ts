@@ -129,7 +129,7 @@ describe('the direct way to a guest', () => {
     link.close();
   });
 
-  it('is opened anew for a guest that begins anew, and for a server that does', async () => {
+  it('is opened again after a restart of the guest, and of the server', async () => {
     const { link, dialled } = await linked();
     const { boot } = (await link.ready()).hello;
     await (await link.ready()).shutdown(1000, { again: true });
@@ -171,7 +171,7 @@ describe('the direct way to a guest', () => {
     squatter.close();
   });
 
-  it('is closed to a wrong key, to the key before and to a recorded handshake, which disturb nobody', async () => {
+  it('refuses a wrong key, an earlier key and a replayed handshake, without effect on the connection', async () => {
     const client = await connectGuest(await unix(), hello);
     const at = await client.listen({ port: 0, key: Buffer.alloc(32, 1) });
     expect(await client.listen({ port: at, key: KEY })).toBe(at);

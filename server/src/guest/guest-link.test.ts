@@ -152,7 +152,7 @@ describe('a quiesced link', () => {
     guest.send(FRAME.end, stream);
   }
 
-  it('lets calls under way finish, has others wait for the next connection, and tells nobody that the guest is lost', async () => {
+  it('lets calls in progress finish, makes others wait for the next connection, and does not report a lost guest', async () => {
     let lost = 0;
     const link = await listen({ onLost: () => (lost += 1) });
     const guest = await scripted();

@@ -208,7 +208,7 @@ describe.skipIf(!root)('sendChanges', () => {
     ]);
   });
 
-  it('leaves what it cannot tell to the walk', async () => {
+  it('leaves to the walk what the stream does not show', async () => {
     expect(await sendChanges({ from: join(dir, 'nothing'), to: join(dir, 'nobody') })).toBeUndefined();
     const path = await trees.prepare('many');
     await trees.commit('many-1', 'many');
