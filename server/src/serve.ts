@@ -21,13 +21,13 @@ import type { RateLimitOptions } from './api/http/rate-limit.ts';
 import type { RequestSpans } from './api/http/tracing/request-spans.ts';
 import { REDACTED } from './control/events/redact.ts';
 import { refuseUpgrade } from './api/http/refuse-upgrade.ts';
-import { canRoute, type Backend, type Orphan } from './backends/backend.ts';
+import { canMeasure, canRoute, type Backend, type Orphan } from './backends/backend.ts';
 import { promisedEvents } from './control/events/promised-events.ts';
 import { openControl } from './control/open-control.ts';
 import type { PressureSettings } from './control/capacity/pressure.ts';
 import { previewTokens } from './control/tenants/preview-tokens.ts';
-import { quotaBounds, type QuotaBounds } from './control/tenants/quota-bounds.ts';
-import { backup, sweepBackups } from './records/backup.ts';
+import { quotaBounds, type QuotaBounds, type Machine } from './policy/quota-bounds.ts';
+import { backup, sweepBackups } from './control/recovery/backup-archive.ts';
 import { openDatabase, type Database } from './records/database.ts';
 import { openEventLog, type EventRetention } from './control/events/event-log.ts';
 import { keyRecords } from './records/keys.ts';
@@ -167,7 +167,9 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
     const backend = await platformOrBackend(options, database);
     const events = promisedEvents(database, eventLog);
     const keys = keyRecords(database);
-    const projects = projectRecords(database, { bounds: await quotaBounds(backend, options.quota) });
+    const projects = projectRecords(database, {
+      bounds: quotaBounds(await machineOf(backend), options.quota),
+    });
     const epochs = tokenEpochs(database);
     const project = projects.byName('default') ?? projects.create('default');
     const adminKey = keys.list().some(({ role }) => role === 'admin')
@@ -357,4 +359,11 @@ function readiness<T>(check: () => Promise<T>): () => Promise<T> {
     if (!kept || atMs - kept.atMs > READY_CACHE_MS) kept = { atMs, verdict: check() };
     return kept.verdict;
   };
+}
+
+/** What the defaults of quotas depend on. A disk that does not answer counts as one that cannot be measured. */
+async function machineOf(backend: Backend): Promise<Machine> {
+  const { abilities } = await backend.capabilities();
+  const disk = canMeasure(backend) ? (await backend.capacity().catch(() => undefined))?.disk : undefined;
+  return { pidsLimit: abilities.pidsLimit, diskBytes: disk?.totalBytes };
 }

@@ -7,17 +7,19 @@ export const HEALTH_LEVELS = ['ok', 'warn', 'critical'] as const;
  * How the server is, as one verdict that a load balancer can route by and the findings that it comes from.
  */
 export const HealthSchema = z.object({
-  /** The worst of the checks. */
-  verdict: z.enum(HEALTH_LEVELS),
+  verdict: z.enum(HEALTH_LEVELS).describe('The worst of the checks.'),
   checks: z.array(z.object({ name: z.string(), level: z.enum(HEALTH_LEVELS), detail: z.string() })),
-  /** Sandboxes by state: those of the caller's project, or for an admin all there are. */
-  sandboxes: z.record(z.string(), z.int()),
+  sandboxes: z
+    .record(z.string(), z.int())
+    .describe("Sandboxes by state: those of the caller's project, or for an admin all there are."),
   uptimeMs: z.int(),
-  /** How late the server's own turns come, at the 99th percentile of the last minute or so. */
-  eventLoopDelayMs: z.number(),
+  eventLoopDelayMs: z
+    .number()
+    .describe("How late the server's own turns come, at the 99th percentile of the last minute or so."),
   serverMemoryBytes: z.int(),
-  /** The newest last. What callers did wrong is not in here. */
-  recentErrors: z.array(z.object({ atMs: z.int(), message: z.string() })),
+  recentErrors: z
+    .array(z.object({ atMs: z.int(), message: z.string() }))
+    .describe('The newest last. What callers did wrong is not in here.'),
 });
 export type Health = z.infer<typeof HealthSchema>;
 

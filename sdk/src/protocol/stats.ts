@@ -11,7 +11,9 @@ export const StatsSchema = z.object({
   diskLimitBytes: z.int().min(0).nullable(),
   networkRxBytes: z.int().min(0),
   networkTxBytes: z.int().min(0),
-  /** How often the kernel, or the guest, ended a process for want of memory. */
-  oomKills: z.int().min(0),
+  oomKills: z
+    .int()
+    .min(0)
+    .describe('How often the kernel, or the guest, ended a process for want of memory.'),
 });
 export type Stats = z.infer<typeof StatsSchema>;

@@ -280,7 +280,7 @@ async function upForeground(composition: Composition, options: Options, policy: 
   if (!lowerOomScore(OOM_SCORE))
     log.debug('the score by which the kernel chooses whom to end cannot be lowered here');
   if (options.restore !== undefined) {
-    const { restoreBackup } = await import('../../records/backup.ts');
+    const { restoreBackup } = await import('../../control/recovery/backup-archive.ts');
     const { createdAtMs, version } = await restoreBackup(options.restore, join(dataDir, 'control')).catch(
       (error: unknown) => {
         held.lock.release();

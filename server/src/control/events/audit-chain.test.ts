@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openEventLog, type EventLogOptions } from './event-log.ts';
-import { GENESIS, chainHash, hex, type Link, type StoredEvent } from './chain.ts';
+import { GENESIS, chainHash, hex, type Link, type StoredEvent } from '../../records/events/chain.ts';
 
 let directory: string;
 let path: string;

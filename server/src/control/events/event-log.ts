@@ -11,8 +11,8 @@ import type { AuditEvent, AuditVerdict, CayEvent } from '@cay/sdk/protocol';
 import { openClock } from '../../lib/clock.ts';
 import { Broadcast } from '../../lib/broadcast.ts';
 import { atOnce } from './at-once.ts';
-import { boundedText } from './bounded-data.ts';
-import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from './chain.ts';
+import { boundedText } from '../../records/events/bounded-data.ts';
+import { CHECKPOINT_EVERY, chainHash, hex, type Link, type StoredEvent } from '../../records/events/chain.ts';
 import {
   prepareTables,
   readAnchor,
@@ -20,15 +20,13 @@ import {
   readPromise,
   writeCheckpoint,
   writePromise,
-} from './event-store.ts';
+} from '../../records/sqlite/event-tables.ts';
 import { eventPositions } from './event-positions.ts';
-import { openPruner, type EventRetention } from './prune-events.ts';
+import { openPruner } from './prune-events.ts';
+import type { AuditQuery, EventQuery, EventRetention, NewEvent } from '../../records/events/events.ts';
 import { verifyChain } from './verify-chain.ts';
 
-export type { EventRetention } from './prune-events.ts';
-
-export type NewEvent = Pick<CayEvent, 'type'> &
-  Partial<Pick<CayEvent, 'project' | 'sandbox' | 'key' | 'outcome' | 'data'>>;
+export type { AuditQuery, EventQuery, EventRetention, NewEvent } from '../../records/events/events.ts';
 
 /**
  * The number and time of an event that is stored in the records until it is written here: see `promised-
@@ -37,22 +35,6 @@ export type NewEvent = Pick<CayEvent, 'type'> &
 export interface EventPromise {
   number: number;
   atMs: number;
-}
-
-export interface EventQuery {
-  /** Events after this id. */
-  after?: number;
-  project?: string;
-  sandbox?: string;
-  limit?: number;
-}
-
-export interface AuditQuery {
-  sandbox?: string;
-  type?: string;
-  key?: string;
-  sinceMs?: number;
-  untilMs?: number;
 }
 
 export interface EventLog {

@@ -5,9 +5,9 @@
  * gap that reaches the anchor becomes part of it, so there are never more gaps than events.
  */
 import type { DatabaseSync } from 'node:sqlite';
-import { gapSeal, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
-import { readAnchor, writeAnchor } from './event-store.ts';
-import { faultOf, type Checkpoint } from './fault-of.ts';
+import { gapSeal, sameBytes, sealOf, type Link, type StoredEvent } from '../../records/events/chain.ts';
+import { readAnchor, writeAnchor } from '../../records/sqlite/event-tables.ts';
+import { faultOf, type Checkpoint } from '../../records/events/fault-of.ts';
 
 /** The events from `first` to `id`, both included. */
 export interface Gap extends Link {

@@ -5,13 +5,7 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { atOnce } from './at-once.ts';
 import { openGaps } from './gaps.ts';
-
-export interface EventRetention {
-  /** How many are kept of each project, and of events without one. Default 1,000,000. */
-  events?: number;
-  /** How long events are kept. Default: as long as their number allows. */
-  ageMs?: number;
-}
+import type { EventRetention } from '../../records/events/events.ts';
 
 export interface Pruner {
   /** Counts one more event of this project. */

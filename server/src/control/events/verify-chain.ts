@@ -1,8 +1,8 @@
 import type { DatabaseSync } from 'node:sqlite';
 import type { AuditVerdict } from '@cay/sdk/protocol';
-import { hex, sameBytes, sealOf, type Link, type StoredEvent } from './chain.ts';
-import { readAnchor } from './event-store.ts';
-import { faultOf, type Checkpoint } from './fault-of.ts';
+import { hex, sameBytes, sealOf, type Link, type StoredEvent } from '../../records/events/chain.ts';
+import { readAnchor } from '../../records/sqlite/event-tables.ts';
+import { faultOf, type Checkpoint } from '../../records/events/fault-of.ts';
 import { isOwnGap, readGaps } from './gaps.ts';
 
 const PAGE = 1000;

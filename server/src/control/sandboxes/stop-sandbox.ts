@@ -3,7 +3,7 @@ import { unrecordedOnFullDisk } from '../capacity/unrecorded.ts';
 import type { Core } from '../core.ts';
 import type { Principal } from '../tenants/principal.ts';
 import type { StateRecorder } from './record-state.ts';
-import { requireTransition } from './transitions.ts';
+import { requireTransition } from '../../records/transitions.ts';
 
 export interface SandboxStopper {
   /** Ends the processes and keeps the files. Call this from the sandbox's queue. */

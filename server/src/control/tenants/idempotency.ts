@@ -3,7 +3,7 @@ import { CayError } from '@cay/sdk/protocol';
 import { countedRows } from './counted-rows.ts';
 import type { QuotaLedger } from './quota-ledger.ts';
 import type { Database } from '../../records/database.ts';
-import { isDigestOf, requestDigest } from './request-digest.ts';
+import { isDigestOf, requestDigest } from '../../records/sealing/request-digest.ts';
 
 export interface Keyed {
   /** Makes a call repeatable: the same key and request resolve what the first call made. */

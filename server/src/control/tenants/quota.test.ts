@@ -2,7 +2,7 @@ import { QuotaSchema, type Quota } from '@cay/sdk/protocol';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SUMMED, requireQuota } from './quota.ts';
-import { effectiveQuota, requireWithin } from './quota-bounds.ts';
+import { effectiveQuota, requireWithin } from '../../policy/quota-bounds.ts';
 
 const amount = fc.integer({ min: 0, max: 100 });
 const usage = fc.record({

@@ -1,6 +1,5 @@
 /** The operator's bounds on quotas: the defaults of projects without their own, and the maxima of all. */
 import { CayError, QuotaSchema, type Quota, type SomeQuota } from '@cay/sdk/protocol';
-import { canMeasure, type Backend } from '../../backends/backend.ts';
 
 export interface QuotaBounds {
   /** For projects whose own quota does not say. Null means no limit. */
@@ -31,17 +30,26 @@ const OTHER_SHARE = 0.1;
 
 export const NO_BOUNDS: QuotaBounds = { defaults: {}, maxima: {} };
 
-/** The operator's bounds on top of the built-in defaults for this platform. */
-export async function quotaBounds(backend: Backend, given: Partial<QuotaBounds> = {}): Promise<QuotaBounds> {
-  const { abilities } = await backend.capabilities();
-  // A disk that cannot be measured has no shares.
-  const disk = canMeasure(backend) ? (await backend.capacity().catch(() => undefined))?.disk : undefined;
-  const share = (part: number) => (disk ? Math.floor(disk.totalBytes * part) : Number.POSITIVE_INFINITY);
+/** What the built-in defaults depend on. */
+export interface Machine {
+  /** Whether the number of a sandbox's processes can be limited. */
+  pidsLimit: boolean;
+  /** The size of the disk, if it can be measured. */
+  diskBytes: number | undefined;
+}
+
+/** The operator's bounds on top of the built-in defaults for this machine. */
+export function quotaBounds(
+  { pidsLimit, diskBytes }: Machine,
+  given: Partial<QuotaBounds> = {},
+): QuotaBounds {
+  const share = (part: number) =>
+    diskBytes === undefined ? Number.POSITIVE_INFINITY : Math.floor(diskBytes * part);
   const builtIn: SomeQuota = {
     ...BUILT_IN,
     // Where processes cannot be limited, sandboxes have no limits to sum up.
-    pids: abilities.pidsLimit ? PIDS : null,
-    snapshotBytes: disk ? share(SNAPSHOT_SHARE) : null,
+    pids: pidsLimit ? PIDS : null,
+    snapshotBytes: diskBytes === undefined ? null : share(SNAPSHOT_SHARE),
     uploadBytes: Math.min(BUILT_IN.uploadBytes, share(OTHER_SHARE)),
     logBytes: Math.min(BUILT_IN.logBytes, share(OTHER_SHARE)),
   };

@@ -2,8 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SANDBOX_STATES, type Pause, type SandboxState } from '@cay/sdk/protocol';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { hibernatingBackend } from '../testing/hibernating-backend.ts';
-import { asked, installation, memoryBackend, type Installation } from '../testing/test-control.ts';
+import { hibernatingBackend } from '../control/testing/hibernating-backend.ts';
+import { asked, installation, memoryBackend, type Installation } from '../control/testing/test-control.ts';
 import { TRANSITIONS, requireTransition } from './transitions.ts';
 
 let place: Installation;

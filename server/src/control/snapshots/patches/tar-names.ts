@@ -1,5 +1,5 @@
-import { byteReader } from '../byte-reader.ts';
-import { readTar } from '../tar/read.ts';
+import { byteReader } from '../../../lib/byte-reader.ts';
+import { readTar } from '../../../lib/tar/read.ts';
 
 const MAX_EXTENDED_BYTES = 2 * 1024 * 1024;
 

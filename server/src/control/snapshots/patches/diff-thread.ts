@@ -1,7 +1,7 @@
 import { CayError } from '@cay/sdk/protocol';
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
-import { Semaphore } from '../semaphore.ts';
+import { Semaphore } from '../../../lib/semaphore.ts';
 import type { DiffAnswer, DiffJob } from './diff-job.ts';
 
 /**

@@ -1,6 +1,13 @@
 /** The tables of the event log: events, the anchor and the gaps of pruned events, checkpoints. */
 import type { DatabaseSync } from 'node:sqlite';
-import { CHECKPOINT_EVERY, GENESIS, chainHash, sealOf, type Link, type StoredEvent } from './chain.ts';
+import {
+  CHECKPOINT_EVERY,
+  GENESIS,
+  chainHash,
+  sealOf,
+  type Link,
+  type StoredEvent,
+} from '../events/chain.ts';
 
 export const EVENTS_VERSION = 1;
 

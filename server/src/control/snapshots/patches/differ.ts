@@ -1,5 +1,5 @@
 import { CayError } from '@cay/sdk/protocol';
-import { collectBytes } from '../bounded-bytes.ts';
+import { collectBytes } from '../../../lib/bounded-bytes.ts';
 import { maxBytesOf, type Bounds } from './contrast.ts';
 import type { DiffAnswer, DiffJob, FileCounts } from './diff-job.ts';
 import { takeDiffThread, type DiffThread } from './diff-thread.ts';

@@ -6,12 +6,12 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { backup, restoreBackup, sweepBackups, verifyBackup } from './backup.ts';
-import { openDatabase, type Database } from './database.ts';
-import { openEventLog, type EventLog } from '../control/events/event-log.ts';
-import { MIGRATIONS } from './migrations.ts';
-import { projectRecords } from './projects.ts';
-import { installationSecret } from './secrets.ts';
+import { backup, restoreBackup, sweepBackups, verifyBackup } from './backup-archive.ts';
+import { openDatabase, type Database } from '../../records/database.ts';
+import { openEventLog, type EventLog } from '../events/event-log.ts';
+import { MIGRATIONS } from '../../records/migrations.ts';
+import { projectRecords } from '../../records/projects.ts';
+import { installationSecret } from '../../records/secrets.ts';
 
 let directory: string;
 let database: Database;
