@@ -39,7 +39,7 @@ import { clearCopies } from './records/sealing/clear-copies.ts';
 import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
 import { tokenEpochs } from './control/tenants/token-epochs.ts';
 import type { WebhooksOptions } from './control/events/webhooks/webhooks.ts';
-import { lockDirectory } from './lib/lock-directory.ts';
+import { lockDirectory } from './host/lock-directory.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
 import type { Policy } from './policy/policy.ts';
 import { openDirectoryStore } from './storage/directory.ts';

@@ -20,7 +20,7 @@ import { openSnapshotter } from '../../host/snapshots/open.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
-import { lockDirectory } from '../../lib/lock-directory.ts';
+import { lockDirectory } from '../../host/lock-directory.ts';
 import { bootId } from '../../lib/proc.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { randomName } from '../../lib/random-name.ts';

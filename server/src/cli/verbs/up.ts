@@ -26,7 +26,7 @@ import {
   type ServerFile,
 } from '../lib/settings.ts';
 import { parseCount, parseSize, parseTimes } from '../lib/units.ts';
-import { directoryInUse } from '../../lib/directory-in-use.ts';
+import { directoryInUse } from '../../host/directory-in-use.ts';
 import type { RunningServer } from '../../serve.ts';
 import type { BackendOptions, Composition, DockerSettings, OpenedBackend, Verb } from '../verb.ts';
 

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { directoryInUse } from './directory-in-use.ts';
-import { lockFile, type FileLock } from './file-lock.ts';
+import { lockFile, type FileLock } from '../lib/file-lock.ts';
 
 /**
  * Takes the lock of a data directory for this process. Throws `failed_precondition`, with the holder's
