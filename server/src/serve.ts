@@ -39,7 +39,7 @@ import { clearCopies } from './records/sealing/clear-copies.ts';
 import { KEY_FILE, openInstallationKey } from './records/sealing/installation-key.ts';
 import { tokenEpochs } from './control/tenants/token-epochs.ts';
 import type { WebhooksOptions } from './control/events/webhooks/webhooks.ts';
-import { lockFile } from './lib/file-lock.ts';
+import { lockDirectory } from './host/lock-directory.ts';
 import type { SealedBox } from './lib/sealed-box.ts';
 import type { Policy } from './policy/policy.ts';
 import { openDirectoryStore } from './storage/directory.ts';
@@ -133,7 +133,7 @@ export async function serve(options: ServeOptions): Promise<RunningServer> {
   const log = options.log ?? pino({ redact: REDACTED });
   requireSafeListening(host, options);
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-  const lock = requireLock(dataDir);
+  const lock = lockDirectory(dataDir);
   const undo: (() => unknown)[] = [() => lock.release()];
   try {
     const headersTimeout = options.slowestSender?.headersMs ?? HEADERS_MS;
@@ -300,20 +300,6 @@ function requireSafeListening(host: string, { tls, insecure }: Pick<ServeOptions
   throw new CayError('failed_precondition', `Cannot listen on "${host}": keys would travel unencrypted`, {
     hint: 'give a certificate and key for TLS, listen on 127.0.0.1 behind a proxy, or allow it with the insecure option',
   });
-}
-
-function requireLock(dataDir: string) {
-  const result = lockFile(join(dataDir, 'lock'), { pid: process.pid, startedAtMs: Date.now() });
-  if ('lock' in result) return result.lock;
-  const pid = result.heldBy?.pid;
-  throw new CayError(
-    'failed_precondition',
-    `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
-    {
-      details: { pid: typeof pid === 'number' ? pid : null },
-      hint: 'stop that server, or choose another data directory',
-    },
-  );
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {

@@ -19,7 +19,7 @@ import {
 import { unpack } from '../../server/src/cli/lib/archive/unpack.ts';
 import { FRAME } from '../../server/src/guest/frame.ts';
 import type { Guest } from '../../server/src/guest/guest.ts';
-import { BLOCK, encodeHeader } from '../../server/src/lib/tar-header.ts';
+import { BLOCK, encodeHeader } from '../../server/src/lib/tar/header.ts';
 import { drain, inPieces, until, within } from '../conformance/box.ts';
 import { startCluster, whyNoCluster, type Cluster } from './cluster/cluster.ts';
 import { execIn } from './cluster/exec-in.ts';

@@ -6,7 +6,7 @@
  */
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { Broadcast } from '../../lib/broadcast.ts';
-import { within } from '../../lib/within.ts';
+import { withTimeout } from '../../lib/timeout.ts';
 import { isAway, type Backend, type Observation } from '../backend.ts';
 import { forwardObservations } from '../support/forward-observations.ts';
 import type { Members } from './members.ts';
@@ -108,9 +108,9 @@ export async function openPlatformMembers(
           try {
             return {
               name,
-              answer: await within(
-                ANSWER_MS,
+              answer: await withTimeout(
                 platforms.get(name).then((backend) => ask(backend, name)),
+                ANSWER_MS,
                 () => silent(name),
               ),
             };

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { CallScope, Observation } from '../backend.ts';
 import { LABELS } from './container-config.ts';
@@ -175,7 +176,7 @@ export function dockerContainers(client: DockerClient, installation: string): Co
           allow: [404, 409],
         });
         if (!(await inspect(id, container))) break;
-        await new Promise((resolve) => setTimeout(resolve, 50));
+        await sleep(50);
       } while (Date.now() < deadline);
       known.delete(id);
     },

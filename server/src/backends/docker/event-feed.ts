@@ -3,6 +3,7 @@
  * only says where to look: what is reported is what is then seen. While there is no stream, nothing is
  * reported; after a reconnect everything is compared with what was known.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { isId, type SandboxId } from '@cay/sdk/protocol';
 import type { Observation } from '../backend.ts';
 import { LABELS } from './container-config.ts';
@@ -68,6 +69,6 @@ export async function feedEvents(client: DockerClient, options: EventFeedOptions
     } catch {
       // The engine is away; the comparison after its return reports what has changed.
     }
-    if (!signal.aborted) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    if (!signal.aborted) await sleep(RETRY_MS);
   }
 }

@@ -12,6 +12,7 @@
  */
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import { Semaphore } from '../../lib/semaphore.ts';
+import { withDeadline } from '../../lib/timeout.ts';
 import {
   abilityOf,
   type Backend,
@@ -26,7 +27,6 @@ import { requireSandboxId, requireWanted } from '../support/check.ts';
 import { observationFeed } from '../support/observation-feed.ts';
 import { hashOf } from '../support/spec-hash.ts';
 import { ANNOTATIONS } from './client/names.ts';
-import { inTime } from './client/with-deadline.ts';
 import { bridgeStream } from './links/bridge-stream.ts';
 import { guestLinks } from './links/guest-links.ts';
 import { reachGuest } from './links/reach-guest.ts';
@@ -40,7 +40,7 @@ import { endWorkload } from './workloads/end-workload.ts';
 import { podAbilitiesOf } from './workloads/pod-abilities.ts';
 import { leaseRenewal } from './workloads/renew-leases.ts';
 import { setFrozen } from './workloads/set-frozen.ts';
-import { startWorkload } from './workloads/start-workload.ts';
+import { GUEST_ANSWER_MS, startWorkload } from './workloads/start-workload.ts';
 import { stopWorkload, type Ending } from './workloads/stop-workload.ts';
 import { sweep } from './workloads/sweep.ts';
 import type { WorkloadContext } from './workloads/workload-context.ts';
@@ -269,7 +269,9 @@ export function podBackend(kind: PodBackendKind, options: PodBackendOptions, sco
     async stats(id, call = {}) {
       requireSandboxId(id);
       const now = await reachGuest(context, id, `read the stats of sandbox "${id}"`, call);
-      const read = await (await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })).stats(inTime(call));
+      const read = await (
+        await now.link.ready({ ...call, timeoutMs: STOP_SLACK_MS })
+      ).stats(withDeadline(call, GUEST_ANSWER_MS));
       now.oomKills = Math.max(now.oomKills, read.oomKills);
       const atMs = Date.now();
       return {

@@ -4,6 +4,7 @@
  * A guest whose connection ends may only be reconnecting, so its processes are checked until it is back
  * or they are gone. However often a guest hangs up, one look at a time is enough for each instance.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxId } from '@cay/sdk/protocol';
 import type { Instance } from '../../host/instances/instance.ts';
 import { ignoreFailure, inBackground } from '../../lib/in-background.ts';
@@ -40,7 +41,7 @@ export function instanceMonitor(
       try {
         while (options.isCurrent(id, instance) && !instance.link.current) {
           if (!(await isAlive())) return await options.onEnded(id, instance);
-          await new Promise((resolve) => setTimeout(resolve, pollMs));
+          await sleep(pollMs);
           pollMs = instance.frozen ? Math.min(pollMs * 2, MAX_POLL_MS) : POLL_MS;
         }
       } catch (error) {

@@ -20,7 +20,7 @@ import { openSnapshotter } from '../../host/snapshots/open.ts';
 import { baseTemplate } from '../../host/templates/base.ts';
 import type { Template } from '../../host/templates/template.ts';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
-import { lockFile, type FileLock } from '../../lib/file-lock.ts';
+import { lockDirectory } from '../../host/lock-directory.ts';
 import { bootId } from '../../lib/proc.ts';
 import type { SealedBox } from '../../lib/sealed-box.ts';
 import { randomName } from '../../lib/random-name.ts';
@@ -79,7 +79,7 @@ const SWEEP_EVERY_MS = 60_000;
 export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend> {
   await makePassable(options.dir);
   // Opening takes the sockets of what runs and sweeps what no record knows: never beside another server.
-  const lock = requireLock(options.dir);
+  const lock = lockDirectory(options.dir, LOCK);
   let laid: Laid | undefined;
   try {
     raiseKernelLimits();
@@ -108,7 +108,7 @@ export async function openLocal(options: OpenLocalOptions): Promise<LocalBackend
  * else is touched.
  */
 export async function surveyLocal(options: Pick<OpenLocalOptions, 'dir' | 'storage'>): Promise<Orphan[]> {
-  const lock = requireLock(options.dir);
+  const lock = lockDirectory(options.dir, LOCK);
   try {
     const laid = await openPlatform(options);
     try {
@@ -167,19 +167,6 @@ function protect({ cgroups }: HostResources, onError: (error: unknown) => void =
     // It serves as well without.
     onError(error);
   }
-}
-
-function requireLock(dir: string): FileLock {
-  const result = lockFile(join(dir, LOCK), { pid: process.pid });
-  if ('lock' in result) return result.lock;
-  const pid = result.heldBy?.['pid'];
-  throw new CayError(
-    'failed_precondition',
-    `Cannot use "${dir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
-    {
-      hint: 'stop that server, or choose another data directory',
-    },
-  );
 }
 
 /**

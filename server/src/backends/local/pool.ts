@@ -8,6 +8,7 @@
  * happens one at a time, when requests have been quiet for a moment, and only while no caller waits for
  * a sandbox of their own.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Instance, InstanceFacts } from '../../host/instances/instance.ts';
 
 export interface PoolKey {
@@ -96,7 +97,7 @@ export class Pool {
   async full(): Promise<void> {
     while (!this.#closed && this.#ready.length < this.#options.size) {
       this.fill();
-      await (this.#filling ?? new Promise((resolve) => setTimeout(resolve, BUSY_POLL_MS)));
+      await (this.#filling ?? sleep(BUSY_POLL_MS));
     }
   }
 

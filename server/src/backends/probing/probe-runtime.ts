@@ -2,7 +2,7 @@
 import { newId, SandboxSpecSchema, type Ability, type SandboxId, type SandboxSpec } from '@cay/sdk/protocol';
 import { collect, type Collected } from '../../guest/collect.ts';
 import type { Guest, GuestExec } from '../../guest/guest.ts';
-import { within } from '../../lib/within.ts';
+import { withTimeout } from '../../lib/timeout.ts';
 import type { Backend } from '../backend.ts';
 import { withoutUnenforceable } from '../support/check-spec.ts';
 
@@ -209,7 +209,7 @@ export async function probeRuntime(
   const findings: ProbeFindings = { verified: {}, notes: {} };
   const [id] = ids;
   try {
-    await within(START_MS, backend.ensure(id, spec), () => late('No sandbox started', START_MS));
+    await withTimeout(backend.ensure(id, spec), START_MS, () => late('No sandbox started', START_MS));
     for (const [ability, attempt] of Object.entries(PROBES) as [Ability, Attempt][]) {
       if (!wired[ability] || signal?.aborted) continue;
       const note = await tryOne(backend, ids, spec, attempt);
@@ -243,7 +243,7 @@ async function tryOne(
     return attempt({ backend, id, other, spec, guest, run, reconnect: () => backend.connect(id) });
   };
   try {
-    return (await within(TRY_MS, work(), () => late('It did not end', TRY_MS))) ?? undefined;
+    return (await withTimeout(work(), TRY_MS, () => late('It did not end', TRY_MS))) ?? undefined;
   } catch (error) {
     return error instanceof NotTried ? NOT_TRIED : (error as Error).message;
   }

@@ -21,7 +21,7 @@ import {
 } from '@cay/sdk/protocol';
 import { z } from 'zod';
 import { readJson, writeFileAtomic } from '../../lib/atomic-file.ts';
-import { within } from '../../lib/within.ts';
+import { withTimeout } from '../../lib/timeout.ts';
 import type { Backend, CallScope, Observation } from '../backend.ts';
 import { probeRuntime } from './probe-runtime.ts';
 
@@ -108,7 +108,7 @@ export async function probedBackend<B extends Backend & Probeable & { destroy():
 
   async function endProbes(): Promise<void> {
     closing.abort();
-    await within(CLOSE_MS, probed, () => new Error('late')).catch(() => {});
+    await withTimeout(probed, CLOSE_MS, () => new Error('late')).catch(() => {});
   }
 
   const probed = probeAll().catch(onError);

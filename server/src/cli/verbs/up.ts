@@ -26,6 +26,7 @@ import {
   type ServerFile,
 } from '../lib/settings.ts';
 import { parseCount, parseSize, parseTimes } from '../lib/units.ts';
+import { directoryInUse } from '../../host/directory-in-use.ts';
 import type { RunningServer } from '../../serve.ts';
 import type { BackendOptions, Composition, DockerSettings, OpenedBackend, Verb } from '../verb.ts';
 
@@ -470,11 +471,6 @@ function printKey(key: string, dataDir: string): void {
 }
 
 function taken(dataDir: string, pid: unknown): CayError {
-  return new CayError(
-    'failed_precondition',
-    `Cannot use "${dataDir}": another server has it${typeof pid === 'number' ? ` (process ${pid})` : ''}`,
-    {
-      hint: '"cay status" tells more, "cay down" stops it; --data chooses another directory',
-    },
-  );
+  const hint = '"cay status" tells more, "cay down" stops it; --data chooses another directory';
+  return directoryInUse(dataDir, pid, hint);
 }

@@ -14,7 +14,7 @@ import { CayError, type CommandEnd, type CommandInfo, type SandboxId } from '@ca
 import { MAIN_COMMAND_ID } from '../../backends/support/start-main.ts';
 import type { CommandHandle } from '../../guest/guest.ts';
 import { extentOf, offsetSince, removeLog } from '../../lib/frame-log.ts';
-import { orLate } from '../../lib/or-late.ts';
+import { valueWithin } from '../../lib/timeout.ts';
 import type { Database } from '../../records/database.ts';
 import type { QuotaLedger } from '../tenants/quota-ledger.ts';
 import type { EventLog } from '../events/event-log.ts';
@@ -287,7 +287,7 @@ export function openCommandLogs(options: CommandLogsOptions): CommandLogs {
       await removeLog(placeOf(sandbox), id);
     },
     async drain(sandbox) {
-      await orLate(own.settled(sandbox), DRAIN_MS);
+      await valueWithin(own.settled(sandbox), DRAIN_MS);
       const all = new Map<string, Recorder>();
       for (const [key, recorder] of recorders)
         if (key.startsWith(`${sandbox}/`)) all.set(key.slice(sandbox.length + 1), recorder);

@@ -17,7 +17,7 @@ import {
   type SnapshotId,
 } from '@cay/sdk/protocol';
 import { isAway, type Backend } from '../../backends/backend.ts';
-import { within } from '../../lib/within.ts';
+import { withTimeout } from '../../lib/timeout.ts';
 
 /** A platform that hangs must not keep the server from starting. */
 const ANSWER_MS = 30_000;
@@ -125,7 +125,7 @@ export async function survey<T>(
         const platform = await open();
         const late = () =>
           new CayError('unavailable', `Platform "${name}" has not answered for ${ANSWER_MS / 1000} s`);
-        const all = (await within(ANSWER_MS, look(platform), late)).map((it) => ({ it, platform }));
+        const all = (await withTimeout(look(platform), ANSWER_MS, late)).map((it) => ({ it, platform }));
         answered.add(name);
         return all;
       } catch (error) {

@@ -13,8 +13,9 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { CayError, type AuditVerdict } from '@cay/sdk/protocol';
 import { z } from 'zod';
-import { byteReader, type ByteReader } from '../../lib/byte-reader.ts';
-import { BLOCK, decodeHeader, encodeHeader, paddingOf } from '../../lib/tar-header.ts';
+import { byteReader, type ByteReader, TruncatedError } from '../../lib/byte-reader.ts';
+import { BLOCK, decodeHeader, paddingOf } from '../../lib/tar/header.ts';
+import { fileHeader, padding, tarEnd } from '../../lib/tar/pack.ts';
 import { verifyOffline } from '../events/verify-offline.ts';
 import { KEY_FILE, openInstallationKey } from '../../records/sealing/installation-key.ts';
 import type { Database } from '../../records/database.ts';
@@ -143,20 +144,11 @@ async function* archive(
     for (const name of ['manifest.json', ...FILES.filter((file) => files[file])]) {
       const path = join(directory, name);
       const { size } = await stat(path);
-      yield encodeHeader({
-        name,
-        type: 'file',
-        sizeBytes: size,
-        mode: 0o600,
-        uid: 0,
-        gid: 0,
-        modifiedAtMs: atMs,
-        target: '',
-      });
+      yield fileHeader(name, size, { mode: 0o600, modifiedAtMs: atMs });
       yield* createReadStream(path, { highWaterMark: 256 * 1024 }) as AsyncIterable<Buffer>;
-      yield new Uint8Array(paddingOf(size));
+      yield padding(size);
     }
-    yield new Uint8Array(2 * BLOCK);
+    yield tarEnd();
   } finally {
     await discard();
   }
@@ -244,13 +236,13 @@ function requireSound(path: string, damaged: (why: string) => CayError): void {
 /** The next entry, which must be this one and no larger. */
 async function entry(reader: ByteReader, name: string, most: number) {
   const head = await reader.exactly(BLOCK);
-  if (head.length === 0) throw new Error('it is cut off');
+  if (head.length === 0) throw new TruncatedError();
   const { name: found, type, sizeBytes } = decodeHeader(head, {});
   if (found !== name || type !== 'file' || sizeBytes > most) throw new Error(`"${name}" is missing`);
   async function* chunks(): AsyncGenerator<Uint8Array> {
     for (let left = sizeBytes; left > 0;) {
       const part = await reader.some(left);
-      if (part.length === 0) throw new Error('it is cut off');
+      if (part.length === 0) throw new TruncatedError();
       left -= part.length;
       yield part;
     }

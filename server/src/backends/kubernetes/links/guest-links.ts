@@ -4,7 +4,7 @@
  */
 import { CayError, type Limits, type SandboxId } from '@cay/sdk/protocol';
 import type { ServerHello } from '../../../guest/connection.ts';
-import { directWay } from '../../../guest/direct-connection.ts';
+import { directConnection } from '../../../guest/direct-connection.ts';
 import type { Guest } from '../../../guest/guest.ts';
 import type { GuestLink } from '../../../guest/guest-link.ts';
 import { redialling, type RedialOptions } from '../../../guest/redialling-link.ts';
@@ -90,7 +90,7 @@ export function guestLinks({
     };
     const host = pod.status?.podIP;
     if (directPort === undefined || host === undefined) return { dial };
-    return directWay({
+    return directConnection({
       dial,
       host,
       port: directPort,

@@ -1,7 +1,8 @@
 /** Freezes the processes of a sandbox by SIGSTOP, which only its guest can do, and thaws them. */
+import { withDeadline } from '../../../lib/timeout.ts';
+import { GUEST_ANSWER_MS } from './start-workload.ts';
 import { CayError, type SandboxId } from '@cay/sdk/protocol';
 import type { CallScope, Observation } from '../../backend.ts';
-import { inTime } from '../client/with-deadline.ts';
 import type { Live } from '../links/guest-links.ts';
 import { statusOf } from './workload-status.ts';
 import { ANSWER_MS } from './await-guest.ts';
@@ -34,13 +35,13 @@ export async function setFrozen(
   const note = (still: boolean) => workloads.note(found.workload, { ...status, frozen: still }, call);
   if (frozen) {
     await note(true);
-    await guest.freeze(inTime(call)).catch(async (error: unknown) => {
-      await guest.thaw(inTime({}, UNDO_MS)).catch(() => {});
+    await guest.freeze(withDeadline(call, GUEST_ANSWER_MS)).catch(async (error: unknown) => {
+      await guest.thaw(withDeadline({}, UNDO_MS)).catch(() => {});
       await note(status.frozen ?? false).catch(() => {});
       throw error;
     });
   } else {
-    await guest.thaw(inTime(call));
+    await guest.thaw(withDeadline(call, GUEST_ANSWER_MS));
     await note(false);
   }
   // Later observations must not be older than this.

@@ -1,10 +1,10 @@
 /** Starts a sandbox that was absent, stopped, failed or left half-started. */
 import type { SandboxId, SandboxSpec } from '@cay/sdk/protocol';
+import { withDeadline } from '../../../lib/timeout.ts';
 import { faultPoint } from '../../../lib/fault-point.ts';
 import type { CallScope, Observation } from '../../backend.ts';
 import { USER } from '../../support/sandbox-user.ts';
 import { startMain } from '../../support/start-main.ts';
-import { inTime } from '../client/with-deadline.ts';
 import type { Runtime } from '../runtimes.ts';
 import { ANSWER_MS, awaitGuest, LOOK_AGAIN_MS, mayRun, type GuestWanted } from './await-guest.ts';
 import { endWorkload } from './end-workload.ts';
@@ -12,6 +12,9 @@ import { containerOf } from './pod-state.ts';
 import type { WorkloadContext } from './workload-context.ts';
 import { statusOf, type WorkloadStatus } from './workload-status.ts';
 import { workloadOptionsOf, type Found, type Workload } from './workload.ts';
+
+/** How long a guest may take to answer. A program that took its place may never answer. */
+export const GUEST_ANSWER_MS = 10_000;
 
 /** How long the end of a pod may take. */
 const SUSPEND_MS = 60_000;
@@ -96,8 +99,8 @@ async function finish(context: WorkloadContext, made: Workload, wanted: GuestWan
   let { pod } = found;
   // The pod is made with the home directory.
   if (!spec.readOnlyRoot && spec.workdir !== '/' && spec.workdir !== USER.home)
-    await guest.files(USER.name).mkdir(spec.workdir, inTime(call));
-  await startMain(guest, spec, inTime(call));
+    await guest.files(USER.name).mkdir(spec.workdir, withDeadline(call, GUEST_ANSWER_MS));
+  await startMain(guest, spec, withDeadline(call, GUEST_ANSWER_MS));
   await faultPoint('kubernetes.start.prepared');
   // A watch may be behind. A wrong restart count would be taken for a crash later.
   if (hasRun)

@@ -20,7 +20,7 @@ import {
   textAt,
   type Entry,
   type Extended,
-} from '../../../lib/tar-header.ts';
+} from '../../../lib/tar/header.ts';
 
 /** What a sandbox made never runs with another's rights here. */
 const PERMISSIONS = 0o777;

@@ -19,7 +19,7 @@ const job = (before: string, after: string): DiffJob => ({
 });
 
 describe('a thread that compares', () => {
-  it('fails alone when it gets what it cannot handle, and the next one works', async () => {
+  it('a job that cannot be handled fails alone, and the next one works', async () => {
     const broken = takeDiffThread();
     const { answer } = await broken.run({ ...job('a', 'b'), pair: undefined as never, kind: 'patch' });
     expect(answer).toHaveProperty('failure');

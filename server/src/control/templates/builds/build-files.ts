@@ -12,7 +12,7 @@ import { mkdir, open, readdir, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CayError, isCayError } from '@cay/sdk/protocol';
 import { randomName } from '../../../lib/random-name.ts';
-import { within } from '../../../lib/within.ts';
+import { withTimeout } from '../../../lib/timeout.ts';
 import type { Flight, QuotaLedger } from '../../tenants/quota-ledger.ts';
 
 export interface BuildFiles {
@@ -234,7 +234,7 @@ async function* inTime(
   let ended = false;
   try {
     for (;;) {
-      const next = await within(Math.max(1, deadlineMs - performance.now()), iterator.next(), late);
+      const next = await withTimeout(iterator.next(), Math.max(1, deadlineMs - performance.now()), late);
       ended = next.done === true;
       if (next.done) return;
       yield next.value;

@@ -1,26 +1,27 @@
-//! The rules of one connection, without its socket: which streams are open, who may send how much.
+//! The protocol of one connection, without its socket: which streams are open, and how much each side may
+//! send.
 //!
 //! Bytes go in, events come out, and frames wait in `out`. Nothing here does input or output, so all of it
-//! can be tried with random bytes.
+//! can be tested with random bytes.
 
 use std::collections::HashMap;
 
 use crate::failure::Failure;
-use crate::frame::{Broken, Header, INITIAL_CREDIT, Kind, Parsed, Parser};
+use crate::transport::frame::{Broken, Header, INITIAL_CREDIT, Kind, Parsed, Parser};
+use crate::transport::write_queue::WriteQueue;
 use crate::value::Value;
-use crate::write_queue::WriteQueue;
 
 /// Streams that may be open at once.
 const MAX_STREAMS: usize = 4096;
-/// Room is granted in pieces of at least this size; small ones would cost a frame each.
+/// Credit is granted in pieces of at least this size; small ones would cost a frame each.
 const GRANT: u32 = 65_536;
 /// More credit than this makes no difference.
 const MAX_CREDIT: i64 = 1 << 40;
 
-/// What the server said.
+/// An event from the server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its HELLO: from now on there may be streams.
+    /// Its HELLO: streams may be opened from now on.
     Hello(Value),
     /// A new stream.
     Open(u32, Value),
@@ -182,7 +183,7 @@ impl Connection {
         if self.greeted { Ok(()) } else { Err(Broken("a frame before HELLO")) }
     }
 
-    /// Takes a frame's bytes out of what we had granted.
+    /// Counts a frame's bytes against the granted credit.
     fn charge(&mut self, header: Header) -> Result<(), Broken> {
         if let Some(stream) = self.streams.get_mut(&header.stream) {
             if stream.window <= 0 {
@@ -199,7 +200,7 @@ impl Connection {
         }
     }
 
-    /// The bytes of a stream were taken: grants room again when enough has come together.
+    /// The bytes of a stream were handled: grants credit again when enough has come together.
     pub fn taken(&mut self, id: u32, bytes: usize) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.owed = stream.owed.saturating_add(bytes as u32);
@@ -210,17 +211,17 @@ impl Connection {
         }
     }
 
-    /// We may send a MESSAGE or DATA on this stream now.
+    /// Whether a MESSAGE or DATA may be sent on this stream now.
     pub fn may_send(&self, id: u32) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.credit > 0 && !stream.we_ended)
     }
 
-    /// What is left of our credit.
+    /// The remaining credit.
     pub fn credit(&self, id: u32) -> i64 {
         self.streams.get(&id).map_or(0, |stream| stream.credit)
     }
 
-    /// Sends a MESSAGE; the payload's size. The caller has asked `may_send`.
+    /// Sends a MESSAGE and returns the size of its payload. The caller has checked `may_send`.
     pub fn message(&mut self, id: u32, message: &Value) -> usize {
         if !self.is_sending(id) {
             return 0;
@@ -238,7 +239,7 @@ impl Connection {
         }
     }
 
-    /// Sends frames of a stream that are encoded already, with `payload` bytes of MESSAGE and DATA in them.
+    /// Sends frames of a stream that are already encoded, with `payload` bytes of MESSAGE and DATA in them.
     pub fn encoded(&mut self, id: u32, frames: Vec<u8>, payload: usize) {
         if self.is_sending(id) {
             self.out.whole(frames);

@@ -1,34 +1,33 @@
-//! A connection over a network: messages of the Noise protocol, each behind its length in two bytes.
+//! An encrypted TCP connection: messages of the Noise protocol, each with a length of two bytes before it.
 //!
-//! Whoever dials has the key that the server gave us, or gets no further than the first message. Nothing of
-//! this does input or output but `Sealed`, and nothing of it trusts a length.
+//! A client without the key that the server gave us gets no further than the first message. Only
+//! `NoiseStream` does input and output, and no length is trusted.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use snow::{Builder, TransportState};
 
-use crate::carrier::Received;
 use crate::sys;
-use crate::write_queue::WriteQueue;
+use crate::transport::byte_stream::Received;
+use crate::transport::write_queue::WriteQueue;
 
-/// Both sides prove that they have the key, and both have a part in what the connection is sealed with.
+/// Both sides prove that they have the key, and both contribute to the session keys.
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
-/// So that a key which somebody uses for something else as well opens nothing here.
+/// Binds the key to this protocol: used for another one it opens nothing here.
 const PROLOGUE: &[u8] = b"cay-guest/1";
 const LENGTH: usize = 2;
 const TAG: usize = 16;
-/// A public key and the seal of nothing.
+/// A public key and the tag of an empty payload.
 const HANDSHAKE: usize = 32 + TAG;
 const MAX_MESSAGE: usize = 65_535;
 const MAX_PLAIN: usize = MAX_MESSAGE - TAG;
 
-/// What a caller has to send first, with its length.
+/// The first message of a client, with its length.
 pub const FIRST: usize = LENGTH + HANDSHAKE;
-/// What it has to send when it has our answer: a sealed nothing. A first message that somebody has recorded
-/// gets an answer, and no further.
+/// The second message of a client: an empty payload. A replayed first message gets an answer, and no further.
 pub const SECOND: usize = LENGTH + TAG;
 
-/// The key of those who may call.
+/// The key of clients.
 pub type Key = [u8; 32];
 
 fn body(message: &[u8]) -> Option<&[u8]> {
@@ -40,7 +39,7 @@ fn builder(key: &Key) -> Option<Builder<'_>> {
     Builder::new(PATTERN.parse().ok()?).psk(0, key).ok()?.prologue(PROLOGUE).ok()
 }
 
-/// What to answer to a first message, and the state that comes of it; `None` to who does not have the key.
+/// The answer to a first message, and the resulting state; `None` if the client does not have the key.
 pub fn answer(key: &Key, first: &[u8; FIRST]) -> Option<([u8; FIRST], TransportState)> {
     let mut handshake = builder(key)?.build_responder().ok()?;
     handshake.read_message(body(first)?, &mut []).ok()?;
@@ -51,27 +50,27 @@ pub fn answer(key: &Key, first: &[u8; FIRST]) -> Option<([u8; FIRST], TransportS
     Some((answer, handshake.into_transport_mode().ok()?))
 }
 
-/// Whether the second message comes of our answer.
+/// Whether the second message belongs to our answer.
 pub fn confirms(transport: &mut TransportState, second: &[u8; SECOND]) -> bool {
     body(second).is_some_and(|message| transport.read_message(message, &mut []) == Ok(0))
 }
 
-/// A connection whose other end has shown that it has the key.
-pub struct Sealed {
+/// A connection whose client has proven that it has the key.
+pub struct NoiseStream {
     fd: OwnedFd,
     transport: TransportState,
-    /// Part of a message, at most; room for a whole one.
+    /// An incomplete message; has room for a whole one.
     received: Vec<u8>,
     filled: usize,
-    /// A sealed message on its way out.
+    /// An encrypted message that is being written.
     out: Vec<u8>,
     written: usize,
 }
 
-impl Sealed {
-    /// Goes on with a descriptor from which the handshake was read and nothing else.
-    pub fn new(fd: OwnedFd, transport: TransportState) -> Sealed {
-        Sealed {
+impl NoiseStream {
+    /// Continues with a descriptor from which exactly the handshake was read.
+    pub fn new(fd: OwnedFd, transport: TransportState) -> NoiseStream {
+        NoiseStream {
             fd,
             transport,
             received: vec![0; LENGTH + MAX_MESSAGE],
@@ -86,8 +85,7 @@ impl Sealed {
         &self.fd
     }
 
-    /// Reads once, and opens what has come of it. No whole message is left behind: nobody would be told of
-    /// it.
+    /// Reads once and decrypts. It leaves no complete message behind, because epoll would not report it.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Received, i32> {
         match sys::read(self.fd.as_raw_fd(), &mut self.received[self.filled..])? {
             None => Ok(Received::Nothing),
@@ -114,7 +112,7 @@ impl Sealed {
         Some(count)
     }
 
-    /// Seals and writes what the descriptor takes; true when all is gone. `buffer` is for what is on its way.
+    /// Encrypts and writes what the descriptor takes; true when all is written. `buffer` is scratch space.
     pub fn write(&mut self, queue: &mut WriteQueue, buffer: &mut [u8]) -> Result<bool, i32> {
         loop {
             while self.written < self.out.len() {

@@ -1,13 +1,13 @@
 //! Frames that wait to be written.
 //!
-//! Small frames are put together in one buffer, large ones keep the buffer they came in, and all of it
-//! leaves with one `writev` per turn of the loop.
+//! Small frames are joined in one buffer, large ones keep their buffer, and all of it leaves with one
+//! `writev` per turn of the loop.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
-use crate::frame::{HEADER, Header, Kind};
 use crate::sys;
+use crate::transport::frame::{HEADER, Header, Kind};
 
 /// Frames up to this size are copied behind one another.
 const SMALL: usize = 8192;
@@ -74,7 +74,7 @@ impl WriteQueue {
         self.buffers.back_mut().expect("a buffer was just added")
     }
 
-    /// Writes what the descriptor takes; `Ok` when all is gone or the descriptor is full.
+    /// Writes what the descriptor takes; `Ok` when the queue is empty or the descriptor is full.
     pub fn flush(&mut self, fd: RawFd) -> Result<(), i32> {
         while self.bytes > 0 {
             let mut iov: [libc::iovec; MAX_IOV] =

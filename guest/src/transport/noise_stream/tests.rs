@@ -2,8 +2,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use super::*;
-use crate::frame::Kind;
 use crate::sys::Random;
+use crate::transport::frame::Kind;
 
 const KEY: Key = [7; 32];
 
@@ -62,10 +62,10 @@ fn who_has_another_key_or_talks_nonsense_gets_none() {
 }
 
 /// Our end of a pair, and the other one.
-fn pair(ours: TransportState) -> (Sealed, UnixStream) {
+fn pair(ours: TransportState) -> (NoiseStream, UnixStream) {
     let (near, far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
-    (Sealed::new(near.into(), ours), far)
+    (NoiseStream::new(near.into(), ours), far)
 }
 
 #[test]

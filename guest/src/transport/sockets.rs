@@ -1,4 +1,4 @@
-//! How the guest gets its connection: it dials, or it is dialled.
+//! Sockets: dialling the server, or listening for it.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -7,26 +7,27 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// Where the server is.
-pub enum Way {
-    /// It listens there.
+/// How the guest and the server find each other.
+pub enum Endpoint {
+    /// The server listens there, and the guest dials.
     Dial(PathBuf),
-    /// We listen there.
+    /// The guest listens there.
     Serve(PathBuf),
 }
 
-/// The pauses between attempts: short at first, since a server that has just hung up comes back soon.
+/// The delays between attempts to connect: short at first, because a server that has just hung up comes back
+/// soon.
 #[derive(Default)]
 pub struct Backoff {
     attempts: u32,
     hurried: u32,
 }
 
-/// How many pauses are shorter after the server has asked us to hang up.
+/// Number of shorter delays after a HANGUP.
 const HURRIED: u32 = 4;
 
 impl Backoff {
-    /// The next pause: 20 ms, then twice as long each time, up to a second.
+    /// The next delay: 20 ms, then doubled each time, up to a second.
     pub fn pause(&mut self) -> Duration {
         if self.hurried > 0 {
             self.hurried -= 1;
@@ -37,13 +38,13 @@ impl Backoff {
         Duration::from_millis(pause.min(1000))
     }
 
-    /// A connection was good: begin anew.
+    /// Resets the delays after a successful connection.
     pub fn reset(&mut self) {
         self.attempts = 0;
         self.hurried = 0;
     }
 
-    /// The server waits for us: begin anew with 2 ms, 4 ms and so on.
+    /// After a HANGUP: starts again with 2 ms, 4 ms and so on.
     pub fn hurry(&mut self) {
         self.attempts = 0;
         self.hurried = HURRIED;
@@ -107,8 +108,8 @@ pub fn listen(path: &std::path::Path) -> Result<OwnedFd, i32> {
     Ok(fd)
 }
 
-/// Listens on a TCP port of every address, of both families where there are both; the port, which matters for
-/// port 0.
+/// Listens on a TCP port of every address, IPv6 and IPv4 where both exist. Returns the port, which matters
+/// for port 0.
 pub fn listen_tcp(port: u16) -> Result<(OwnedFd, u16), i32> {
     let fd = listen_v6(port).or_else(|_| listen_v4(port))?;
     // SAFETY: all zeros is an address; it lives for the call and has room for either family, whose port is at
@@ -149,7 +150,7 @@ fn tcp(family: i32) -> Result<OwnedFd, i32> {
     let fd = sys::owned(unsafe {
         libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
     })?;
-    // A guest that begins anew finds connections of the one before.
+    // A restarted guest finds connections of the one before.
     set(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     Ok(fd)
 }
@@ -171,12 +172,12 @@ fn set(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> Result<(), i3
     if result < 0 { Err(sys::errno()) } else { Ok(()) }
 }
 
-/// Small messages leave at once.
+/// Sends small messages at once.
 pub fn no_delay(fd: &OwnedFd) {
     let _ = set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
 }
 
-/// Takes a connection that waits.
+/// Accepts a waiting connection.
 pub fn accept(listener: &OwnedFd) -> Result<OwnedFd, i32> {
     // SAFETY: no address is asked for.
     sys::owned(unsafe {

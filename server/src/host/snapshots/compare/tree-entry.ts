@@ -4,8 +4,8 @@ import { type FileHandle, lstat, open, readdir, readlink } from 'node:fs/promise
 import type { FileChange } from '@cay/sdk/protocol';
 
 /**
- * One path of a tree that never changes. Paths are relative to the tree's root and begin with a slash; the
- * root's own is empty. Each character stands for one byte, since names need not be UTF-8.
+ * One path of an immutable tree. Paths are relative to the root of the tree and start with a slash; the path
+ * of the root is empty. Each character stands for one byte, because names need not be UTF-8.
  */
 export interface TreeEntry {
   path: string;
@@ -13,7 +13,7 @@ export interface TreeEntry {
   stat: EntryStat;
 }
 
-/** The part of it that is compared: a hundred thousand may be held at once. */
+/** The compared part of `stat`, small because a hundred thousand may be held at once. */
 type EntryStat = Pick<
   BigIntStats,
   'ino' | 'birthtimeNs' | 'mtimeNs' | 'ctimeNs' | 'size' | 'mode' | 'uid' | 'gid' | 'rdev' | 'nlink'
@@ -25,7 +25,7 @@ export interface ByteRange {
   length: number;
 }
 
-/** What the host can open: longer paths have no name that anyone could use. */
+/** The longest path that the host can open. */
 const MAX_PATH_BYTES = 4095;
 const CHUNK = 256 * 1024;
 
@@ -33,7 +33,7 @@ function onHost(root: string, path: string): Buffer {
   return Buffer.concat([Buffer.from(root), Buffer.from(path, 'latin1')]);
 }
 
-/** Resolves `undefined` where there is nothing. Never follows a link in the last place. */
+/** Resolves `undefined` if there is no entry. Does not follow a symlink in the last component. */
 export async function readEntry(root: string, path: string): Promise<TreeEntry | undefined> {
   try {
     const stat = await lstat(onHost(root, path), { bigint: true });
@@ -53,16 +53,14 @@ export async function readEntry(root: string, path: string): Promise<TreeEntry |
   }
 }
 
-/** Names in a directory, in no order. Nothing where the path is too long for the host. */
+/** Names in a directory, unsorted. Empty if the path is too long for the host. */
 export async function readNames(root: string, path: string): Promise<string[]> {
   const at = onHost(root, path);
   if (at.length > MAX_PATH_BYTES) return [];
   return readdir(at, { encoding: 'latin1' });
 }
 
-/**
- * Whether two entries of one type differ in what they hold. With `ranges`, only those bytes are looked at.
- */
+/** Whether two entries of one type differ in content. With `ranges`, only those bytes are compared. */
 export async function differsInContent(
   [fromRoot, from]: readonly [string, TreeEntry],
   [toRoot, to]: readonly [string, TreeEntry],

@@ -1,45 +1,45 @@
-//! The guest's connection: how it comes, what arrives on it, how it goes.
+//! The connection to the server: connecting, receiving, disconnecting.
 
 use super::*;
 
 impl Guest {
     pub(super) fn dial(&mut self) {
-        let Way::Dial(path) = &self.way else { return };
-        match link::dial(path) {
-            Ok(socket) => self.connected(Carrier::Plain(socket)),
+        let Endpoint::Dial(path) = &self.endpoint else { return };
+        match sockets::dial(path) {
+            Ok(socket) => self.connected(ByteStream::Plain(socket)),
             Err(_) => self.dial_later(),
         }
     }
 
     pub(super) fn dial_later(&mut self) {
-        if matches!(self.way, Way::Dial(_)) {
+        if matches!(self.endpoint, Endpoint::Dial(_)) {
             let pause = self.backoff.pause();
-            self.timers.after(pause, Timer::Dial);
+            self.context.timers.after(pause, Timer::Dial);
         }
     }
 
     pub(super) fn accept(&mut self) {
         let Some(listener) = &self.listener else { return };
-        if let Ok(socket) = link::accept(listener) {
+        if let Ok(socket) = sockets::accept(listener) {
             self.disconnect();
-            self.connected(Carrier::Plain(socket));
+            self.connected(ByteStream::Plain(socket));
         }
     }
 
-    /// Somebody dials the port.
+    /// A client connects to the TCP port.
     pub(super) fn called(&mut self) {
-        self.callers.accept(&self.poller);
+        self.callers.accept(&self.context.poller);
         if !self.callers_armed && self.callers.any() {
             self.callers_armed = true;
-            self.timers.after(CALLERS_INTERVAL, Timer::Callers);
+            self.context.timers.after(CALLERS_INTERVAL, Timer::Callers);
         }
     }
 
-    /// A caller who has the key takes the place of the connection before, as with `serve`.
+    /// A caller that has the key replaces the connection before, as with `serve`.
     pub(super) fn caller_ready(&mut self, number: u32) {
-        if let Some(sealed) = self.callers.ready(number, &self.poller) {
+        if let Some(stream) = self.callers.ready(number, &self.context.poller) {
             self.disconnect();
-            self.connected(Carrier::Sealed(Box::new(sealed)));
+            self.connected(ByteStream::Noise(Box::new(stream)));
         }
     }
 
@@ -47,19 +47,19 @@ impl Guest {
         self.callers.sweep();
         self.callers_armed = self.callers.any();
         if self.callers_armed {
-            self.timers.after(CALLERS_INTERVAL, Timer::Callers);
+            self.context.timers.after(CALLERS_INTERVAL, Timer::Callers);
         }
     }
 
-    pub(super) fn connected(&mut self, socket: Carrier) {
-        if self.poller.add(socket.fd(), Token::Link, true, false).is_err() {
+    pub(super) fn connected(&mut self, socket: ByteStream) {
+        if self.context.poller.add(socket.fd(), Token::Link, true, false).is_err() {
             self.dial_later();
             return;
         }
         self.socket = Some(socket);
         self.write_watched = false;
         self.serial += 1;
-        self.timers.after(HELLO_TIMEOUT, Timer::Hello(self.serial));
+        self.context.timers.after(HELLO_TIMEOUT, Timer::Hello(self.serial));
         self.connection = Connection::new(&Value::map([
             ("protocol", 1.into()),
             ("version", env!("CARGO_PKG_VERSION").into()),
@@ -68,7 +68,7 @@ impl Guest {
         ]));
     }
 
-    /// Lets go of the connection and all its streams. Commands go on.
+    /// Drops the connection and all its streams. Commands go on.
     pub(super) fn disconnect(&mut self) {
         self.socket = None;
         self.connection = Connection::default();
@@ -101,12 +101,12 @@ impl Guest {
         let mut events = Vec::new();
         for _ in 0..READS_PER_TURN {
             let Some(socket) = &mut self.socket else { return };
-            match socket.read(&mut self.buffer) {
+            match socket.read(&mut self.context.buffer) {
                 Ok(Received::Closed) | Err(_) => return self.lost(),
                 Ok(Received::Nothing) => return,
                 Ok(Received::Bytes { count, more }) => {
                     self.carried += count;
-                    let result = self.connection.receive(&self.buffer[..count], &mut events);
+                    let result = self.connection.receive(&self.context.buffer[..count], &mut events);
                     for event in events.drain(..) {
                         self.event(event);
                     }
@@ -140,12 +140,14 @@ impl Guest {
             Event::Message(stream, message) => {
                 if let Some(Handler::Reader(reader)) = self.handlers.get(&stream) {
                     if message.flag("closeStdin") {
-                        self.commands.close_input(reader.key, &self.poller);
+                        self.commands.close_input(reader.key, &self.context.poller);
                     }
                 }
             }
             Event::Data(stream, _, bytes) => match self.handlers.get_mut(&stream) {
-                Some(Handler::Reader(reader)) => self.commands.input(reader.key, stream, bytes, &self.poller),
+                Some(Handler::Reader(reader)) => {
+                    self.commands.input(reader.key, stream, bytes, &self.context.poller)
+                }
                 Some(Handler::Task(mailbox)) => mailbox.data(bytes),
                 Some(Handler::Forward(forward)) => {
                     forward.data(bytes);
@@ -157,7 +159,7 @@ impl Guest {
                 match self.handlers.get_mut(&stream) {
                     Some(Handler::Reader(reader)) => {
                         let acknowledged = reader.credit(amount);
-                        self.commands.acknowledge(reader.key, acknowledged, &self.poller);
+                        self.commands.acknowledge(reader.key, acknowledged, &self.context.poller);
                     }
                     Some(Handler::Task(mailbox)) => mailbox.credit(amount),
                     _ => {}
@@ -180,8 +182,8 @@ impl Guest {
             Event::Hangup(delay) => {
                 self.disconnect();
                 self.backoff.hurry();
-                if matches!(self.way, Way::Dial(_)) {
-                    self.timers.after(Duration::from_millis(delay), Timer::Dial);
+                if matches!(self.endpoint, Endpoint::Dial(_)) {
+                    self.context.timers.after(Duration::from_millis(delay), Timer::Dial);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Signals, pokes and timers.
+//! Signals, wakeups by other threads, and timers.
 
 use super::*;
 
@@ -10,8 +10,8 @@ impl Guest {
             for one in info[..n].chunks_exact(128) {
                 let number = u32::from_ne_bytes([one[0], one[1], one[2], one[3]]) as i32;
                 let sender = u32::from_ne_bytes([one[12], one[13], one[14], one[15]]);
-                // As PID 1 we listen to those who are outside and so have no number here; root inside may not
-                // end the sandbox.
+                // As PID 1 the guest obeys only senders outside the sandbox, which have no pid here: root
+                // inside may not end it.
                 let heard = sender == 0 || std::process::id() != 1;
                 if heard && (number == libc::SIGTERM || number == libc::SIGINT) {
                     stop = Some(number);
@@ -28,17 +28,10 @@ impl Guest {
             if pid <= 0 {
                 break;
             }
-            self.commands.reaped(
-                pid,
-                status,
-                &self.poller,
-                &mut self.buffer,
-                &mut self.timers,
-                &mut self.memory,
-            );
+            self.commands.reaped(pid, status, &mut self.context);
         }
         if stop.is_some() {
-            // Whoever has asked for its end before is still the one who did.
+            // A shutdown that was requested before keeps its reason.
             if self.shutdown_at.is_none() {
                 self.ended_by = stop;
             }
@@ -49,7 +42,7 @@ impl Guest {
     pub(super) fn poked(&mut self) {
         let mut count = [0u8; 8];
         let _ = sys::read(self.poke.as_raw_fd(), &mut count);
-        self.commands.progress(&self.poller, &mut self.buffer, &mut self.timers, &mut self.memory);
+        self.commands.progress(&mut self.context);
         for stream in self.tasks.bell.answer() {
             self.make_ready(stream);
         }
@@ -65,15 +58,15 @@ impl Guest {
                     self.lost();
                 }
             }
-            Timer::CommandTimeout(key) => self.commands.timeout(key, &mut self.timers),
+            Timer::CommandTimeout(key) => self.commands.timeout(key, &mut self.context.timers),
             Timer::KillTree(supervisor, attempt) => {
-                self.commands.kill_tree(supervisor, attempt, &mut self.timers)
+                self.commands.kill_tree(supervisor, attempt, &mut self.context.timers)
             }
-            Timer::Drained(key) => self.commands.finish(key, &self.poller, &mut self.memory),
+            Timer::Drained(key) => self.commands.finish(key, &mut self.context),
             Timer::Callers => self.look_at_callers(),
             Timer::Ports => self.look_at_ports(),
             Timer::Memory => {
-                self.memory.armed = false;
+                self.context.memory.armed = false;
                 self.guard_memory();
             }
             Timer::Freeze(attempt) => self.stop_all(attempt),
@@ -97,23 +90,24 @@ impl Guest {
             }
         }
         if self.ports_armed {
-            self.timers.after(PORTS_INTERVAL, Timer::Ports);
+            self.context.timers.after(PORTS_INTERVAL, Timer::Ports);
         }
     }
 
-    /// Looks at the memory as long as commands run, or what they left behind.
+    /// Checks the memory while commands, or processes that they left behind, run.
     pub(super) fn guard_memory(&mut self) {
-        if self.memory.armed || self.memory.limit.is_none() || !self.commands.has_processes() {
+        if self.context.memory.armed || self.context.memory.limit.is_none() || !self.commands.has_processes()
+        {
             return;
         }
         let ours = std::process::id() as i32;
         let supervisors: Vec<i32> = self.commands.supervisor_pids().copied().collect();
-        let (killed, again) = self.memory.guard(|pid| pid == ours || supervisors.contains(&pid));
+        let (killed, again) = self.context.memory.guard(|pid| pid == ours || supervisors.contains(&pid));
         if let Some(pid) = killed {
             self.commands.guarded(pid);
         }
-        self.memory.armed = true;
-        self.timers.after(again, Timer::Memory);
+        self.context.memory.armed = true;
+        self.context.timers.after(again, Timer::Memory);
     }
 
     pub(super) fn shut_down(&mut self, grace_ms: u64) {
@@ -124,10 +118,11 @@ impl Guest {
             // SAFETY: no pointers.
             unsafe { libc::kill(pid, libc::SIGTERM) };
         }
-        self.timers.after(Duration::ZERO, Timer::Shutdown);
+        self.context.timers.after(Duration::ZERO, Timer::Shutdown);
     }
 
-    /// Everybody in the sandbox but us, our supervisors and who was put in from outside, like a bridge.
+    /// All processes of the sandbox except the guest, its supervisors and processes started from outside,
+    /// like a bridge.
     pub(super) fn others(&self) -> Vec<i32> {
         let all = process_table::read();
         let supervisors: Vec<i32> = self.commands.supervisor_pids().copied().collect();
@@ -148,7 +143,7 @@ impl Guest {
             self.settle();
             self.over = true;
         } else {
-            self.timers.after(Duration::from_millis(20), Timer::Shutdown);
+            self.context.timers.after(Duration::from_millis(20), Timer::Shutdown);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Those who dial the port that the server had us listen on, until they have shown that they have its key.
+//! Accepts TCP clients on the port that the server asked for, until they have proven that they have the key.
 //!
-//! Anybody can dial, whatever runs in the sandbox among them. A stranger costs a descriptor and less than a
-//! kilobyte, for a few seconds at most, and there are never more than a few: one more takes the place of the
-//! one who has been silent longest.
+//! Any process can connect, also one in the sandbox. A client without the key costs a descriptor and less
+//! than a kilobyte, for a few seconds at most. Their number is bounded: a new one replaces the one that has
+//! been silent longest.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use snow::TransportState;
 
 use crate::failure::Failure;
-use crate::link;
 use crate::poller::{Poller, Token};
-use crate::sealed::{self, FIRST, Key, SECOND, Sealed};
 use crate::sys;
+use crate::transport::noise_stream::{self, FIRST, Key, NoiseStream, SECOND};
+use crate::transport::sockets;
 use crate::value::Value;
 
-/// Callers at once.
+/// Clients in the handshake at once.
 const MAX_CALLERS: usize = 32;
-/// How long one may take to show that it has the key.
+/// Timeout of the handshake.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How many are taken before others have their turn.
+/// Clients accepted before other work gets a turn.
 const ACCEPTS_PER_TURN: usize = 16;
 
 struct Caller {
@@ -29,20 +29,20 @@ struct Caller {
     fd: OwnedFd,
     message: [u8; FIRST],
     filled: usize,
-    /// There when it has sent a good first message.
+    /// Present when it has sent a valid first message.
     transport: Option<Box<TransportState>>,
 }
 
-/// Where we listen.
+/// The listening socket.
 struct Door {
     fd: OwnedFd,
     port: u16,
     key: Key,
 }
 
-/// The door, and those who stand before it.
+/// The listening socket and the clients in the handshake.
 #[derive(Default)]
-pub struct Callers {
+pub struct NoiseListener {
     door: Option<Door>,
     waiting: Vec<Caller>,
     next: u32,
@@ -54,9 +54,9 @@ enum Step {
     Arrived,
 }
 
-impl Callers {
-    /// Listens on a port for who has the key; from now on an earlier key opens nothing. Returns the port,
-    /// which matters if any will do.
+impl NoiseListener {
+    /// Listens on a port for clients that have the key; an earlier key becomes invalid. Returns the port,
+    /// which matters for port 0.
     pub fn listen(&mut self, request: &Value, poller: &Poller) -> Result<u16, Failure> {
         let port = request.int("port").and_then(|port| u16::try_from(port).ok());
         let port = port.ok_or_else(|| Failure::new("invalid_argument", "A port is a number up to 65535"))?;
@@ -64,7 +64,7 @@ impl Callers {
         let key = key.ok_or_else(|| Failure::new("invalid_argument", "A key is 32 bytes"))?;
         if self.door.as_ref().is_none_or(|door| door.port != port) {
             let failed = |errno| Failure::from_errno(errno, &format!("listen on port {port}"));
-            let (fd, port) = link::listen_tcp(port).map_err(failed)?;
+            let (fd, port) = sockets::listen_tcp(port).map_err(failed)?;
             poller.add(fd.as_raw_fd(), Token::Door, true, false).map_err(failed)?;
             self.door = Some(Door { fd, port, key });
         }
@@ -74,22 +74,22 @@ impl Callers {
         Ok(door.port)
     }
 
-    /// The port that is ours, and no business of the sandbox.
+    /// The port of the guest itself, which is not reported as a port of the sandbox.
     pub fn port(&self) -> Option<u16> {
         self.door.as_ref().map(|door| door.port)
     }
 
-    /// Somebody waits.
+    /// Whether there are clients in the handshake.
     pub fn any(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Takes those who have dialled.
+    /// Accepts waiting clients.
     pub fn accept(&mut self, poller: &Poller) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(door) = &self.door else { return };
-            let Ok(fd) = link::accept(&door.fd) else { return };
-            link::no_delay(&fd);
+            let Ok(fd) = sockets::accept(&door.fd) else { return };
+            sockets::no_delay(&fd);
             self.next = self.next.wrapping_add(1);
             let mut caller = Caller {
                 number: self.next,
@@ -99,12 +99,13 @@ impl Callers {
                 filled: 0,
                 transport: None,
             };
-            // Who comes with the key in hand is no stranger any more, and nonsense takes nobody's place.
+            // A client whose first message is valid is kept, and an invalid one replaces no other.
             if matches!(caller.step(&door.key), Step::Gone) {
                 continue;
             }
             if self.waiting.len() >= MAX_CALLERS {
-                // Who has shown the key stays, for its time; with nobody else to send away the new one goes.
+                // Clients that have proven the key stay until their timeout; if there are only such, the new
+                // one is dropped.
                 let Some(silent) = self.waiting.iter().position(|caller| caller.transport.is_none()) else {
                     continue;
                 };
@@ -116,8 +117,8 @@ impl Callers {
         }
     }
 
-    /// A caller has sent something, or is gone. Returns the connection of one who has the key.
-    pub fn ready(&mut self, number: u32, poller: &Poller) -> Option<Sealed> {
+    /// A client has sent something, or is gone. Returns the connection once it has proven the key.
+    pub fn ready(&mut self, number: u32, poller: &Poller) -> Option<NoiseStream> {
         let key = &self.door.as_ref()?.key;
         let at = self.waiting.iter().position(|caller| caller.number == number)?;
         match self.waiting[at].step(key) {
@@ -129,19 +130,19 @@ impl Callers {
             Step::Arrived => {
                 let Caller { fd, transport, .. } = self.waiting.remove(at);
                 poller.remove(fd.as_raw_fd());
-                Some(Sealed::new(fd, *transport?))
+                Some(NoiseStream::new(fd, *transport?))
             }
         }
     }
 
-    /// Sends those away who have had their time.
+    /// Drops clients after their timeout.
     pub fn sweep(&mut self) {
         self.waiting.retain(|caller| caller.since.elapsed() < PATIENCE);
     }
 }
 
 impl Caller {
-    /// Reads no more than what has to come, so that the connection goes on behind it.
+    /// Reads exactly the handshake, so that the encrypted connection starts behind it.
     fn step(&mut self, key: &Key) -> Step {
         loop {
             let wanted = if self.transport.is_some() { SECOND } else { FIRST };
@@ -155,17 +156,21 @@ impl Caller {
             }
             self.filled = 0;
             if let Some(transport) = &mut self.transport {
-                let confirmed =
-                    self.message.first_chunk().is_some_and(|second| sealed::confirms(transport, second));
+                let confirmed = self
+                    .message
+                    .first_chunk()
+                    .is_some_and(|second| noise_stream::confirms(transport, second));
                 return if confirmed { Step::Arrived } else { Step::Gone };
             }
-            let Some((answer, transport)) = sealed::answer(key, &self.message) else { return Step::Gone };
-            // Nothing was sent before, so that all of it finds room.
+            let Some((answer, transport)) = noise_stream::answer(key, &self.message) else {
+                return Step::Gone;
+            };
+            // Nothing was sent before, so the socket takes all of it.
             if sys::write(self.fd.as_raw_fd(), &answer) != Ok(Some(answer.len())) {
                 return Step::Gone;
             }
             self.transport = Some(Box::new(transport));
-            // The rest cannot be there yet.
+            // The rest cannot have arrived yet.
             return Step::Wait;
         }
     }

@@ -3,7 +3,7 @@ use std::net::TcpStream;
 
 use super::*;
 
-fn listening(callers: &mut Callers, poller: &Poller, key: &[u8]) -> Result<u16, Failure> {
+fn listening(callers: &mut NoiseListener, poller: &Poller, key: &[u8]) -> Result<u16, Failure> {
     callers.listen(
         &Value::map([
             ("port", callers.port().map_or(0, i64::from).into()),
@@ -14,7 +14,7 @@ fn listening(callers: &mut Callers, poller: &Poller, key: &[u8]) -> Result<u16, 
 }
 
 /// Lets what has arrived be seen, and hands on what the loop would.
-fn turn(callers: &mut Callers, poller: &Poller) -> Option<Sealed> {
+fn turn(callers: &mut NoiseListener, poller: &Poller) -> Option<NoiseStream> {
     let mut ready = Vec::new();
     let mut arrived = None;
     poller.wait(20, &mut ready);
@@ -30,7 +30,7 @@ fn turn(callers: &mut Callers, poller: &Poller) -> Option<Sealed> {
 
 #[test]
 fn what_is_not_a_port_or_a_key_is_refused() {
-    let (mut callers, poller) = (Callers::default(), Poller::new().unwrap());
+    let (mut callers, poller) = (NoiseListener::default(), Poller::new().unwrap());
     assert_eq!(listening(&mut callers, &poller, &[1; 31]).unwrap_err().code, "invalid_argument");
     for port in [-1, 65_536] {
         let request = Value::map([("port", port.into()), ("key", Value::Bytes(vec![1; 32]))]);
@@ -47,7 +47,7 @@ fn what_is_not_a_port_or_a_key_is_refused() {
 
 #[test]
 fn a_flood_of_silent_callers_is_bounded_and_nonsense_is_sent_away_at_once() {
-    let (mut callers, poller) = (Callers::default(), Poller::new().unwrap());
+    let (mut callers, poller) = (NoiseListener::default(), Poller::new().unwrap());
     let port = listening(&mut callers, &poller, &[1; 32]).unwrap();
     let flood: Vec<TcpStream> = (0..120).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     for _ in 0..20 {
@@ -68,7 +68,7 @@ fn a_flood_of_silent_callers_is_bounded_and_nonsense_is_sent_away_at_once() {
 
 #[test]
 fn a_new_key_sends_away_who_waits_and_keeps_the_port() {
-    let (mut callers, poller) = (Callers::default(), Poller::new().unwrap());
+    let (mut callers, poller) = (NoiseListener::default(), Poller::new().unwrap());
     let port = listening(&mut callers, &poller, &[1; 32]).unwrap();
     let mut caller = TcpStream::connect(("127.0.0.1", port)).unwrap();
     turn(&mut callers, &poller);
